@@ -1,7 +1,13 @@
-"""`python -m bench`: every workload against every peer, round by round, then a table with ratios.
+"""How do Magnetar and other brokers compare under the official client?
 
-Law of the place: peers take turns within each round (A B A B), so that what else the machine does falls on
-both; a peer that fails a workload is named with the reason and the rest goes on.
+`python -m bench [--only NAME ...] [--quick] [--peers PEERS] [--json FILE]`
+
+Runs every workload of `workloads.py` against every peer, round by round, and prints a table: a row per figure, a column
+per peer with the median of the rounds, a column with the ratio of the first peer to each other one, and the goal.
+docs/benchmarks.md explains the workloads. Magnetar runs with the cache policy `peers.CACHE_POLICY`.
+
+Law: peers take turns within each round (A B A B), so that other load of the machine falls on all of them. A peer that
+fails a workload is named with the reason, and the other measurements continue.
 """
 
 from __future__ import annotations
@@ -16,12 +22,13 @@ import time
 from pathlib import Path
 
 from bench.clients import WorkerError
-from bench.peers import Peer, PeerError, peers_of
+from bench.peers import CACHE_POLICY, Peer, PeerError, peers_of
 from bench.report import Rounds, median_of, table
 from bench.workloads import FULL, QUICK, WORKLOADS, Numbers, Scale, Workload
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Returns 0, 1 where a measurement failed, 2 where a peer is unknown."""
     arguments = _parser().parse_args(argv)
     scale = QUICK if arguments.quick else FULL
     chosen = [each for each in WORKLOADS if not arguments.only or each.name in arguments.only]
@@ -33,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     except PeerError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+    # As an exception, SIGTERM lets the `finally` below stop the brokers; by default they would stay behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for peer in peers:
@@ -47,7 +55,9 @@ def main(argv: list[str] | None = None) -> int:
             peer.close()
     names = [peer.name for peer in peers]
     text = table(rounds, names)
-    print(f"\n{text}\n\n{time.monotonic() - began:.0f} s, {_machine()}")
+    print(
+        f"\n{text}\n\n{time.monotonic() - began:.0f} s, {_machine()}, magnetar's cache policy: {CACHE_POLICY}"
+    )
     if arguments.quick:
         print(
             f"quick: {scale.topics} topics, a backlog of {scale.catch_up:,}, one round; the goals are for a full run"
@@ -88,6 +98,7 @@ def _keep(path: Path, rounds: Rounds, peers: list[str], quick: bool, failures: l
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": _machine(),
         "quick": quick,
+        "cache_policy": CACHE_POLICY,
         "peers": peers,
         "medians": {
             workload: {peer: median_of(each) for peer, each in by_peer.items()}

@@ -1,7 +1,10 @@
-"""`python -m bench.add_client HOST PORT VERSION ENTRY_BYTES OUTSTANDING SECONDS`: keeps adds to a bookie outstanding.
+"""How fast can a client keep adds to a bookie outstanding? The client process of `bench.bookie_adds`.
 
-One connection, one new ledger; prints what was answered in which time as JSON. As much as possible is prepared, and
-entry ids are written into many frames with one call for each of their bytes: the client is to cost less than the bookie.
+`python -m bench.add_client HOST PORT VERSION ENTRY_BYTES OUTSTANDING SECONDS`
+
+Uses one connection and one new ledger; VERSION is v2 or v3. Prints a JSON list: adds answered, seconds, seconds of CPU of
+this client. Law: the client must cost less CPU than the bookie. So frames are prepared, and entry ids are written into
+many frames with one slice assignment per byte.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from protocol.bookkeeper_api_pb2 import ADD_ENTRY, VERSION_THREE, Request
 from protocol.varint import varint
 
 KEY = bytes.fromhex("850bf1071c5e3d8c24235676f8816ae0cbe2f14f")
+"""Master key of the ledger."""
 FIRST_ID = 1 << 21
 """From here to 2**28 an id has four bytes in protobuf, so all frames are equally long."""
 _ID_BYTES = 8
@@ -26,29 +30,39 @@ _RECEIVED_BYTES = 1 << 20
 
 
 class Adds(NamedTuple):
+    """The result of one client."""
+
     answered: int
+    """Successful adds."""
     seconds: float
+    """From the first add to the last answer."""
     client_cpu_s: float
+    """CPU of the client meanwhile."""
 
     @property
     def per_s(self) -> float:
+        """Adds answered per second."""
         return self.answered / self.seconds
 
 
 class Wire(Protocol):
+    """Frames of one wire version, all of equal length."""
+
     frame: bytes
-    """Of the first add."""
+    """Frame of the first add."""
     answer: bytes
-    """The one that is expected to it."""
+    """The expected answer to `frame`."""
     unchanged: slice
-    """What all answers have in common, whatever their id, when they are good."""
+    """The part of an answer that is equal in all successful answers."""
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
-        """Give the `count` frames in `chunk` the ids from `first` on."""
+        """Gives the `count` frames in `chunk` the ids from `first` on."""
         ...
 
 
 class V2:
+    """BookKeeper's v2 frames: fixed binary headers."""
+
     def __init__(self, ledger_id: int, entry_bytes: int) -> None:
         entry = ledger_id.to_bytes(8, "big") + FIRST_ID.to_bytes(8, "big") + bytes(entry_bytes - 16)
         self.frame = encode_add_request(entry, KEY)
@@ -57,10 +71,13 @@ class V2:
         self._id_at = len(self.frame) - entry_bytes + 8
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
+        """Writes entry ids; nothing else differs between frames."""
         _write_ids(chunk, self._id_at, len(self.frame), first, count)
 
 
 class V3:
+    """BookKeeper's v3 frames: protobuf requests."""
+
     def __init__(self, ledger_id: int, entry_bytes: int) -> None:
         request = Request()
         request.header.version, request.header.operation = VERSION_THREE, ADD_ENTRY
@@ -76,6 +93,7 @@ class V3:
         self._entry_at = self.frame.index(b"\x10" + varint(FIRST_ID) + b"\x1a") + 1
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
+        """Writes entry ids into the body, the request and the transaction id."""
         stride = len(self.frame)
         _write_ids(chunk, self._id_at, stride, first, count)
         varints = b"".join(map(varint, range(first, first + count)))
@@ -85,15 +103,20 @@ class V3:
 
 def _write_ids(chunk: bytearray, at: int, stride: int, first: int, count: int) -> None:
     ids = b"".join([number.to_bytes(_ID_BYTES, "big") for number in range(first, first + count)])
+    # The upper four bytes stay 0 and are in the frame already. One strided assignment per byte renumbers all frames.
     for byte in range(4, _ID_BYTES):
         chunk[at + byte :: stride] = ids[byte::_ID_BYTES]
 
 
 WIRES: dict[str, Callable[[int, int], Wire]] = {"v2": V2, "v3": V3}
+"""By the name in the command line; called with ledger id and bytes of an entry."""
 
 
 def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) -> Adds:
-    """At most `outstanding` are unanswered. RuntimeError when one is refused."""
+    """Adds for so many seconds with at most `outstanding` adds unanswered.
+
+    RuntimeError where an add is refused or the bookie closes the connection.
+    """
     together = max(outstanding // 8, 1)
     chunk = bytearray(wire.frame * together)
     answer_bytes = len(wire.answer)
@@ -114,6 +137,7 @@ def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) 
                 return Adds(answered, time.perf_counter() - began, time.process_time() - cpu)
             data = rest + connection.recv(_RECEIVED_BYTES)
             whole = len(data) // answer_bytes
+            # Compare byte by byte over all answers at once: parsing each answer would cost more than the bookie does.
             for place, byte in enumerate(expected):
                 if data[place : whole * answer_bytes : answer_bytes].count(byte) != whole:
                     raise RuntimeError(f"an add was refused after {answered}: {data[:100].hex(' ')}")
@@ -124,6 +148,7 @@ def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) 
 
 
 def main() -> int:
+    """Prints one result as JSON; the arguments are positional because only `bookie_adds` calls it."""
     host, port, version, entry_bytes, outstanding, seconds = sys.argv[1:]
     wire = WIRES[version](int(time.time() * 1000) % (1 << 30), int(entry_bytes))
     print(json.dumps(add_for(host, int(port), wire, int(outstanding), float(seconds))))

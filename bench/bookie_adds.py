@@ -1,8 +1,14 @@
-"""`python -m bench.bookie_adds`: adds a second of a bookie over loopback, beside what the disk itself allows.
+"""How many synced adds a second does a bookie take, and how many does the disk allow?
 
-A client in a process of its own keeps a number of adds outstanding. The bookie's own counters say how many records went
-into a group; then as many bytes per group are written and synced without any bookie, for the limit. `--beside HOST:PORT`
-puts the same client to another bookie that is running already, such as Apache's; both take turns at every point.
+`python -m bench.bookie_adds [--point WIRE:BYTES:OUTSTANDING ...] [--rounds N] [--beside HOST:PORT]`
+
+A client in a process of its own keeps a number of adds outstanding, over loopback. The bookie's own counters tell the
+records per group (one sync each); then groups of the same size are written and synced without a bookie: "disk's limit".
+`--beside` gives the same client to another running bookie, such as Apache's; both take turns at every point.
+
+Columns: bytes of an entry, wire version, adds outstanding, adds/s, records per group, disk's limit in adds/s, the share of
+the limit that was reached, CPU of bookie and client in percent of a core, checkpoints meanwhile; with `--beside` the other
+bookie's adds/s and how many times as many ours takes. The entry cache's policy has no part in it.
 """
 
 from __future__ import annotations
@@ -30,29 +36,39 @@ CURVE = {128: (16, 64, 256, 1000, 4000), 1024: (16, 64, 256, 1000, 4000), 65536:
 _ALIGNMENT = 4096
 _STEP_BYTES = 16 << 20
 _RECEIVED_BYTES = 256 << 10
-"""What a connection receives at most in one go."""
+"""Most bytes that the bookie reads from a connection at once."""
 _FRAMING_ROUNDS = 300
 _WARM_UP_S = 0.5
 
 
 class Point(NamedTuple):
+    """One row of the table: what is added, and how."""
+
     wire: str
+    """v2 or v3."""
     size: int
+    """Bytes of an entry."""
     outstanding: int
+    """Unanswered adds that the client keeps."""
 
 
 class Measured(NamedTuple):
+    """The result of our bookie at one point."""
+
     adds: Adds
+    """The client's result."""
     records: float
-    """Per group."""
+    """Records per group."""
     limit: float
-    """What the disk alone would take, in records a second."""
+    """Records a second of the disk alone."""
     cpu: float
-    """Of one core."""
+    """CPU of the bookie, as a share of one core."""
     checkpoints: int
+    """Checkpoints during the measurement."""
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Prints each row when it is measured, then the whole table."""
     arguments = _parser().parse_args(argv)
     rows = []
     for point in _points(arguments):
@@ -86,7 +102,7 @@ def _heading(beside: str | None) -> list[str]:
 
 
 def _row(point: Point, arguments: argparse.Namespace) -> str:
-    """Ours and the other one in turn, as often as asked for; the run in the middle counts."""
+    """Measures ours and the other bookie in turn; the round with the middle share of the limit counts."""
     ours, others = [], []
     for _ in range(arguments.rounds):
         ours.append(_measure(point, arguments))
@@ -123,6 +139,7 @@ def _measure(point: Point, arguments: argparse.Namespace) -> Measured:
             adds = _in_process(bookie.host, bookie.port, point, arguments.seconds)
             cpu = (cpu_s(bookie.pid) - cpu) / adds.seconds
             after, checkpoints = bookie.groups(), bookie.checkpoints() - flushed
+        # The limit is measured after the bookie has stopped, on the same directory, so both never share the disk.
         records = (after[1] - before[1]) / (after[0] - before[0])
         limit = disk_limit(directory, int(records * (point.size + 4)), arguments.seconds / 2) * records
     return Measured(adds, records, limit, cpu, int(checkpoints))
@@ -139,7 +156,7 @@ def _in_process(host: str, port: int, point: Point, seconds: float) -> Adds:
 
 
 def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
-    """Groups a second: write and fdatasync of as many bytes, into space that was reserved as the journal does."""
+    """Returns groups per second: write and fdatasync alone, into space reserved as the journal does."""
     group = bytes(-(-group_bytes // _ALIGNMENT) * _ALIGNMENT)
     descriptor = os.open(directory / "limit", os.O_RDWR | os.O_CREAT)
     position = reserved = groups = 0
@@ -160,7 +177,7 @@ def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
 
 
 def framing_alone(size: int) -> float:
-    """Adds a second that one core cuts into records, and makes the answers to, with nothing else."""
+    """Returns adds per second that one core cuts into records and answers, without sockets and disk."""
     count = max(_RECEIVED_BYTES // size, 1)
     frames = [
         encode_add_request(bytes(8) + number.to_bytes(8, "big") + bytes(size - 16), KEY)
@@ -178,7 +195,7 @@ def framing_alone(size: int) -> float:
 
 
 class _Bookie:
-    """A bookie as it is shipped, but for `settings` (KEY=VALUE), in a process of its own."""
+    """A bookie with its shipped settings, except for `settings` (KEY=VALUE), in a process of its own."""
 
     def __init__(self, directory: Path, settings: Sequence[str]) -> None:
         self._directory = directory
@@ -209,12 +226,12 @@ class _Bookie:
         return self
 
     def groups(self) -> tuple[float, float]:
-        """Groups and the records in them, so far."""
+        """Returns the groups and the records in them since the start."""
         name = "bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES"
         return self._metric(f"{name}_count"), self._metric(f"{name}_sum")
 
     def checkpoints(self) -> float:
-        """That wrote entries, so far."""
+        """Returns the checkpoints that wrote entries since the start."""
         return self._metric("bookie_flush_count")
 
     def _metric(self, name: str) -> float:

@@ -1,6 +1,7 @@
-"""The amplification curve as a picture: one panel for each readahead, a line for each policy, the model's knee.
+"""Draws the curve of `bench.bookie_reads`: disk reads per entry over the number of readers.
 
-Law of the place: the same numbers give the same file, so that a picture in the repository changes only with them.
+One panel for each readahead, a line for each read cache policy, and the step that the model predicts. Law: the same
+numbers give the same file, so a picture in the repository changes only with them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ COLOURS = {"ring": "#b5403a", "lru": "#c98a1b", "served-first": "#2b6f9e"}
 
 
 def plot(curve: list[Cell], knee_readers: int, path: Path) -> None:
-    """`knee_readers`: what the cache has room for."""
+    """Draws the curve into `path` as SVG; `knee_readers` is the number of readers whose demand fits into the cache."""
     mpl.rcParams.update({"svg.hashsalt": "magnetar", "svg.fonttype": "none", "font.size": 9})
     batches = sorted({cell.batch for cell in curve})
     figure = Figure(figsize=(4 * len(batches), 3.8), layout="constrained")

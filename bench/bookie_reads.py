@@ -1,8 +1,13 @@
-"""`python -m bench.bookie_reads`: what cold readers cost a bookie, by policy of its read cache.
+"""What do cold readers cost a bookie, by policy of its read cache (`ring`, `lru`, `served-first`)?
 
-Three parts: the curve over the number of readers for three sizes of readahead, the table over the share of
-the demand that the cache has room for, and what a writer notices of cold readers. Law of the place: all on
-real entry logs that are dropped from the page cache; each cell is bounded in time, and printed when it is there.
+`python -m bench.bookie_reads [--only curve shares adds] [--quick] [--plot FILE] [--json FILE]`
+
+Three parts, printed as tables (`bookie_tables.py`): disk reads per entry over the number of readers, for three sizes of
+readahead; disk reads per entry over the share of the readers' demand that fits into the cache; and the latency of a
+writer beside cold readers (`writer_beside.py`).
+
+Law: all reads are of real entry logs that are dropped from the page cache. Each cell is bounded in time, and printed as
+soon as it is measured. The entry cache's policy has no part in it: no broker runs.
 """
 
 from __future__ import annotations
@@ -25,20 +30,26 @@ from bookie_stub.__main__ import SWITCH_INTERVAL_S
 from bookie_stub.disk.read_cache import POLICIES
 
 TURNS = (1, 10, 50)
+"""Entries in a row for the reader that is drawn, in the table of shares."""
 PARTS = ("curve", "shares", "adds")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
+    """How many cells are measured, and for how long."""
+
     readers: tuple[int, ...]
+    """Numbers of readers of the curve."""
     batches: tuple[int, ...]
+    """Sizes of readahead, in entries."""
     shares: tuple[float, ...]
+    """Sizes of the cache by the demand of all readers."""
     entries: int
-    """Of each of the LEDGERS ledgers."""
+    """Entries of each of the LEDGERS ledgers."""
     cell_s: float
-    """After which a cell that thrashes is ended."""
+    """Seconds after which a cell that thrashes is ended."""
     adds_s: float
-    """Per round and kind of readers."""
+    """Seconds per round and kind of readers."""
     adds_rounds: int
 
 
@@ -55,6 +66,7 @@ QUICK = Scale((1, 8, 15, 18, 32, 64), (50, 1000), (0.5, 0.9, 1.25), 2002, 1.0, 2
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Writes the ledgers, measures the chosen parts, prints the tables."""
     arguments = _parser().parse_args(argv)
     scale = QUICK if arguments.quick else FULL
     parts = arguments.only or PARTS

@@ -1,6 +1,6 @@
-"""The numbers of `bench.bookie_reads` as tables.
+"""The numbers of `bench.bookie_reads` as tables in Markdown.
 
-Law of the place: pure; a table says under its title how a row came about.
+Law: pure functions; each table says above its rows how they were measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bench.writer_beside import ADDS_PER_S, AddTimes
 from bookie_stub.disk.read_cache import POLICIES
 
 KNEE_READERS = 16
-"""The caches of the curve have room for so many readers, whatever the readahead."""
+"""Readers whose demand fits into the caches of the curve, for each readahead."""
 THRASHES_FROM = 2.0
 """Disk reads per entry from which on the knee counts as passed."""
 SHARE_READERS = 20
@@ -21,13 +21,16 @@ SHARE_BATCH = 50
 
 @dataclass(slots=True)
 class Results:
+    """All measured cells of the three parts."""
+
     curve: list[Cell]
     shares: list[tuple[int, float, Cell]]
-    """Entries per turn, what the cache's rule alone gives, and what was measured."""
+    """Entries per turn, disk reads per entry by the cache's rule alone, and the measured cell."""
     adds: dict[str, AddTimes]
-    """By what was going on beside."""
+    """Latencies by the load beside the writer."""
 
     def tables(self) -> list[str]:
+        """Returns the tables of the parts that were measured."""
         tables = []
         if self.curve:
             tables += [curve_table(self.curve, "disk_reads_per_entry"), knees(self.curve)]
@@ -39,6 +42,7 @@ class Results:
         return tables
 
     def as_json(self) -> dict[str, object]:
+        """Returns every number, for `--json`."""
         return {
             "curve": [cell._asdict() for cell in self.curve],
             "shares": [
@@ -56,7 +60,7 @@ TITLES = {
 
 
 def curve_table(curve: list[Cell], what: str) -> str:
-    """Rows are numbers of readers; for each readahead the policies side by side."""
+    """Returns a row per number of readers; for each readahead the policies side by side. `what` is a field of `Cell`."""
     batches = sorted({cell.batch for cell in curve})
     heads = ["readers", "share", *(f"{batch}: {' · '.join(POLICIES)}" for batch in batches)]
     lines = [f"{TITLES[what]}:\n", _line(heads), _ruler(heads)]
@@ -76,6 +80,7 @@ def _rounded(value: float) -> str:
 
 
 def knees(curve: list[Cell]) -> str:
+    """Returns a line per readahead with each policy's knee."""
     lines = [
         f"Readers from which on there are more than {THRASHES_FROM:g} disk reads per entry;"
         f" the model says {KNEE_READERS + 1}:\n"
@@ -87,7 +92,7 @@ def knees(curve: list[Cell]) -> str:
 
 
 def knee(curve: list[Cell], policy: str, batch: int) -> int | None:
-    """The lowest number of readers from which on all measured ones thrash."""
+    """Returns the lowest number of readers from which on all measured numbers thrash; None without one."""
     found = None
     for cell in sorted(curve, key=lambda cell: -cell.readers):
         if (cell.policy, cell.batch) == (policy, batch):
@@ -98,6 +103,7 @@ def knee(curve: list[Cell], policy: str, batch: int) -> int | None:
 
 
 def share_table(shares: list[tuple[int, float, Cell]]) -> str:
+    """Returns a row per turn and share: simulated, measured, and bytes from the device."""
     heads = ["entries in a row", "share", *(f"{policy}: rule · measured · bytes" for policy in POLICIES)]
     rows: dict[tuple[int, float], list[str]] = {}
     for turn, simulated, cell in shares:
@@ -109,6 +115,7 @@ def share_table(shares: list[tuple[int, float, Cell]]) -> str:
 
 
 def add_table(adds: dict[str, AddTimes]) -> str:
+    """Returns a row per kind of load beside the writer."""
     heads = [
         "beside",
         "p50 ms",

@@ -1,9 +1,12 @@
-"""`python -m bench.cache_bounds`: what the entry cache may hold the loop for, and hold in memory, where it is hardest.
+"""How long can the entry cache hold the loop, and how much memory beyond its size, in the hardest cases?
 
-Three situations under `magnetar`. Many topics of one entry each and a full cache, into which a turn brings more: the
-longest turn, of its inserts and its slice, and how far the size was exceeded. One topic with many cursors, all of which
-move between two slices: the longest slice of both kinds of passes. And receive buffers of which one entry survives a
-pass: the pinned bytes then, and the cached bytes after a size pass.
+`python -m bench.cache_bounds [--topics N] [--cursors N] [--buffers N]`
+
+Policy `magnetar`, three situations, one line each:
+* many topics of one entry each and a full cache, into which each turn brings 200 more: the longest turn in ms of CPU, of
+  its inserts and its slice, and the peak of the cache's bytes in percent of its size;
+* one topic with many cursors that all move between two slices: the longest slice of time passes and of size passes;
+* receive buffers of which one entry survives a pass: slices, ms, entries and bytes that remain, and bytes pinned.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ TURNS = 60
 
 
 def many_topics(topics: int) -> None:
+    """Prints the longest turn of a full cache with many topics."""
     size_max = topics * len(BODY)
     manager = ComposedCache(EntryCacheSettings(size_max, policy="magnetar", ttl_ns=10_000 * MS)).manager
     now_ns = 0
@@ -67,6 +71,7 @@ def many_topics(topics: int) -> None:
 
 
 def many_cursors(count: int) -> None:
+    """Prints the longest slice while all cursors of a topic move."""
     entries = 200_000
     manager = ComposedCache(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=100 * MS)).manager
     cache = manager.open("log")
@@ -102,6 +107,7 @@ def many_cursors(count: int) -> None:
 
 
 def survivors(buffers: int) -> None:
+    """Prints the bytes pinned by buffers of which one entry survives a pass."""
     size_max = buffers * 65_536
     composed = ComposedCache(
         EntryCacheSettings(size_max, policy="magnetar", ttl_ns=100 * MS, pinned_ratio_max=1.5)
@@ -127,6 +133,7 @@ def survivors(buffers: int) -> None:
 
 
 def main() -> None:
+    """Measures the three situations with Python's garbage collector off."""
     parser = argparse.ArgumentParser("python -m bench.cache_bounds", description="The hardest cases.")
     parser.add_argument("--topics", type=int, default=100_000)
     parser.add_argument("--cursors", type=int, default=10_000)

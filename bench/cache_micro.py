@@ -1,10 +1,13 @@
-"""What one cached entry costs: insert, reads, hand-over and eviction, in microseconds of CPU per entry.
+"""What does one cached entry cost, in microseconds of CPU per entry?
 
-`python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--policy 4.2]`
+`python -m bench.cache_micro [--entries N ...] [--run N ...] [--readers N] [--policy POLICY]`
 
-Entries are made before the clock starts. They come in runs of `--run`, are read by each reader in runs of 100
-as dispatchers do, and are removed by a time pass in slices, of which the worst is shown in milliseconds of CPU.
-"requeue" is one more pass that keeps every entry.
+Policies: `4.2` and `5.0` are profiles of `pip430`, the others by their names; the first line of the output names the one
+measured. Entries are made before the clock starts, in runs of `--run`, with bodies of their own or slices of a shared
+buffer ("bodies").
+
+Columns: insert; read by each reader in runs of 100, as dispatchers do; deliver (expected reads fall); requeue, a pass
+that keeps every entry; evict, a time pass in slices; the sum of all but requeue; and the worst slice in ms of CPU.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ COLUMNS = ("insert", "read", "deliver", "requeue", "evict", "all but requeue", "
 
 
 def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) -> list[float]:
+    """Returns the values of `COLUMNS` for one filling of the cache."""
     composed = ComposedCache(
         EntryCacheSettings(
             size_bytes_max=1 << 50,
@@ -85,7 +89,7 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
 
 
 def make_runs(entries: int, run: int, *, shared: bool) -> list[list[Entry]]:
-    """Bodies are `bytes` of their own, or slices of a receive buffer that holds sixteen of them."""
+    """Makes runs of entries; bodies are `bytes` of their own, or slices of a receive buffer of sixteen (`shared`)."""
     own = bytes(BODY_BYTES)
     buffer = memoryview(bytearray(16 * BODY_BYTES))
     made = []
@@ -98,12 +102,14 @@ def make_runs(entries: int, run: int, *, shared: bool) -> list[list[Entry]]:
 
 
 def cpu(work: Callable[[], None]) -> float:
+    """Returns the CPU seconds that `work` takes in this process."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def main() -> None:
+    """Prints a row per number of entries, length of runs and kind of bodies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--entries", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--run", type=int, nargs="+", default=[1, 20])
@@ -113,7 +119,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.collect:
         gc.disable()
-    print(f"policy {options.policy}, {options.readers} reader(s), µs of CPU per entry")
+    name = f"pip430 {options.policy}" if options.policy in PROFILE_NAMES else options.policy
+    print(f"policy {name}, {options.readers} reader(s), µs of CPU per entry")
     print(f"{'entries':>9} {'run':>4} {'bodies':>7}" + "".join(f"{name:>16}" for name in COLUMNS))
     for entries in options.entries:
         for run in options.run:

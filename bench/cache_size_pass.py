@@ -1,7 +1,10 @@
-"""`python -m bench.cache_size_pass [--entries N]`: one byte is wanted of a cache in which everything is protected.
+"""What does a size pass cost that wants one byte of a cache in which everything is protected?
 
-A reader is still to come to every entry. For each policy: how many slots the pass looked at, what it removed, how
-many extensions the survivors paid, and the longest slice. Below it, what Python holds for one cached entry.
+`python -m bench.cache_size_pass [--entries N]`
+
+One reader still expects every entry. Columns: policy (with its profile), slots that the pass visits, entries removed,
+requeues charged to the survivors, slices, the longest slice in ms of CPU, and the bytes that Python allocates for one
+cached entry without its body.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ BODY = bytes(1024)
 
 
 def filled(policy: str, profile: str, entries: int) -> tuple[EntryCacheManager, EntryCache]:
+    """Returns a cache in which one reader still expects every entry."""
     settings = EntryCacheSettings(
         size_bytes_max=1 << 50, policy=policy, profile=profile, extend_recently_accessed=False
     )
@@ -41,6 +45,7 @@ def filled(policy: str, profile: str, entries: int) -> tuple[EntryCacheManager, 
 
 
 def one_byte(policy: str, profile: str, entries: int) -> str:
+    """Returns the cells of one policy: visits, removed, requeues, slices, longest slice."""
     manager, _ = filled(policy, profile, entries)
     size_pass = manager.policy.begin_size_pass(1)
     visits = slices = removed = 0
@@ -57,7 +62,7 @@ def one_byte(policy: str, profile: str, entries: int) -> str:
 
 
 def bytes_per_entry(policy: str, profile: str, entries: int) -> float:
-    """What is allocated for the entries and their places, without their bodies."""
+    """Returns the bytes that Python allocates per cached entry, without its body."""
     gc.collect()
     tracemalloc.start()
     kept = filled(policy, profile, entries)
@@ -68,13 +73,14 @@ def bytes_per_entry(policy: str, profile: str, entries: int) -> float:
 
 
 def main() -> None:
+    """Prints a row per policy."""
     parser = argparse.ArgumentParser("python -m bench.cache_size_pass", description="Freeing one byte.")
     parser.add_argument("--entries", type=int, default=100_000)
     options = parser.parse_args()
     columns = (
         ("visits", 9),
         ("removed", 8),
-        ("extensions", 11),
+        ("requeues", 11),
         ("slices", 7),
         ("longest ms", 11),
         ("bytes/entry", 12),

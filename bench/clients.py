@@ -1,6 +1,6 @@
-"""Client processes as the bench sees them: start, ready, go, result.
+"""Starts and steers the client processes of the bench: start, ready, go, result.
 
-Law of the place: one `Client` is one process running `bench.worker`; it never outlives its block.
+Law: one `Client` is one process that executes `bench.worker`; it never outlives its block.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.worker import Job, Result
 
 STOP_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 90.0
-"""A worker that is silent for longer hangs, and with it its broker."""
+"""Silence after which a worker counts as hanging."""
 
 
 class WorkerError(Exception):
-    """A client process ended without a result; the text is what it said last."""
+    """A client process ended without a result; the text is its last line of output."""
 
 
 class Client:
@@ -48,6 +48,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # After an error the worker may never end by itself: its job waits for messages that will not come.
         if kind is not None:
             self._process.kill()
         try:
@@ -57,13 +58,15 @@ class Client:
             self._process.communicate()
 
     def go(self) -> None:
+        """Lets the worker begin, or continue after `wait_line`."""
         self._tell("go")
 
     def wait_line(self) -> None:
-        """Until the worker reports a stage of its job."""
+        """Waits until the worker reports a stage of its job."""
         self._line()
 
     def result(self) -> Result:
+        """Waits for the result. WorkerError where the worker ends or is silent for 90 s."""
         return cast(Result, json.loads(self._line()))
 
     def _tell(self, line: str) -> None:

@@ -1,8 +1,8 @@
 """Cold readers in front of a bookie's read cache: real entry logs, no page cache, one measured cell at a time.
 
-Law of the place: every reader has ledgers of its own and reads them forwards; who is next is drawn by lot, so
-that nothing but the cache decides what is read twice; what a log has delivered is dropped from the page cache
-at once, so that a second read of it goes to the disk again.
+The measuring part of `bench.bookie_reads` and `writer_beside.py`. Law: every reader has ledgers of its own and reads them
+forwards, and the next reader is drawn by lot, so that nothing but the cache decides which entries are read twice. Bytes
+read from a log are dropped from the page cache at once, so that a second read goes to the disk again.
 """
 
 from __future__ import annotations
@@ -28,34 +28,42 @@ WARM_BATCHES = 1.5
 """Read by each reader before counting begins: half a batch off, because all load at about the same time."""
 COUNTED_BATCHES = 2
 STOPPED_ABOVE = 10.0
-"""Disk reads per entry of a cell that is ended when its time is over; the others go on to their end."""
+"""Disk reads per entry of a cell that is ended when its time is over; the others are measured to their end."""
 _PAGE_BYTES = 4096
 _ADDS_AT_ONCE = 500
 
 
 class Cell(NamedTuple):
-    """What a number of readers cost under one policy; `share` is the cache by their demand."""
+    """The costs of a number of readers under one policy; `share` is the cache's size by their demand."""
 
     policy: str
+    """Of the read cache."""
     batch: int
+    """Readahead in entries."""
     readers: int
     share: float
     served: int
+    """Entries served while counting."""
     disk_reads_per_entry: float
     """Entries read from the logs by entries served."""
     device_bytes_per_byte: float
     """Bytes that the device delivered by bytes served; 0 where the file system has no device."""
     entries_per_s: float
+    """Entries served per second."""
 
 
 class UncachedFileSystem(FileSystem):
+    """A file system whose reads always go to the device."""
+
     def open_to_read(self, path: Path) -> int:
+        """Opens a file and drops it from the page cache."""
         descriptor = super().open_to_read(path)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead but the bookie's own
         return descriptor
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Reads and drops the pages that were read."""
         data = super().read(descriptor, size, offset)
         # Only whole pages are dropped.
         start = offset // _PAGE_BYTES * _PAGE_BYTES
@@ -65,7 +73,7 @@ class UncachedFileSystem(FileSystem):
 
 
 def demand_bytes(readers: int, batch: int) -> int:
-    """What so many readers want to have in the cache at the same time."""
+    """Returns the bytes of all loads that so many readers use at the same time."""
     return readers * (batch + 1) * aligned(ENTRY_BYTES)
 
 
@@ -85,6 +93,7 @@ async def write_ledgers(directory: Path, entries: int) -> None:
 
 
 async def add_all(bookie: Bookie, ledger: int, entries: range) -> None:
+    """Adds entries and waits until all are stored."""
     answered = asyncio.get_running_loop().create_future()
     left = len(entries)
 
@@ -102,12 +111,13 @@ async def add_all(bookie: Bookie, ledger: int, entries: range) -> None:
 
 
 def entry_of(ledger: int, entry_id: int) -> bytes:
+    """Returns an entry as a bookie stores it."""
     head = KEY.pack(ledger, entry_id) + KEY.pack(entry_id - 1, (entry_id + 1) * PAYLOAD_BYTES)
     return (head + b"crc." + b"%d " % entry_id).ljust(ENTRY_BYTES, b"x")
 
 
 class Readers:
-    """Takes turns, one entry on its way at a time; `turn` entries in a row for the one who is drawn."""
+    """Readers that take turns with one read in flight; the one drawn reads `turn` entries in a row."""
 
     def __init__(self, bookie: Bookie, count: int, entries: int, turn: int, seed: int) -> None:
         self._bookie = bookie
@@ -125,7 +135,7 @@ class Readers:
         self.served = 0
 
     async def run(self, reads: int, seconds: float) -> None:
-        """Until so many were read, or the time is over for readers that thrash."""
+        """Reads until `reads` entries are served, or ends readers that thrash after `seconds`."""
         self._began = self.served, entries_loaded(self._bookie)
         self._served_max = self.served + reads
         self._ends_at = time.perf_counter() + seconds
@@ -134,6 +144,7 @@ class Readers:
         await self._finished
 
     async def run_for(self, seconds: float) -> None:
+        """Reads for so many seconds."""
         asyncio.get_running_loop().call_later(seconds, self._stop)
         await self.run(1 << 60, seconds=float("inf"))
 
@@ -149,7 +160,7 @@ class Readers:
             self._current = self._rng.randrange(self._count)
             self._left = self._turn
         self._left -= 1
-        # A reader that is through with its ledger goes on with the next one that no other has.
+        # A reader at the end of its ledger continues with the next one that no other reader has.
         own = (LEDGERS - self._current - 1) // self._count + 1
         number, entry_id = divmod(self._places[self._current], self._entries)
         ledger = self._current + number % own * self._count
@@ -162,6 +173,7 @@ class Readers:
             self._finished.set_exception(RuntimeError(f"a read was answered with {rc}, {len(entry)} bytes"))
             return
         self.served += 1
+        # Only readers that thrash end by time; the others are quick enough to read all that they should.
         late = time.perf_counter() >= self._ends_at
         if self.served >= self._served_max or (late and self._thrashes()):
             self._finished.set_result(None)
@@ -207,6 +219,7 @@ async def measure(
 
 
 def open_cold(directory: Path, policy: str, batch: int, cache_bytes: int) -> Bookie:
+    """Opens a bookie with the given read cache on files outside the page cache."""
     settings = for_directory(
         directory, read_cache_policy=policy, readahead_entries=batch, read_cache_bytes=cache_bytes
     )
@@ -215,13 +228,13 @@ def open_cold(directory: Path, policy: str, batch: int, cache_bytes: int) -> Boo
 
 
 def entries_loaded(bookie: Bookie) -> int:
-    """Entries read from the logs so far."""
+    """Returns the entries read from the logs since the start."""
     ahead = bookie.stats.readahead_entries
     return int(ahead.sum) + ahead.count
 
 
 def device_bytes() -> int:
-    """What this process had to fetch from block devices so far."""
+    """Returns the bytes that this process has fetched from block devices."""
     for line in Path("/proc/self/io").read_text().splitlines():
         name, _, value = line.partition(": ")
         if name == "read_bytes":
@@ -230,7 +243,7 @@ def device_bytes() -> int:
 
 
 def simulate(policy: str, batch: int, readers: int, share: float, turn: int) -> float:
-    """Disk reads per entry by the cache's rule alone: no bookie, no disk, the same lots."""
+    """Returns disk reads per entry by the cache's rule alone, without bookie and disk, with the same lots."""
     cache: ReadCache = POLICIES[policy](int(share * demand_bytes(readers, batch)))
     rng = random.Random(1)
     entry = bytes(ENTRY_BYTES)

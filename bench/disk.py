@@ -1,6 +1,6 @@
-"""What the disk itself takes for one small synced write, so that latencies can be read against it.
+"""How long does the disk itself take for one small synced write? The base line of latencies.
 
-Law of the place: the same folder tree as the peers' data, the same rate as the latency workload, no broker.
+Law: the same file system as the peers' data, the same rate as the latency workload, no broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WRITE = b"x" * 1100
 
 
 def fdatasync_us(count: int, rate: float) -> list[int]:
-    """Sorted durations of `count` appends with fdatasync, paced at `rate` a second, in microseconds."""
+    """Returns the sorted durations of `count` appends with fdatasync in microseconds, paced at `rate` a second."""
     durations = []
     with tempfile.TemporaryFile(prefix="bench-disk-") as file:
         descriptor = file.fileno()

@@ -1,6 +1,6 @@
-"""Whether what was consumed is what was confirmed: lost, doubled and out of order, counted.
+"""Counts lost, doubled and reordered messages of one subscription.
 
-Law of the place: a message is its number, 0 … expected-1, in the order of sending; pure counting.
+Law: a message is its number, 0 … expected-1, in the order of sending; pure counting.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from typing import NamedTuple
 
 
 class Verdict(NamedTuple):
+    """Counts of one or several subscriptions."""
+
     lost: int
     """Never delivered."""
     doubled: int
-    """Deliveries beyond the first of a number, and numbers nobody sent."""
+    """Deliveries beyond the first of a number, and numbers that were never sent."""
     out_of_order: int
     """First deliveries that came after a later number."""
 
     def plus(self, other: Verdict) -> Verdict:
+        """Adds the counts of another subscription."""
         return Verdict(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Checker:
-    """One subscription's view: feed it every number in the order of delivery."""
+    """The deliveries of one subscription, fed number by number in the order of delivery."""
 
     __slots__ = ("_expected", "_last", "_seen", "doubled", "first_seen", "out_of_order")
 
@@ -34,6 +37,7 @@ class Checker:
         self.out_of_order = 0
 
     def see(self, number: int) -> None:
+        """Notes a delivery."""
         if number >= self._expected or self._seen[number]:
             self.doubled += 1
             return
@@ -45,7 +49,9 @@ class Checker:
             self._last = number
 
     def complete(self) -> bool:
+        """Returns True if every number was delivered."""
         return self.first_seen == self._expected
 
     def verdict(self) -> Verdict:
+        """Returns the counts so far."""
         return Verdict(self._expected - self.first_seen, self.doubled, self.out_of_order)

@@ -1,4 +1,8 @@
-"""Makes an access record without a broker, in seconds: appends in runs, readers at the tail and behind, passes."""
+"""Writes an access record of the entry cache without a broker, in seconds, for `bench.pipeline`.
+
+Appends of 8 entries, readers at the tail and behind, and the passes of the policy `pip430`, profile 4.2. The topics of the
+appends follow a Zipf law.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,7 @@ def _evenly_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
 
 
 def spread_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
-    """Give each reader of each topic another lag every five seconds, so that no size of the cache is a cliff."""
+    """Gives each reader of each topic another lag every five seconds, so that no size of the cache is a cliff."""
     low, high = np.log(SPREAD_US)
     lags = np.random.default_rng(sub).uniform(low, high, (TOPICS + 1, 128))
     return np.exp(lags[topic, ts // 5_000_000 % 128]).astype(np.int64)

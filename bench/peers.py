@@ -1,7 +1,7 @@
 """The brokers under test: started here (Magnetar, pulsar-lite) or named by their address.
 
-Law of the place: a peer that we start listens on loopback on ports of its own, keeps its data in a folder
-that goes away with it, and syncs to disk by its own default. Only processes started here are stopped.
+Law: a peer that the bench starts listens on loopback on ports of its own, keeps its data in a temporary folder, and syncs
+to disk by its own default. Only processes started here are stopped.
 """
 
 from __future__ import annotations
@@ -23,38 +23,61 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 
+CACHE_POLICY = "magnetar"
+"""The entry cache's policy of the `Magnetar` peers, given explicitly: not the default of a broker, which is `pip430`.
+
+All figures of docs/benchmarks.md since 2026-11-21 were taken with it, so that they stay comparable.
+"""
+
+
 class Peer(Protocol):
-    """A broker: where it is, which process, and whether we may restart it."""
+    """A broker under test."""
 
     name: str
+    """The column's heading in the table."""
     url: str
+    """Service URL, `pulsar://host:port`."""
     metrics_url: str | None
+    """URL of the Prometheus exposition; None leaves out the figures of scrapes."""
     pid: int | None
-    """Of the process to measure; None: CPU and memory stay unknown."""
+    """The process to measure; None leaves CPU and memory unknown."""
     ours: bool
-    """Started here, so that it can be restarted."""
+    """True for a broker that the bench starts, and can therefore restart."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def restart(self) -> None: ...
-    def close(self) -> None: ...
+    def start(self) -> None:
+        """Returns when the broker accepts connections. PeerError."""
+        ...
+
+    def stop(self) -> None:
+        """Stops the process; harmless when it is stopped."""
+        ...
+
+    def restart(self) -> None:
+        """Stops and starts it on the same data."""
+        ...
+
+    def close(self) -> None:
+        """Stops it and deletes its data."""
+        ...
+
     def fresh(self) -> Peer:
-        """Another one of the same kind with empty data, not started."""
+        """Returns another one of the same kind with empty data, not started."""
         ...
 
 
 class PeerError(Exception):
-    """A peer does not start or cannot be understood; the text says which and why."""
+    """A peer does not start or is unknown; the text names the peer and the reason."""
 
 
 class StartedPeer:
-    """A broker process of ours; a subclass says which command line."""
+    """A broker process that the bench starts; a subclass gives the command line."""
 
     ours = True
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+        """Data and log; deleted by `close`."""
         self.port, self.http_port = free_port(), free_port()
         self.url = f"pulsar://127.0.0.1:{self.port}"
         self.metrics_url: str | None = f"http://127.0.0.1:{self.http_port}/metrics"
@@ -62,6 +85,7 @@ class StartedPeer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
+        """Returns the command line."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -70,11 +94,13 @@ class StartedPeer:
         self.wait_for_port()
 
     def spawn(self) -> None:
+        """Starts the process without waiting for its port."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), cwd=ROOT, stdout=log, stderr=log)
         self.pid = self._process.pid
 
     def wait_for_port(self) -> None:
+        """Waits until the port accepts. PeerError after 60 s, or when the process ends."""
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -82,10 +108,12 @@ class StartedPeer:
                 return
             if self._process.poll() is not None:
                 raise PeerError(f"{self.name} exited with {self._process.returncode}: {self._log_end()}")
+            # A long pause would round up the time of a start, which is one of the figures.
             time.sleep(0.002)
         raise PeerError(f"{self.name} does not listen after {START_TIMEOUT_S:.0f} s: {self._log_end()}")
 
     def stop(self) -> None:
+        """Terminates the process, and kills it after 20 s."""
         if self._process is None:
             return
         self._process.terminate()
@@ -97,10 +125,12 @@ class StartedPeer:
         self._process = self.pid = None
 
     def restart(self) -> None:
+        """Stops and starts it on the same data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
+        """Stops it and deletes its data."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -110,20 +140,28 @@ class StartedPeer:
 
 
 class Magnetar(StartedPeer):
-    """`magnetar standalone` of this tree, fsync on."""
+    """`magnetar standalone` of this tree, fsync on, with the cache policy `CACHE_POLICY`."""
 
     def __init__(self, name: str = "magnetar", settings: tuple[str, ...] = ()) -> None:
-        """`settings`: as `key=value`, besides the ports."""
+        """`settings` are `key=value`, besides ports and policy."""
         super().__init__(name)
         self.settings = settings
+        """Applied after the ports and the policy."""
 
     def command(self) -> list[str]:
-        settings = [f"brokerServicePort={self.port}", f"webServicePort={self.http_port}", *self.settings]
+        """The settings of this peer come last, so they may name another policy."""
+        settings = [
+            f"brokerServicePort={self.port}",
+            f"webServicePort={self.http_port}",
+            f"entryCachePolicy={CACHE_POLICY}",
+            *self.settings,
+        ]
         flags = [part for setting in settings for part in ("--set", setting)]
         data = str(self.folder / "data")
         return [sys.executable, "-m", "magnetar", "standalone", "--data", data, *flags]
 
     def fresh(self) -> Peer:
+        """Has the same settings."""
         return Magnetar(self.name, self.settings)
 
 
@@ -134,6 +172,7 @@ class PulsarLite(StartedPeer):
         super().__init__("pulsar-lite")
 
     def command(self) -> list[str]:
+        """PeerError where the package is not installed."""
         try:
             import pulsar_lite
         except ImportError as missing:
@@ -148,12 +187,13 @@ class PulsarLite(StartedPeer):
         return [str(binary), "--config", str(config)]
 
     def fresh(self) -> Peer:
+        """Has the same settings."""
         return PulsarLite()
 
 
 @dataclass
 class AddressPeer:
-    """A broker that somebody else runs; it is never stopped or restarted."""
+    """A broker given by its address, which the bench neither stops nor restarts."""
 
     name: str
     url: str
@@ -162,27 +202,29 @@ class AddressPeer:
     ours: bool = field(default=False, init=False)
 
     def start(self) -> None:
+        """Only checks that the port accepts. PeerError."""
         host, port = address_of(self.url)
         try:
             socket.create_connection((host, port), 5).close()
         except OSError as error:
-            raise PeerError(f"{self.name}: nothing answers at {self.url}: {error}") from error
+            raise PeerError(f"{self.name}: no broker listens at {self.url}: {error}") from error
 
     def stop(self) -> None:
-        """Not ours to stop."""
+        """Does nothing."""
 
     def restart(self) -> None:
-        """Not ours to restart."""
+        """Does nothing, so catch-up reads what the broker may hold in memory."""
 
     def close(self) -> None:
-        """Not ours to close."""
+        """Does nothing."""
 
     def fresh(self) -> Peer:
+        """Returns itself: its data is not empty."""
         return self
 
 
 def peers_of(text: str) -> list[Peer]:
-    """`magnetar,pulsar-lite,url=pulsar://h:p;pid=1;metrics=http://…;name=…` to peers. Raises PeerError."""
+    """Parses `magnetar,pulsar-lite,url=pulsar://h:p;pid=1;metrics=http://…;name=…`. PeerError."""
     return [_peer(part.strip()) for part in text.split(",") if part.strip()]
 
 
@@ -202,11 +244,13 @@ def _peer(text: str) -> Peer:
 
 
 def address_of(url: str) -> tuple[str, int]:
+    """Returns host and port of a service URL."""
     parts = urlsplit(url)
     return parts.hostname or "127.0.0.1", parts.port or 6650
 
 
 def free_port() -> int:
+    """Returns a port that was free a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,9 +1,12 @@
-"""`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: the costs of the jobs on access records.
+"""What do the jobs on access records cost?
 
-Makes an access record without a broker (appends in runs, readers at the tail and behind, passes) and measures on it:
-replays by machine code and by the broker's objects, a grid of 16 settings, the hit report with its memory, and the start of
-a session. On another access record, with all lags, it measures a sample's error; and the audits on a generated
-cluster of 600,000 topics. An event is one entry appended or read.
+`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...] [--keep DIR]`
+
+Makes an access record without a broker (`made_record.py`: policy `pip430`, profile 4.2) and measures on it, each printed
+as a line: replays by machine code and by the broker's objects in events per second of CPU, under the policies that the
+line names; a grid of 16 settings; the hit report with its memory; the start of a session. On another access record, whose
+readers have all lags, the error of a sample; and the audits on a generated cluster of 600,000 topics. An event is one
+entry appended or read.
 """
 
 from __future__ import annotations
@@ -42,20 +45,21 @@ def cpu(call: Callable[[], object]) -> float:
 
 
 def timed(call: Callable[[], object]) -> float:
+    """Returns the seconds that `call` takes."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
 
 
 def gathered_per_second() -> float:
-    """Measure random reads from 64 MiB per second, so that results of different days can be compared."""
+    """Measures random reads from 64 MiB per second, so that results of different days can be compared."""
     table = np.arange(GATHERED, dtype=np.int64)
     places = np.random.default_rng(0).integers(0, GATHERED, GATHERED)
     return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
 
 
 def measure_replay(run: BrokerLifetime) -> list[str]:
-    """Measure one core on all events of one broker, and the objects on the first part of the same rows."""
+    """Measures one core on all events of one broker, and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
 
     accesses_of(run)  # Compiled from here on.
@@ -91,7 +95,7 @@ def measure_replay(run: BrokerLifetime) -> list[str]:
 
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
-    """Measure the error of a sample's hit ratio over all brokers, for readers with all lags."""
+    """Measures the error of a sample's hit ratio over all brokers, for readers with all lags."""
     from pipeline.replays.sampling import sampled
 
     if not folder.exists():
@@ -121,6 +125,7 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
 
 
 def measure_grid(folder: Path, master: str) -> list[str]:
+    """Measures the start of a session and a grid of 16 settings on all brokers."""
     from pipeline.replays.grid import override_grid, replay_grid
     from pipeline.session import start_session
 
@@ -142,10 +147,12 @@ def measure_grid(folder: Path, master: str) -> list[str]:
 
 
 def measure_report(folder: Path, master: str) -> list[str]:
+    """Measures the hit report."""
     return [measure_command("hit-report", str(folder), "--master", master)]
 
 
 def measure_audits(folder: Path, master: str) -> list[str]:
+    """Measures each audit on a generated cluster."""
     from bench.generated_cluster.generator import generate
     from magnetar.commands.audit_command import AUDITS
 
@@ -155,7 +162,7 @@ def measure_audits(folder: Path, master: str) -> list[str]:
 
 
 def measure_command(*words: str) -> str:
-    """Measure a job as a process of its own, with the memory of all its processes."""
+    """Measures a job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()
@@ -170,7 +177,7 @@ def measure_command(*words: str) -> str:
 
 
 def _resident_of(root: int) -> int:
-    """Of the process and all below it, in bytes; pages that several share count once for each."""
+    """Returns the resident bytes of a process and all below it; shared pages count once for each."""
     children: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -189,6 +196,7 @@ def _resident_of(root: int) -> int:
 
 
 def main() -> None:
+    """Makes the access record, unless `--keep` has one, and prints each part when it is measured."""
     parser = argparse.ArgumentParser("python -m bench.pipeline", description="What the jobs on records cost.")
     parser.add_argument("--events", type=int, default=50_000_000, metavar="N")
     parser.add_argument("--brokers", type=int, default=4, metavar="N")

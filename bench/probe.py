@@ -1,7 +1,7 @@
-"""How long the broker leaves a client waiting: Pulsar's PING once a millisecond, answered by its loop.
+"""How long does the broker leave another client waiting? Pulsar's PING once a millisecond.
 
-Law of the place: a plain socket and three prepared frames, so that no client library's pauses are measured
-(a pause of this thread itself still is: the number is an upper bound).
+Law: a plain socket and three prepared frames, so that no client library's pauses are measured. A pause of the probe's own
+thread still is, so the result is an upper bound.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ TIMEOUT_S = 10.0
 
 
 def frame(command: bytes) -> bytes:
+    """Returns a command as a frame without a body."""
     return struct.pack(">II", len(command) + 4, len(command)) + command
 
 
 class StallProbe:
-    """`with StallProbe(host, port) as probe: …; probe.worst_ms()`."""
+    """Measures on a thread of its own: `with StallProbe(host, port) as probe: …; probe.take_worst_ms()`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        # Without it Nagle's algorithm would hold a PING back and be measured as the broker's wait.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stop = threading.Event()
         self._worst_s = 0.0
@@ -52,7 +54,7 @@ class StallProbe:
         self._socket.close()
 
     def take_worst_ms(self) -> float:
-        """The longest wait for an answer since the last call. Raises what ended the probing, if it ended."""
+        """Returns the longest wait for a PONG since the last call, in ms. Raises the error that ended the probing."""
         if self._error:
             raise self._error
         worst, self._worst_s = self._worst_s, 0.0

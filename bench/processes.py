@@ -1,6 +1,6 @@
-"""What the kernel says about a process and its children: CPU time and memory, from /proc.
+"""CPU time and memory of a process and its children, as the kernel accounts them in /proc.
 
-Law of the place: reads only; a process that has gone counts as nothing. Linux only.
+Law: reads only; a process that has ended counts as nothing. Linux only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ class Memory(NamedTuple):
     """Resident and proportional set size in MiB."""
 
     rss: float
+    """Resident set size; pages shared by processes count in each."""
     pss: float
+    """Proportional set size; shared pages are divided among the processes."""
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+    """Returns the process and all its descendants."""
     found = [pid]
     for parent in found:
         for task in _list(Path(f"/proc/{parent}/task")):
@@ -40,6 +42,7 @@ def cpu_s(pid: int) -> float:
 
 
 def memory(pid: int) -> Memory:
+    """Returns the memory of the process and its children."""
     rss = pss = 0
     for member in tree(pid):
         for line in _read(Path(f"/proc/{member}/smaps_rollup")).splitlines():

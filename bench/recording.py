@@ -1,8 +1,10 @@
-"""`python -m bench.recording [--rounds 8]`: what the access record costs a broker.
+"""What does the access record cost a broker, in CPU per message?
 
-Two brokers of this tree, one of them recording every event, take turns under the same client; who begins changes from
-round to round. Printed is the CPU of the broker per message, its recording thread included: of each side the median
-and the least of all rounds, and the ratios of both.
+`python -m bench.recording [--rounds 8] [--only NAME ...]`
+
+Two brokers of this tree, both with the cache policy `peers.CACHE_POLICY`, one of them recording every event, take turns
+under the same client; the one that begins changes from round to round. Columns per workload: median and least CPU of all
+rounds in µs per message, without -> with the record (its thread included), and the difference in percent.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 import tempfile
 from dataclasses import replace
 
-from bench.peers import Magnetar
+from bench.peers import CACHE_POLICY, Magnetar
 from bench.workloads import FULL, WORKLOADS, settle
 
 NAMES = ("1k-unbatched", "1k-batched", "fan-out")
@@ -25,6 +27,7 @@ NO_CHECKPOINTS = ("flushInterval=3600000",)
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Prints a line per workload."""
     parser = argparse.ArgumentParser(
         "python -m bench.recording", description="The price of the access record."
     )
@@ -35,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="bench-record-") as folder:
+        print(f"cache policy {CACHE_POLICY}", flush=True)
         off = Magnetar("off", NO_CHECKPOINTS)
         on = Magnetar("recording", (*NO_CHECKPOINTS, f"entryCacheRecordDirectory={folder}"))
         try:
@@ -55,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def line(title: str, off: list[float], on: list[float]) -> str:
-    """Of one workload: median and least CPU of each side in \u00b5s per message, and what recording adds in percent."""
+    """Returns the line of one workload: median and least CPU of each side, and the difference in percent."""
     parts = [f"{title:<18}"]
     for label, of in (("median", statistics.median), ("least", min)):
         before, after = of(off), of(on)

@@ -1,6 +1,6 @@
-"""Rounds to medians, medians to a table with ratios, everything to JSON.
+"""Turns rounds into medians, and medians into a table with ratios.
 
-Law of the place: pure; the table's rows and the goals beside them are data.
+Law: pure functions; the table's rows and the goals beside them are data.
 """
 
 from __future__ import annotations
@@ -13,17 +13,24 @@ from bench.workloads import Numbers
 Rounds = dict[str, dict[str, list[Numbers]]]
 """Workload -> peer -> the numbers of each round."""
 SUMMED = ("lost", "doubled", "out_of_order", "failed")
+"""Figures that count errors."""
 UNKNOWN = "-"
+"""Cell without a value."""
 
 
 class Row(NamedTuple):
     """One line of the table: values of one workload, joined by ` · `, and the goal for them."""
 
     title: str
+    """First cell."""
     workload: str
+    """Key of `WORKLOADS`."""
     metrics: tuple[str, ...]
+    """Keys of the workload's numbers."""
     form: str
+    """Format of each value."""
     goal: str
+    """Text for the last column."""
 
 
 ROWS = (
@@ -76,10 +83,11 @@ ROWS = (
     ),
     Row("idle PSS, MiB", "start", ("idle_pss_mib",), "{:.0f}", "≤ 60"),
 )
+"""The table from top to bottom."""
 
 
 def median_of(rounds: list[Numbers]) -> Numbers:
-    """Metric by metric; what counts errors is summed over the rounds instead."""
+    """Returns the median of each figure; counts of errors are summed over the rounds instead."""
     names = {name for numbers in rounds for name in numbers}
     joined: Numbers = {}
     for name in sorted(names):
@@ -89,7 +97,7 @@ def median_of(rounds: list[Numbers]) -> Numbers:
 
 
 def table(rounds: Rounds, peers: list[str]) -> str:
-    """Markdown; the ratio columns say how the first peer compares to each other one."""
+    """Returns Markdown; the ratio columns compare the first peer with each other one."""
     medians = {
         workload: {peer: median_of(each) for peer, each in by_peer.items()}
         for workload, by_peer in rounds.items()

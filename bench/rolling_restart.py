@@ -1,10 +1,14 @@
-"""`python -m bench.rolling_restart [--seconds 30] [--policy NAME ...]`: the proposal's experiment, on real sockets.
+"""How many storage reads does each cache policy save in the proposal's rolling restart, on real sockets?
+
+`python -m bench.rolling_restart [--seconds 30] [--policy NAME ...]`
 
 A broker of its own for each policy, an official client that produces to a topic of four partitions, and ten Shared
-subscriptions, each with one consumer in a process of its own. In each of three rounds every consumer is closed once
-and comes back half a second later, one after another. The cache holds 0.6 seconds of the stream, as the 250 MB of
-the proposal's author did at 50,000 entries of 8 KiB a second; here it is 400 a second and 2 MB by default.
-Printed is the part of what was consumed that needed no storage read.
+subscriptions, each with one consumer in a process of its own. In each of three rounds every consumer is closed once and
+comes back half a second later, one after another. The cache holds 0.6 seconds of the stream, as the 250 MB of PIP-430's
+author did at 50,000 entries of 8 KiB a second; here it is 400 a second and 2 MB by default.
+
+Columns: policy (with its profile), entries consumed, entries read from storage, and the percentage that needed no
+storage read.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ POLICIES = {
 
 
 def consume(url: str, number: int, seconds: float, counts: Queue[int]) -> None:
-    """One subscription's consumer, with its absences; reports how many messages it received."""
+    """Consumes one subscription with its absences, in a process of its own; puts the number of messages into `counts`."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     received = 0
     begun = time.monotonic()
@@ -70,6 +74,7 @@ def _subscribe(client: pulsar.Client, number: int) -> pulsar.Consumer:
 
 
 def produce(url: str, rate: float, seconds: float) -> None:
+    """Produces at an even rate and returns when all is stored."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(TOPIC, batching_enabled=False, block_if_queue_full=True)
     begun = time.monotonic()
@@ -84,6 +89,7 @@ def produce(url: str, rate: float, seconds: float) -> None:
 
 
 def run(policy: str, rate: float, cache_mb: int, seconds: float) -> dict[str, float]:
+    """Measures one policy with a broker of its own."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
@@ -137,6 +143,7 @@ def _counters(admin: str) -> dict[str, float]:
 
 
 def main() -> None:
+    """Prints a row per policy when it is measured."""
     parser = argparse.ArgumentParser(
         "python -m bench.rolling_restart", description="The proposal's experiment."
     )

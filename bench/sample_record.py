@@ -1,8 +1,9 @@
-"""`python -m bench.sample_record [FOLDER]`: records the shipped sample, with our own broker and the official client.
+"""Records the access record that ships as a sample, with our own broker and the official client.
 
-Four topics with three subscriptions each: one reads at the tail, one two seconds behind, one eight seconds behind. The cache
-is too small for the second and its time to live too short for the third. The policy is `pip430`, profile 4.2. Takes half
-a minute.
+`python -m bench.sample_record [FOLDER] [--rounds N]`, half a minute
+
+Four topics with three subscriptions each: one reads at the tail, one two seconds behind, one eight seconds behind. The
+cache is too small for the second and its time to live too short for the third. The policy is `pip430`, profile 4.2.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ LAG_ROUNDS: Final[Mapping[str, int]] = {"tail": 0, "billing": 40, "archive": 160
 """The lag of each subscription, in rounds."""
 ROUND_S: Final = 0.05
 MESSAGES: Final = 5
-"""By topic and round."""
+"""Messages per topic and round."""
 BODY_BYTES: Final = (400, 1200, 2500, 5000)
-"""By topic."""
+"""Bytes of a message, by topic."""
 SETTINGS: Final[Mapping[str, str]] = {
     "entryCachePolicy": "pip430",
+    "magnetarProfile": "4.2",
     "managedLedgerCacheSizeMB": "1",
     "entryCacheRecordFileSeconds": "3600",
 }
@@ -37,7 +39,7 @@ SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
 def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
-    """A message is published in its round, and received by each subscription so many rounds later."""
+    """Publishes each round's messages; each subscription receives them its lag later."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
         (topic, name): client.subscribe(topic, name, receiver_queue_size=MESSAGES)
@@ -66,7 +68,7 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
 def record(
     folder: Path, rounds: int, settings: Mapping[str, str], lag_rounds: Mapping[str, int] = LAG_ROUNDS
 ) -> None:
-    """Start a broker, do the work, and stop it; the access record is below `folder`."""
+    """Starts a broker, does the work, and stops it; the access record is below `folder`."""
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
@@ -75,6 +77,7 @@ def record(
 
 
 def main() -> None:
+    """Replaces the folder's content and prints its size."""
     parser = argparse.ArgumentParser(
         "python -m bench.sample_record", description="Record the sample that ships."
     )

@@ -1,8 +1,10 @@
-"""`python -m bench.simulators [--requests N] [--only POLICY ...]`: simulated requests per second.
+"""How many requests a second does each simulated policy handle?
 
-One trace for all policies, Zipf's law with exponent 1 over a million objects, and capacities of 1 % and 10 % of the
-objects in it. Prints millions of requests per second of CPU, the best of three simulations, with the misses, and
-below the table the cost of numbering objects, of stack distances and of a sample.
+`python -m bench.simulators [--requests N] [--only POLICY ...]`
+
+One trace for all policies: Zipf's law with exponent 1 over a million objects, and capacities of 1 % and 10 % of the
+objects in it. Columns: policy, capacity in objects, millions of requests per second of CPU (best of three), misses. Below
+the table: the speed of numbering objects, of stack distances and of a sample. No broker and no entry cache runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""`python -m bench.spark_source`: Spark's reads and writes through our source, beside the official client's loop.
+"""How fast does Spark read and write Pulsar topics through our source, beside the official client's loop?
 
-Everything in one run against one broker of ours on loopback, so that what else the machine does falls on all of it:
-writes, reads of the value alone and of all default columns, the official client's receive loop into Arrow, planning
-over many topics, and offsets of 600,000 topics against a simulated broker. Best of the rounds.
+`python -m bench.spark_source [--rows N] [--rounds N] [--cores N] [--topics N] [--json FILE]`
+
+All in one execution against one broker of ours on loopback (cache policy `peers.CACHE_POLICY`, deduplication on), so that
+other load of the machine falls on all of it. Printed are names and values, the best of the rounds: rows/s of a write, of
+reads of the value alone and of all default columns; rows/s of the official client's receive loop into Arrow; seconds of
+planning over many topics; bytes and seconds of offsets for 600,000 topics without a broker.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.peers import Magnetar
+from bench.peers import CACHE_POLICY, Magnetar
 from pipeline.session import start_session
 from pyspark_pulsar.options import Limits, source_options
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json
-from pyspark_pulsar.planning.position import WHOLE
+from pyspark_pulsar.position import WHOLE
 from pyspark_pulsar.reading.stream_reader import StreamDriver
 
 VALUE_BYTES: Final = 100
@@ -35,6 +38,7 @@ CLIENT_ROWS_PER_BATCH: Final = 10_000
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Prints every figure; `client` as the first argument is the official client's own process."""
     if argv is None and len(sys.argv) > 1 and sys.argv[1] == "client":
         return _client(*sys.argv[2:])
     arguments = _parser().parse_args(argv)
@@ -53,7 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     for name, value in results.items():
         print(f"{name:58} {value:14,.3f}" if value < 100 else f"{name:58} {value:14,.0f}")
     print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f}, cache policy {CACHE_POLICY}"
     )
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
@@ -61,9 +66,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Deduplicating(Magnetar):
-    """What writing exactly once needs."""
+    """Magnetar with deduplication, which writing exactly once needs."""
 
     def command(self) -> list[str]:
+        """Adds the setting to Magnetar's command line."""
         return [*super().command(), "--set", "brokerDeduplicationEnabled=true"]
 
 
@@ -80,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _best(rounds: int, work: Callable[[], object]) -> float:
-    """Seconds of the quickest."""
+    """Returns the seconds of the fastest round."""
     times = []
     for _ in range(rounds):
         began = time.monotonic()
@@ -109,6 +115,7 @@ def _throughput(spark: Any, url: str, arguments: argparse.Namespace, results: di
 
         return one
 
+    # Check before reads are timed: figures of a source that loses rows would be worth nothing.
     counted = (
         spark.read.format("pulsar").option("service.url", url).option("topic", "written-1").load().count()
     )
@@ -134,12 +141,13 @@ def _client_process(url: str, rows: int) -> None:
 
 
 def _client(url: str, topic: str, rows: str) -> int:
-    """A receive loop as a program would have it: values into Arrow, ten thousand at a time."""
+    """Receives with the official client as a program would: values into Arrow, ten thousand at a time."""
     import pulsar
     import pyarrow as pa
 
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
+    # The first message comes before the clock starts, so that connecting is not counted.
     reader.read_next(10_000)
     wanted, values, made = int(rows), [], 0
     began = time.monotonic()
@@ -154,7 +162,7 @@ def _client(url: str, topic: str, rows: str) -> int:
 
 
 def _many_topics(spark: Any, url: str, topics: int, results: dict[str, float]) -> None:
-    """A stream over so many topics; each batch finds a few new messages."""
+    """Plans batches of a stream over many topics, of which each finds a few new messages."""
     frame = spark.range(topics).selectExpr(
         "cast(cast(id as string) as binary) as value",
         "concat('many-', lpad(cast(id as string), 6, '0')) as __topic",
@@ -183,7 +191,7 @@ def _many_topics(spark: Any, url: str, topics: int, results: dict[str, float]) -
 
 
 def _offsets(count: int, results: dict[str, float]) -> None:
-    """What a micro-batch does with offsets: two from JSON, one new one, to JSON again."""
+    """Measures the offset work of one micro-batch: two from JSON, one new one, to JSON again."""
     topics = tuple(f"persistent://public/default/device-{number:06d}" for number in range(count))
     chance = np.random.default_rng(1)
     whole = np.full(count, WHOLE, np.int64)

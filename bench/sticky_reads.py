@@ -1,8 +1,14 @@
-"""`python -m bench.sticky_reads`: what sticky reads are worth with three bookies, and what the death of one costs.
+"""What are sticky reads worth with three bookies, and what does the death of a bookie cost then?
 
-Three bookie processes over TCP, every ledger on all three (E = Qw = 3), readers that take ten entries of a ledger in
-turn, drawn by lot. Law of the place: what a bookie read and served is what its own /metrics say; a phase is bounded by
-its reads; entries are flushed and the bookies restarted before anything is counted, so that no write cache serves.
+`python -m bench.sticky_reads [--quick] [--json FILE]`
+
+Three bookie processes over TCP, every ledger on all three (E = Qw = 3), readers that read ten entries of a ledger at a
+time, the next one drawn by lot. Compared are reads in turn (each to the next bookie) and sticky reads.
+
+Columns: a bookie's read cache by the demand of all readers, phase (all alive, after a kill, later), kind of reads, entries
+read from the logs per entry served, hit ratio of the read caches, entries served, failed reads. Law: entries served and
+read are taken from the bookies' own /metrics; a phase is bounded by its reads; entries are flushed and the bookies
+restarted before anything is counted, so that no write cache serves. The entry cache's policy has no part in it.
 """
 
 from __future__ import annotations
@@ -44,27 +50,38 @@ _ADDS_AT_ONCE = 200
 
 
 class Counts(NamedTuple):
-    """Of all bookies since they started."""
+    """Counters summed over all bookies since their start."""
 
     served: int
+    """Reads answered."""
     from_logs: int
+    """Entries read from entry logs, readahead included."""
     misses: int
+    """Reads that the read cache could not serve."""
 
 
 class Row(NamedTuple):
+    """One row of the table."""
+
     cache_mb: int
+    """Read cache of one bookie in MiB."""
     share: float
     """One bookie's cache by the demand of all readers."""
     sticky: bool
+    """False reads each entry range from the next bookie in turn."""
     phase: str
     served: int
+    """Entries served in the phase."""
     reads_per_entry: float
     """Entries read from entry logs by entries served."""
     hit_ratio: float
+    """Of the bookies' read caches."""
     failed: int
+    """Reads that returned an error to the reader."""
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Prints each row when it is measured, then the whole table."""
     parser = argparse.ArgumentParser(
         "python -m bench.sticky_reads", description=(__doc__ or "").split("\n")[0]
     )
@@ -104,10 +121,13 @@ async def _run(folder: Path, entries: int, caches: tuple[int, ...]) -> list[Row]
 
 
 class _Client(NamedTuple):
+    """A broker's ledger client, connected to the bookie processes."""
+
     ledgers: Ledgers
     bookies: BookieSet
 
     async def ready(self, count: int) -> None:
+        """Waits until so many bookies are reachable."""
         while len(self.bookies.reachable()) < count:  # noqa: ASYNC110 - connections are made in their own time
             await asyncio.sleep(0.01)
 
@@ -191,7 +211,7 @@ async def _cell(
 
 
 class Readers:
-    """One per ledger, each from a place of its own, forwards; who is next is drawn by lot."""
+    """One reader per ledger, reading forwards from a position of its own; the next one is drawn by lot."""
 
     def __init__(self, ledgers: Ledgers, entries: int) -> None:
         self._ledgers = ledgers
@@ -201,6 +221,7 @@ class Readers:
         self.failed = 0
 
     async def run(self, turns: int) -> None:
+        """Executes so many turns, or fewer where all ledgers are read."""
         for _ in range(turns):
             left = [number for number, place in enumerate(self._places) if place < self._entries]
             if not left:
@@ -241,10 +262,12 @@ class Phase:
         self._failed = 0
 
     def begin(self) -> None:
+        """Notes the counters."""
         self._before = self._now()
         self._failed = self._readers.failed
 
     def end(self, name: str) -> Row:
+        """Returns the row of the phase."""
         now, before = self._now(), self._before
         served = now.served - before.served
         demand = LEDGERS * (READAHEAD + 1) * aligned(ENTRY_BYTES)
@@ -265,6 +288,7 @@ class Phase:
 
 
 def scrape(http: str) -> Counts:
+    """Returns the counters of one bookie."""
     found: dict[str, float] = {}
     with urllib.request.urlopen(f"{http}/metrics", timeout=10) as answer:
         for line in answer.read().decode().splitlines():
@@ -278,6 +302,7 @@ def scrape(http: str) -> Counts:
 
 
 def table(rows: list[Row]) -> str:
+    """Returns the rows as Markdown."""
     lines = [
         "| cache of a bookie / whole demand | phase | reads | disk reads per entry | hit ratio | entries | failed |",
         "| --- | --- | --- | --- | --- | --- | --- |",

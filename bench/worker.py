@@ -1,7 +1,7 @@
 """A client process of the bench: `python -m bench.worker`, one job as JSON on standard input.
 
-The worker connects and prepares, prints `ready`, waits for a line, does the job, prints one JSON result.
-Law of the place: official client only; times are `time.monotonic_ns`, which all processes of a machine share.
+The worker connects and prepares, prints `ready`, waits for a line, does the job, prints one JSON result. Law: official
+client only; times are `time.monotonic_ns`, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -29,20 +29,27 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Job(TypedDict):
-    """What to do; `kind` is the name of a function below."""
+    """A job; `kind` is a key of `JOBS`."""
 
     kind: str
     url: str
+    """Service URL."""
     topic: str
+    """Full name, or the prefix for many topics."""
     count: int
+    """Messages, or topics."""
     size: NotRequired[int]
+    """Bytes of a body."""
     batch: NotRequired[int]
     """Messages in a batch; 1: unbatched. Fixed, so that entries are alike whatever the timing."""
     rate: NotRequired[float]
+    """Messages a second; without it as fast as possible and without latencies."""
     subscriptions: NotRequired[list[str]]
+    """Names; a consumer and a thread for each."""
     bulk: NotRequired[bool]
     """Consume with batch_receive and cumulative acks instead of one by one."""
     idle_s: NotRequired[float]
+    """Silence after which a consumer gives up."""
 
 
 class Result(TypedDict, total=False):
@@ -51,11 +58,17 @@ class Result(TypedDict, total=False):
     started_ns: int
     ended_ns: int
     done: int
+    """Messages with a receipt, or delivered once."""
     failed: int
+    """Messages without a receipt."""
     entries: int
+    """Different entries delivered to the first subscription."""
     latencies_us: list[int]
+    """In order of arrival; empty without a rate."""
     verdict: list[int]
+    """Fields of `integrity.Verdict`."""
     create_s: float
+    """Seconds to create all topics."""
 
 
 def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
@@ -88,7 +101,7 @@ def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
 
 
 class Receipts:
-    """Counts receipts on the client's thread."""
+    """Counts receipts; called on the client's thread."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -96,12 +109,14 @@ class Receipts:
         self.latencies_us: list[int] = []
 
     def counted(self, result: object, _id: object) -> None:
+        """Notes a receipt."""
         if getattr(result, "name", "") == "Ok":
             self.done += 1
         else:
             self.failed += 1
 
     def timed(self, sent_ns: int, result: object, message_id: object) -> None:
+        """Notes a receipt and its latency."""
         self.latencies_us.append((time.monotonic_ns() - sent_ns) // 1000)
         self.counted(result, message_id)
 
@@ -143,7 +158,7 @@ def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
 
 
 class Reader:
-    """One consumer read to the end; gives up when nothing came for `idle_s`."""
+    """One consumer, read to the end; gives up after `idle_s` without a message."""
 
     def __init__(self, consumer: pulsar.Consumer, job: Job) -> None:
         self._consumer = consumer
@@ -156,6 +171,7 @@ class Reader:
         self.ended_ns = time.monotonic_ns()
 
     def run(self) -> None:
+        """Reads until complete or idle; on a thread of its own."""
         if self._bulk:
             self._run_bulk()
         else:
@@ -268,6 +284,7 @@ JOBS: dict[str, Callable[[pulsar.Client, Job, Callable[[], None]], Result]] = {
     "many_topics": many_topics,
     "first_message": first_message,
 }
+"""By the kind of a job."""
 
 
 def _say(value: object) -> None:
@@ -280,6 +297,7 @@ def _wait() -> None:
 
 
 def main() -> None:
+    """Reads one job, executes it and prints its result."""
     import pulsar
 
     job: Job = json.loads(sys.stdin.readline())
@@ -292,6 +310,7 @@ def main() -> None:
 
     result = JOBS[job["kind"]](client, job, ready)
     _say(result)
+    # Closing may block on a broker that has ended; the result is printed already, so do not wait for ever.
     closer = threading.Thread(target=client.close, daemon=True)
     closer.start()
     closer.join(CLOSE_TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""The workloads: what is done to a broker, and the numbers that come of it.
+"""The workloads: each does something to a broker and returns numbers by name.
 
-Each takes a peer and a scale and returns numbers by name; `lost`, `doubled`, `out_of_order` and `failed`
-are among them wherever messages flow. Law of the place: topics are new each time; broker CPU is read
-before the clients start and after they end; a peer without a known process yields no CPU numbers.
+`lost`, `doubled`, `out_of_order` and `failed` are among the numbers if messages flow. `_us` are microseconds of the
+broker's CPU per message, `_per_s` rates, `_ms` milliseconds, `_mib` MiB. Law: topics are new each time; broker CPU is
+read before the clients start and after they end; a peer without a known process yields no CPU numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from bench.probe import StallProbe
 from bench.worker import Job, Result
 
 Numbers = dict[str, float]
+"""Figures of one round, by name."""
 LATENCY_RATE = 1000.0
+"""Messages a second."""
 LATENCY_WARM_SHARE = 0.1
+"""Share of the first latencies that is dropped."""
 DISK_WRITES = 2_000
 FAN_OUT_SUBSCRIPTIONS = 10
 BATCH = 10
@@ -37,13 +40,18 @@ IDLE_BEFORE_MEMORY_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything; `QUICK` is for a look, `FULL` for numbers to keep."""
+    """Numbers of messages, topics and rounds; `FULL` gives figures to keep, `QUICK` a first look."""
 
     unbatched: int
+    """Messages of the unbatched workloads."""
     batched: int
+    """Messages of the batched workloads."""
     fan_out: int
+    """Messages; each is delivered ten times."""
     catch_up: int
+    """Messages of the backlog."""
     latency: int
+    """Messages of the latency workload."""
     topics: int
     rounds: int
 
@@ -54,9 +62,13 @@ QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 200, 1)
 
 @dataclass(frozen=True, slots=True)
 class Workload:
+    """A row of work for `bench.__main__`; `rounds_max` limits slow ones."""
+
     name: str
+    """For `--only`, and the key in JSON."""
     title: str
     run: Callable[[Peer, Scale], Numbers]
+    """Executes one round on a started peer."""
     rounds_max: int = 3
 
 
@@ -144,6 +156,7 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
         producer.go()
         sent, got = producer.result(), consumer.result()
         numbers = meter.per_message(count)
+    # The first messages meet new connections and cold code paths in client and broker.
     warm = int(count * LATENCY_WARM_SHARE)
     measured = {
         "receipt": sorted(sent["latencies_us"][warm:]),
@@ -189,12 +202,13 @@ def _many_topics(peer: Peer, scale: Scale) -> Numbers:
 
 
 def start(peer: Peer, _scale: Scale) -> Numbers:
-    """A broker on empty data: from spawning the process to the first message, then its memory when idle."""
+    """A broker on empty data: from starting the process to the first message, then its memory when idle."""
     another = peer.fresh()
     if not isinstance(another, StartedPeer):
         return {}
     job: Job = {"kind": "first_message", "url": another.url, "topic": new_topic("first"), "count": 1}
     try:
+        # The client process is started before, so that its imports do not count as the broker's start.
         with Client(job) as client:
             begun = time.monotonic_ns()
             another.spawn()
@@ -229,16 +243,18 @@ WORKLOADS = (
     Workload("catch-up", "catch-up after restart", catch_up, rounds_max=2),
     Workload("topics", "many topics", many_topics, rounds_max=2),
 )
+"""In the order in which they are executed."""
 
 
 class Meter:
-    """Broker CPU between its construction and a question."""
+    """CPU of the broker from the construction on."""
 
     def __init__(self, peer: Peer) -> None:
         self._pid = peer.pid
         self._before = processes.cpu_s(peer.pid) if peer.pid is not None else 0.0
 
     def per_message(self, messages: int) -> Numbers:
+        """Returns CPU since the construction by message, and memory now; empty for an unknown process."""
         if self._pid is None:
             return {}
         return {
@@ -248,7 +264,7 @@ class Meter:
 
 
 def settle(peer: Peer) -> None:
-    """Until a broker that has just started is idle, so that its start does not count as work for messages."""
+    """Waits until a started broker is idle, so that its start does not count as work for messages."""
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while peer.pid is not None and time.monotonic() < deadline:
         before = processes.cpu_s(peer.pid)
@@ -258,21 +274,24 @@ def settle(peer: Peer) -> None:
 
 
 def new_topic(prefix: str) -> str:
+    """Returns a topic name that was never used."""
     return f"persistent://public/default/bench-{prefix}-{time.time_ns():x}"
 
 
 def seconds_of(result: Result) -> float:
+    """Returns the duration of a job, above 0."""
     return max((result["ended_ns"] - result["started_ns"]) / 1e9, 1e-9)
 
 
 def at_percent(ordered: list[int], percent: float) -> int:
-    """The value at or below which `percent` of the ordered ones lie; 0 when there is none."""
+    """Returns the value at or below which `percent` of the ordered values lie; 0 without values."""
     if not ordered:
         return 0
     return ordered[min(len(ordered) - 1, max(0, round(len(ordered) * percent / 100) - 1))]
 
 
 def integrity(sent: Result, *got: Result) -> Numbers:
+    """Sums the verdicts of all consumers."""
     lost, doubled, out_of_order = (sum(result["verdict"][at] for result in got) for at in range(3))
     return {
         "lost": lost,
@@ -283,7 +302,7 @@ def integrity(sent: Result, *got: Result) -> Numbers:
 
 
 def _subscribe(base: Job, names: list[str]) -> None:
-    """Creates the subscriptions and goes away."""
+    """Creates the subscriptions and disconnects."""
     with Client({**base, "kind": "consume", "count": 0, "subscriptions": names}) as client:
         client.go()
         client.result()

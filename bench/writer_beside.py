@@ -1,8 +1,8 @@
-"""What a writer notices of cold readers: the time of synced adds at an even pace, with and without them.
+"""How much slower are a writer's synced adds while cold readers read from the same bookie?
 
-Law of the place: writer and readers share one bookie and its loop, as in a broker's process; the readers ask
-without a pause. The kinds take turns (A B C A B C), so that what else the machine does falls on all of them,
-and each number is the median of the rounds.
+The part "adds" of `bench.bookie_reads`. Law: writer and readers share one bookie and its loop, as in a broker's process;
+the readers request without a pause. The kinds take turns (A B C A B C), so that other load of the machine falls on all of
+them, and each number is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -20,31 +20,38 @@ from bookie_stub.compose.bookie import Bookie
 from bookie_stub.disk.read_cache import POLICIES
 
 READERS = 16
+"""Cold readers beside the writer."""
 BATCH = 1000
+"""Readahead in entries."""
 SHARE = 0.5
+"""Size of the read cache by the demand of the readers."""
 ADDS_PER_S = 500
 LEDGER = 1 << 20
-"""Not one of the readers'."""
+"""Id of the writer's ledger; the readers do not read it."""
 
 
 class AddTimes(NamedTuple):
+    """Latencies of synced adds, and the readers' speed meanwhile."""
+
     p50_ms: float
+    """Median from due to answered."""
     p99_ms: float
     highest_ms: float
     sync_p50_ms: float
-    """Of the journal's fdatasync alone."""
+    """Median of the journal's fdatasync alone."""
     read_per_s: float
     """Entries served to the readers meanwhile."""
     disk_reads_per_entry: float
+    """Entries read from the logs per entry served to the readers."""
 
 
 async def measure_adds(directory: Path, entries: int, seconds: float, rounds: int) -> dict[str, AddTimes]:
-    """By what goes on beside the adds; the disk's own synced write, without a bookie, is among them."""
+    """Returns the times by the load beside the adds; the disk's own synced write, without a bookie, is one of them."""
     found: dict[str, list[AddTimes]] = {}
     for number in range(rounds):
         found.setdefault("no bookie: the disk's fdatasync", []).append(_disk_times(seconds))
         for policy in (None, *POLICIES):
-            name = "nobody" if policy is None else f"{READERS} cold readers, {policy}"
+            name = "no reader" if policy is None else f"{READERS} cold readers, {policy}"
             found.setdefault(name, []).append(await _add_times(directory, entries, policy, seconds))
         for name, each in found.items():
             print(f"adds, round {number + 1}, beside {name}: {each[-1]}", flush=True)
@@ -60,7 +67,7 @@ def _disk_times(seconds: float) -> AddTimes:
 
 
 async def _add_times(directory: Path, entries: int, policy: str | None, seconds: float) -> AddTimes:
-    """`policy` None: nobody reads. The cache has room for half of what the readers want."""
+    """Measures beside readers under `policy`, or without readers (None). Half of the readers' demand fits into the cache."""
     cache_bytes = int(SHARE * demand_bytes(READERS, BATCH))
     bookie = open_cold(directory, policy or "ring", BATCH, cache_bytes)
     bookie.delete_ledger(LEDGER)
@@ -86,7 +93,7 @@ def _times(
 
 
 async def _add_evenly(bookie: Bookie, seconds: float) -> list[float]:
-    """From the moment when an add is due to its answer, so that a late start counts too."""
+    """Returns durations from the moment when an add is due to its answer, so that a late start counts too."""
     durations: list[float] = []
     count = int(seconds * ADDS_PER_S)
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`python -m bookie_stub`: a bookie as a process of its own, on a TCP port.
+"""`python -m bookie_stub`: runs a bookie as a process of its own.
 
 SIGTERM or SIGINT stops it cleanly (sync, checkpoint, exit 0); a second signal exits at once (130). A bad setting
 prints one line and exits with 2; a data directory that cannot be opened logs one line and exits with 1. `magnetar
@@ -188,6 +188,7 @@ def _leave(registration: Registration | None) -> None:
 
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
+        # The first signal already asked for an orderly stop; a sync that hangs on a broken disk would never let it end.
         os._exit(130)
     stop.set()
 

@@ -60,6 +60,7 @@ def find_java(cache: Path) -> Java:
     for home in _homes():
         version = _java_version(home)
         if version is not None and version >= JAVA_MIN:
+            # The name has the path's checksum, because a class archive fits only the Java that wrote it.
             return Java(home, version, f"java-{version}-{zlib.crc32(str(home).encode()):08x}")
         too_old.append(f"{home} is Java {version or 'unknown'}")
     bundled = _bundled(cache)

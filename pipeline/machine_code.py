@@ -39,6 +39,7 @@ def _compiled(function: Callable[_Arguments, _Result], **options: bool) -> Calla
     # numba reads the folder of its cache from this setting only, at the moment a function is decorated.
     config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     try:
+        # Without the interpreter's lock, the tasks of one Spark executor run side by side.
         made = numba.njit(cache=True, nogil=True, **options)(function)  # type: ignore[call-overload]
     except RuntimeError:
         # numba found no folder that it may write to: each process then compiles for itself.

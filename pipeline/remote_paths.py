@@ -1,4 +1,4 @@
-"""Copies inputs whose path has a scheme (`s3a://`, `hdfs://`, `file://`) to this machine.
+"""Copies inputs with a scheme (`s3a://`, `hdfs://`, `file://`) to this machine.
 
 Spark's file systems read such paths, with their own settings and credentials; the pyarrow readers of an access record read
 local files. An access record is small, about 1 MB per million events, so a copy is cheap.

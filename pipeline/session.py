@@ -111,6 +111,8 @@ def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
     archive = folder / f"spark-{metadata.version('pyspark')}-{java.name}-{kind}.jsa"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Java writes an archive when it ends, under the id of the Python process that started it. While that process
+        # lives the file may be half written.
         for finished in folder.glob(f"{archive.name}.*"):
             if not Path(f"/proc/{finished.suffix[1:]}").exists():
                 finished.replace(archive)
@@ -118,4 +120,5 @@ def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
         return []
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}"]
+    # A name of its own for each process: two sessions that end together would write over each other.
     return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}"]

@@ -65,7 +65,7 @@ class AddRun(NamedTuple):
     ids: bytes
     """The same, eight bytes each; `encode_add_answers` needs them in this form."""
     records: bytes
-    """All entries in one piece, each with its int32 length in front."""
+    """The entries in one piece, each with its int32 length in front."""
     starts: Sequence[int]
     """Offset of each entry's length in `records`; a `range` when all entries are equally long."""
     end: int

@@ -68,7 +68,7 @@ class AddRunV3(NamedTuple):
     entries: bytes
     """Encoded entry ids, all equally long, for the same use."""
     records: bytes
-    """All entries in one piece, each with its int32 length in front, all equally long."""
+    """The entries in one piece, equally long, each with its int32 length in front."""
     starts: Sequence[int]
     """Offset of each entry's length in `records`."""
     end: int
@@ -160,6 +160,7 @@ def _layout(data: Received, start: int, stop: int) -> _Layout | None:
         or entry_bytes != len(varint(entry_id))
         or max(txn_bytes, entry_bytes) > _VARINT_BYTES_MAX
         or ledger_id >> 63
+        # The entry repeats both ids, and the run takes its ids from there, so they must equal the request's.
         or inside != ledger_id.to_bytes(ID_BYTES, "big") + entry_id.to_bytes(ID_BYTES, "big")
     ):
         return None

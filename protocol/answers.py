@@ -25,6 +25,7 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
     answer.server_version = server_version
     answer.protocol_version = protocol_version
     answer.max_message_size = message_bytes_max
+    # The same flags for every client version, as recorded of Pulsar 4.2.4.
     flags = answer.feature_flags
     flags.supports_topic_watchers = True
     flags.supports_get_partitioned_metadata_without_auto_creation = True
@@ -136,9 +137,11 @@ def producer_success(
     answer = command.producer_success
     answer.request_id = request_id
     answer.producer_name = name
+    # The fields up to `schema_version` are always set, also to -1 and to nothing: Java fails on an absent version.
     answer.last_sequence_id = last_sequence_id
     answer.schema_version = b""
     if topic_epoch is not None:
+        # Pulsar sets it for the exclusive modes alone; the first epoch is 0, so 0 is no stand-in for "none".
         answer.topic_epoch = topic_epoch
     answer.producer_ready = ready
     return command_frame(command)
@@ -205,6 +208,7 @@ def last_message_id(
     answer.request_id = request_id
     answer.last_message_id.ledgerId = _unsigned(last[0])
     answer.last_message_id.entryId = _unsigned(last[1])
+    # No `partition` in the mark-delete position below, as recorded.
     answer.last_message_id.partition = partition
     answer.last_message_id.batch_index = batch_index
     if mark_delete is not None:

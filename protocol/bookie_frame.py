@@ -406,6 +406,7 @@ def _entries(packet: Buffer) -> list[bytes]:
         (size,) = LENGTH.unpack_from(packet, offset)
         offset += LENGTH_BYTES
         if size < 0 or offset + size > len(packet):
+            # A size from the wire: unchecked, the slice would be short and look like a damaged entry.
             raise FrameError(f"batch read response with an entry of {size} bytes")
         entries.append(bytes(packet[offset : offset + size]))
         offset += size
@@ -435,6 +436,7 @@ def _decode_auth_message(packet: Buffer) -> tuple[str, bytes]:
         offset += size
     if 1 not in fields or 2 not in fields:
         raise FrameError("auth message without plugin name or payload")
+    # The name is only compared and logged, so bytes that are not UTF-8 need no refusal.
     return fields[1].decode(errors="replace"), fields[2]
 
 

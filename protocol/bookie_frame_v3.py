@@ -81,6 +81,7 @@ def parse_request(packet: Buffer) -> Request | None:
         request = Request.FromString(bytes(packet))
     except DecodeError:
         return None
+    # Python's protobuf accepts a message without its required fields; BookKeeper's Java refuses it.
     return request if request.IsInitialized() else None
 
 

@@ -57,6 +57,7 @@ class EntryStamp:
                 self._time_field = b"\x08" + varint(now_ms)
         fields = self._time_field
         if self._index_on:
+            # The index of the entry's last message: for a batch of 3 after index 0 it is 3, as recorded of Pulsar.
             self.index = index = self.index + messages
             fields = b"%b\x10%b" % (fields, varint(index))
         return _HEADS[len(fields)] + fields

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """Received bytes break the protocol; the text names what was seen and what would have been right."""
+    """Received bytes break the protocol; the text names the bytes and the rule."""

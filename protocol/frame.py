@@ -46,8 +46,10 @@ def has_checksum(body: bytes | memoryview) -> bool:
 
 def checksum_matches(body: memoryview) -> bool:
     """Returns False for a wrong CRC32C. True without any checksum: Pulsar stores such a message unchanged."""
+    # As `has_checksum`, written out: this runs once per message.
     if len(body) < CHECKSUM_BLOCK_BYTES or body[0] != 0x0E or body[1] != 0x01:
         return True
+    # The CRC32C covers the rest of the frame, so a body cut short anywhere fails here.
     matches: bool = _U32.unpack_from(body, 2)[0] == crc32c(body[CHECKSUM_BLOCK_BYTES:])
     return matches
 

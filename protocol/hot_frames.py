@@ -93,6 +93,7 @@ class MessageWriter:
         """Prepares the bytes around entry ids of one to ten bytes: the length fields depend on that length."""
         self._ledger_id = ledger_id
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
+        # Index 0 is never used: a varint has at least one byte.
         self._frames = [(0, b"", b"")]
         for digits in range(1, 11):
             position_size = len(ledger) + digits + len(self._partition)
@@ -103,6 +104,7 @@ class MessageWriter:
 
     def write(self, entries: Sequence[Deliverable], out: list[bytes | memoryview]) -> int:
         """Appends the frames of first deliveries to `out`; returns their bytes."""
+        # Both are rare: entry metadata is shown on request (PIP-90), and clients below version 11 know no checksum.
         if self._expose or self._strip:
             return sum(self.write_one(entry, 0, (), out) for entry in entries)
         total = 0
@@ -113,6 +115,7 @@ class MessageWriter:
             number = varint(entry.entry_id)
             command_size, before, after = self._frames[len(number)]
             body = entry.body
+            # The frame's total counts the 4 bytes of the command size, and not its own.
             size = command_size + 4 + len(body)
             # The body is appended by itself: a copy of it per consumer would cost more than a longer list.
             append(b"%b%b%b%b" % (_pack(size, command_size), before, number, after))

@@ -50,7 +50,7 @@ class LedgerState(enum.IntEnum):
 
 
 class DigestType(enum.IntEnum):
-    """How entries of a ledger are guarded against damage; BookKeeper's numbers."""
+    """Kind of a ledger's digest, with BookKeeper's numbers."""
 
     CRC32 = 1
     HMAC = 2
@@ -70,7 +70,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """One ledger in the metadata store.
+    """A ledger's value in the metadata store.
 
     The value is never changed; `replace` makes another.
     """
@@ -78,16 +78,19 @@ class LedgerMetadata:
     segments: tuple[Segment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""
     state: LedgerState = LedgerState.OPEN
+    """Only a CLOSED ledger has an end."""
     length: int = 0
     """Payload bytes of all entries; counts only when the ledger is closed."""
     last_entry_id: int = -1
     """The ledger's end, -1 = no entry; counts only when the ledger is closed."""
     ensemble_size: int = 1
+    """Bookies that the entries are spread over (E)."""
     write_quorum: int = 1
     """Bookies that get each entry (Qw)."""
     ack_quorum: int = 1
     """Bookies that must have an entry before it is confirmed (Qa)."""
     digest_type: DigestType = DigestType.CRC32C
+    """Digest of every entry."""
     password: bytes = b""
     """The ledger's master key is derived from it."""
     created_ms: int | None = None

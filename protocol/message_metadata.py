@@ -48,6 +48,7 @@ class MessageFacts:
         """Name of the producer; bytes that are not UTF-8 are replaced."""
         self.sequence_id = metadata.sequence_id
         """Of the message, or of the first one in a batch."""
+        # A batch of older clients has no highest id; protobuf reads an absent one as 0.
         self.highest_sequence_id = max(metadata.highest_sequence_id, metadata.sequence_id)
         """Of the last message in a batch."""
         self.chunk = metadata.chunk_id if metadata.HasField("chunk_id") else 0

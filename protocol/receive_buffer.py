@@ -44,8 +44,10 @@ class ReceiveBuffer:
         pending = self.end - self.start
         needed = self._unfinished_frame_bytes() - pending
         least = min(needed, _CLAIMED_BYTES_MAX // 2)
+        # At most four times the bytes that have arrived, so memory follows the client's own effort.
         needed = min(needed, max(_CLAIMED_BYTES_MAX, 3 * pending))
         free = len(self.buffer) - self.end
+        # Copied mode starts anew as soon as a frame was returned: its bytes have been copied out by then.
         if free < least or free < _READ_BYTES_MIN or (not self._shared and self.start):
             self._renew(pending, max(self._sizer.guess, needed))
         return self.view[self.end : self.end + max(self._sizer.guess, needed)]
@@ -84,6 +86,7 @@ class ReceiveBuffer:
             stop = start + 4 + total
             if total + 4 > self._frame_bytes_max:
                 raise ProtocolError(f"a frame of {total + 4} bytes; the limit is {self._frame_bytes_max}")
+            # Unchecked, the command would reach into the next frame.
             if command + 4 > total:
                 raise ProtocolError(f"a command of {command} bytes in a frame of {total}")
             if stop > end:

@@ -54,6 +54,7 @@ class ReceiveBufferSizer:
 
     def _learn(self, received: int) -> None:
         if received <= SIZES[max(0, self._index - 1)]:
+            # Two small reads in a row, as in Netty: one short read between large ones must not shrink the buffer.
             if self._was_small:
                 self._move(max(self._index - 1, self._index_min))
             else:

@@ -1,4 +1,8 @@
-"""The class that Spark finds: it checks options, finds the columns, and makes readers and writers."""
+"""The class that Spark finds: it checks the options, determines the columns, and creates readers and writers.
+
+Spark calls it in Python worker processes beside the driver and pickles the results to the tasks, so no object in here
+holds a connection.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,11 @@ from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
 
 
 class PulsarDataSource(DataSource):
-    """Spark pickles it from step to step, so what `schema` found is there for the readers."""
+    """Format "pulsar" in `spark.read`, `readStream`, `write` and `writeStream`.
+
+    Spark pickles the object between its calls, so the value columns that `schema` found reach `reader`; the topics'
+    schemas are requested from the broker once per query.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -35,51 +43,63 @@ class PulsarDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Returns the name for `format(...)`."""
         return "pulsar"
 
     def schema(self) -> StructType:
+        """Returns the columns of a read without a user-given schema. OptionError, BrokerLost, BrokerRefused."""
         options = source_options(self.options, streaming=None)
         self._values = find_values(options, None)
         return choose_columns(options, self._values)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Creates the reader of a batch query. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=False)
         return PulsarBatchReader(options, schema, self._values_for(options, schema))
 
-    # Spark's own names.
+    # The names in camel case are those of Spark's interface.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Creates the reader of a stream. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=True)
         return PulsarStreamReader(options, schema, self._values_for(options, schema))
 
     def _values_for(self, options: SourceOptions, schema: StructType) -> ValueColumns:
-        """`schema` is ours, or the user's own."""
+        """Returns the value columns; `schema` is what the method `schema` returned, or the user's `.schema(...)`."""
         values = self._values or find_values(options, schema)
         known = {field.name: field.dataType for field in values.spark_fields().fields}
         known |= {name: column.spark_type for name, column in METADATA_COLUMNS.items()}
         for field in schema.fields:
             if field.name not in known:
-                raise OptionError(f"there is no column {field.name!r}; there are {', '.join(known)}")
+                raise OptionError(f"there is no column {field.name!r}; choose from {', '.join(known)}")
             if known[field.name].simpleString() != field.dataType.simpleString():
                 raise OptionError(
-                    f"column {field.name!r} is {known[field.name].simpleString()}, not {field.dataType.simpleString()}"
+                    f"column {field.name!r} is {known[field.name].simpleString()}, not "
+                    f"{field.dataType.simpleString()}: read it as it is and cast it"
                 )
         return values
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Creates the writer of a batch query. OptionError for mode "overwrite": nothing removes messages."""
         options = sink_options(self.options)
         if overwrite:
-            raise OptionError('mode "overwrite" cannot be: a topic only grows; use mode("append")')
+            raise OptionError('mode "overwrite" is impossible: a topic only grows; use mode("append")')
         return PulsarBatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Creates the writer of a stream. OptionError for outputMode "complete"."""
         options = sink_options(self.options)
         if overwrite:
-            raise OptionError('outputMode "complete" cannot be: a topic only grows; use "append" or "update"')
+            raise OptionError(
+                'outputMode "complete" is impossible: a topic only grows; use "append" or "update"'
+            )
         return PulsarStreamWriter(options, schema)
 
 
 def find_values(options: SourceOptions, given: StructType | None) -> ValueColumns:
-    """By the user's word, or by the schema that the topics have, which must be one."""
+    """Determines the value columns from the options, or else from the schema of the topics.
+
+    `given` is the user's `.schema(...)`. OptionError where the topics have different schemas.
+    """
     if options.schema is not None:
         return values_of_choice(options.schema, given)
     if options.allow_different_schemas:
@@ -93,14 +113,14 @@ def find_values(options: SourceOptions, given: StructType | None) -> ValueColumn
     for base, schema in zip(bases, found, strict=True):
         if not same_schema(found[0], schema):
             raise OptionError(
-                f"{bases[0]} and {base} have different schemas: read them apart, or set "
+                f"{bases[0]} and {base} have different schemas: read them in two queries, or set "
                 "allowDifferentTopicSchemas=true to get every value as bytes"
             )
     return values_of_topic(found[0] if found else None)
 
 
 def choose_columns(options: SourceOptions, values: ValueColumns) -> StructType:
-    """The value's columns and the six of the JVM connector, or those that `columns` names, in its order."""
+    """Returns the columns of the option `columns`, or else the value's columns and the six of the JVM connector."""
     known = {field.name: field for field in values.spark_fields().fields}
     names = [*known, *DEFAULT_METADATA] if options.columns is None else list(options.columns)
     schema = StructType()
@@ -110,5 +130,7 @@ def choose_columns(options: SourceOptions, values: ValueColumns) -> StructType:
         elif name in METADATA_COLUMNS:
             schema.add(name, METADATA_COLUMNS[name].spark_type)
         else:
-            raise OptionError(f"columns names {name!r}; there are {', '.join([*known, *METADATA_COLUMNS])}")
+            raise OptionError(
+                f"columns names {name!r}, which does not exist; choose from {', '.join([*known, *METADATA_COLUMNS])}"
+            )
     return schema

@@ -1,14 +1,18 @@
-"""What can go wrong, each with one sentence that says what to do."""
+"""The exceptions of source and sink.
+
+Most are raised in a Python worker and pickled to the driver. Those whose constructor takes other arguments than
+`Exception`'s define `__reduce__`, because unpickling calls the class with `args` and would fail with a TypeError.
+"""
 
 from __future__ import annotations
 
 
 class PulsarSourceError(Exception):
-    """The base of all that this package raises on its own account."""
+    """Base class of this package's exceptions."""
 
 
 class OptionError(PulsarSourceError, ValueError):
-    """An option that does not exist, or a value that cannot be; the text names the option and the remedy."""
+    """An unknown option or an impossible value; the text names the option and the remedy."""
 
 
 class BrokerRefused(PulsarSourceError):
@@ -17,36 +21,40 @@ class BrokerRefused(PulsarSourceError):
     def __init__(self, doing: str, code: str, message: str) -> None:
         super().__init__(f"{doing}: the broker says {code}: {message}")
         self.doing = doing
+        """The request as a participle: "looking up TOPIC"."""
         self.code = code
+        """Name in the protocol's enum ServerError, for example "TopicNotFound"."""
         self.message = message
+        """The broker's own text."""
 
     def __reduce__(self) -> tuple[type[BrokerRefused], tuple[str, str, str]]:
         return type(self), (self.doing, self.code, self.message)
 
 
 class BrokerLost(PulsarSourceError):
-    """A connection that could not be made, or that ended; worth another try."""
+    """A connection that failed to open or ended; the same request may succeed on a new one."""
 
 
 class MalformedEntry(PulsarSourceError):
-    """Bytes of an entry that are no messages: wrong checksum, sizes that do not add up."""
+    """An entry or value with wrong bytes: a false checksum, sizes that do not add up, another schema."""
 
 
 class DataLoss(PulsarSourceError):
-    """Messages that the query was to read are not on the broker any more.
-
-    `reason` is one of "topic deleted" and "ledger trimmed"; `wanted` and `found` are "ledger:entry" or "".
-    """
+    """Messages that the query was to read are not on the broker any more."""
 
     def __init__(self, topic: str, reason: str, wanted: str, found: str) -> None:
         self.topic = topic
+        """Full name of the topic or partition."""
         self.reason = reason
+        """Either "topic deleted" or "ledger trimmed"."""
         self.wanted = wanted
+        """`ledger:entry` behind which the query was to read, or "the beginning"."""
         self.found = found
-        rest = f"; the next that is there is {found}" if found else ""
+        """`ledger:entry` of the next message that exists, or empty."""
+        rest = f"; the next message that exists is {found}" if found else ""
         super().__init__(
-            f"data loss, {reason}: {topic} has no more what the query was to read from {wanted} on{rest}. "
-            "Set failOnDataLoss=false to go on without it, or use a new checkpoint to start over."
+            f"data loss, {reason}: {topic} does not have the messages from {wanted} on any more{rest}. "
+            "Set failOnDataLoss=false to continue without them, or use a new checkpoint to start over."
         )
 
     def __reduce__(self) -> tuple[type[DataLoss], tuple[str, str, str, str]]:

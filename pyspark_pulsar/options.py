@@ -1,4 +1,8 @@
-"""The options of source and sink: the JVM connector's names where it has one, checked before anything is opened."""
+"""Parses the options of source and sink, before anything is opened.
+
+Names are those of Pulsar's JVM connector where it has the option. The results are frozen values that are pickled to the
+tasks. docs/spark_source.md explains every option to users.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
 from pyspark_pulsar.client.connection import Credentials, Security
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
-from pyspark_pulsar.planning.position import EARLIEST
+from pyspark_pulsar.position import EARLIEST
 from pyspark_pulsar.topic_names import full_topic_name
 
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
@@ -29,7 +33,7 @@ _CONNECTION = (
     "pulsar.client.tlsHostnameVerificationEnable",
 )
 _SCHEMA = ("schemaType", "schemaDefinition")
-SOURCE_NAMES: Final = (
+_SOURCE_NAMES: Final = (
     *_CONNECTION,
     *_SCHEMA,
     "topic",
@@ -52,7 +56,7 @@ SOURCE_NAMES: Final = (
     "maxRowsPerTrigger",
     "offsetsLocation",
 )
-SINK_NAMES: Final = (
+_SINK_NAMES: Final = (
     *_CONNECTION,
     *_SCHEMA,
     "topic",
@@ -66,71 +70,105 @@ SINK_NAMES: Final = (
 
 @dataclass(frozen=True)
 class TopicChoice:
-    """Exactly one of the three."""
+    """The topics of a query, from exactly one of `topic`, `topics` and `topicsPattern`."""
 
     names: tuple[str, ...]
+    """Full names without duplicates; empty where a pattern is given."""
     pattern: str | None
+    """Regular expression for names in one namespace."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """None = unlimited."""
+    """Limits of a micro-batch, which hold together; None is unlimited."""
 
     bytes_max: int | None
+    """Payload bytes as stored, compressed or not."""
     entries_max: int | None
+    """Entries over all topics; a batch counts as one."""
     rows_max: int | None
+    """Messages over all topics."""
 
     @property
     def any(self) -> bool:
+        """True if at least one limit is given."""
         return not (self.bytes_max is self.entries_max is self.rows_max is None)
 
 
 @dataclass(frozen=True)
 class SchemaChoice:
-    """A schema given by the user instead of the one that the topic has."""
+    """A schema given by the user, used instead of the topic's."""
 
     type_name: str
+    """Upper-case name of a Pulsar schema type, for example AVRO."""
     definition: str | None
+    """Avro definition of a record as JSON text, for JSON and AVRO."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
+    """The options of a read, batch or stream. Pickled to the tasks."""
+
     cluster: ClusterSettings
+    """Address, security and timeout."""
     topics: TopicChoice
+    """The choice as given; the driver resolves it to topics and partitions."""
     start: PlaceChoice
+    """Begin of the query; a stream with a checkpoint ignores it."""
     end: PlaceChoice
+    """Only used by batch queries."""
     columns: tuple[str, ...] | None
+    """Names in the order of the rows; None is the value's columns and the default metadata."""
     partitions_max: int
+    """Limit for the number of tasks, at least 1."""
     fail_on_data_loss: bool
+    """True raises DataLoss for messages that are gone; False logs a warning and continues."""
     allow_different_schemas: bool
+    """True reads every value as bytes, whatever the topics' schemas."""
     poll_timeout_s: float
+    """Limit for the silence of a broker that still has messages to send."""
     wait_for_topics: bool
+    """True waits for missing topics; False raises OptionError."""
     subscription: str | None
-    """Named by the user; None = made from `subscription_prefix`."""
+    """Subscription of a stream; None builds the name from `subscription_prefix` and the query's id."""
     subscription_prefix: str
+    """Also the prefix of the short-lived subscriptions of driver and tasks."""
     limits: Limits
+    """Only used by streams."""
     schema: SchemaChoice | None
+    """None uses the topics' schema."""
     offsets_location: str | None
+    """Path or URI of the folder for large offsets; None keeps them in Spark's checkpoint."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
+    """The options of a write, batch or stream. Pickled to the tasks."""
+
     cluster: ClusterSettings
+    """Address, security and timeout."""
     topic: str | None
+    """Full name; None if each row names its topic in `__topic`."""
     exactly_once: bool
+    """False for brokers without deduplication: tasks that run again then write rows twice."""
     compression: str
+    """Upper-case name of a codec, or NONE."""
     batch_messages_max: int
+    """Messages of an entry."""
     batch_bytes_max: int
+    """Bytes of an entry before compression; a larger message is an entry of its own."""
     send_timeout_s: float
+    """Limit for storing one entry, retries included."""
     schema: SchemaChoice | None
+    """None derives the schema from the columns."""
 
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Spark hands these on to the sink of a stream."""
+"""Options of Spark itself, which it also passes to the sink of a stream."""
 
 
 class _Given:
-    """Options as given, by any spelling of upper and lower case."""
+    """The options as given; names are compared without regard to case, as Spark does."""
 
     def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
         self._names = {name.lower(): name for name in names}
@@ -140,9 +178,11 @@ class _Given:
                 raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
 
     def text(self, name: str) -> str | None:
+        """Returns an option as given; None without it."""
         return self._values.get(name.lower())
 
     def parsed(self, name: str, parse: Callable[[str], Any], expected: str, default: Any) -> Any:
+        """Returns `parse(value)`, or `default` without the option. OptionError says that `expected` is expected."""
         value = self.text(name)
         if value is None:
             return default
@@ -152,16 +192,20 @@ class _Given:
             raise OptionError(f"{name} is {value!r}: {expected} is expected") from None
 
     def flag(self, name: str, default: bool) -> bool:
+        """Returns an option that is true or false."""
         words = {"true": True, "false": False}
         return bool(self.parsed(name, lambda text: words[text.strip().lower()], "true or false", default))
 
     def count(self, name: str, default: int | None) -> Any:
+        """Returns a whole number from 1 on."""
         return self.parsed(name, _positive, "a whole number from 1 on", default)
 
     def seconds(self, name: str, default_ms: int) -> float:
+        """Returns an option in milliseconds as seconds."""
         return float(self.count(name, default_ms)) / 1000
 
     def one_of(self, name: str, words: Iterable[str], default: str) -> str:
+        """Returns one of `words`, in their spelling."""
         known = {word.lower(): word for word in words}
         return str(
             self.parsed(
@@ -187,7 +231,7 @@ def _positive(text: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """`10485760`, `10m`, `1 GB`: units are powers of 1024. ValueError."""
+    """Parses `10485760`, `10m` or `1 GB` into bytes; units are powers of 1024. ValueError."""
     match = _BYTES.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise ValueError(text)
@@ -195,11 +239,12 @@ def parse_bytes(text: str) -> int:
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
-    """OptionError that names the option, what was given and what is expected.
+    """Parses the options of a read. OptionError names the option, the value and the expected form.
 
-    `streaming` None: not known yet, so what is wrong for one kind of query only is not looked for.
+    `streaming` is None while Spark asks for the columns only and has not said which kind of query it is; rules of one
+    kind of query are then not checked.
     """
-    given = _Given(options, SOURCE_NAMES)
+    given = _Given(options, _SOURCE_NAMES)
     if streaming is False:
         for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
             if given.text(name) is not None:
@@ -235,8 +280,8 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """OptionError as with `source_options`."""
-    given = _Given(options, SINK_NAMES)
+    """Parses the options of a write. OptionError as in `source_options`."""
+    given = _Given(options, _SINK_NAMES)
     topic = given.text("topic")
     return SinkOptions(
         cluster=_cluster(given),
@@ -284,6 +329,7 @@ def _credentials(given: _Given) -> Credentials | None:
             "(org.apache.pulsar.client.impl.auth.AuthenticationToken)"
         )
     if params.startswith("file://"):
+        # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
         with open(params.removeprefix("file://"), "rb") as file:
             return Credentials("token", file.read().strip())
     return Credentials("token", params.removeprefix("token:").encode())
@@ -293,7 +339,7 @@ def _topics(given: _Given) -> TopicChoice:
     named = {name: given.text(name) for name in ("topic", "topics", "topicsPattern") if given.text(name)}
     if len(named) != 1:
         found = " and ".join(named) if named else "none of them"
-        raise OptionError(f"exactly one of topic, topics and topicsPattern says what to read; given: {found}")
+        raise OptionError(f"give exactly one of topic, topics and topicsPattern; given: {found}")
     if pattern := named.get("topicsPattern"):
         try:
             re.compile(pattern)
@@ -308,7 +354,7 @@ def _topics(given: _Given) -> TopicChoice:
     return TopicChoice(tuple(dict.fromkeys(names)), None)
 
 
-SCHEMA_TYPES: Final = (
+_SCHEMA_TYPES: Final = (
     "BYTES",
     "STRING",
     "JSON",
@@ -342,4 +388,4 @@ def _schema(given: _Given) -> SchemaChoice | None:
         if definition is not None:
             raise OptionError("schemaDefinition is given without schemaType: JSON or AVRO is expected")
         return None
-    return SchemaChoice(given.one_of("schemaType", SCHEMA_TYPES, "BYTES"), definition)
+    return SchemaChoice(given.one_of("schemaType", _SCHEMA_TYPES, "BYTES"), definition)

@@ -1,4 +1,8 @@
-"""Where a query begins and ends, as users write it: by position, by time, for all topics or for single ones."""
+"""Parses the begin and end of a query: startingOffsets, endingOffsets, startingTime and endingTime.
+
+Users name messages that are read, at both ends. Inside the source a range is open at its start (see `position`), so a
+start becomes the position before the named message.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +17,43 @@ from google.protobuf.message import DecodeError
 
 from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.planning.position import EARLIEST, Position, before
+from pyspark_pulsar.position import EARLIEST, Position, before
 from pyspark_pulsar.topic_names import base_topic, full_topic_name
 
 LATEST: Final = "latest"
+"""The end of a topic at the time the query is planned."""
 Place = Position | Literal["latest"]
-"""A position, or the end of the topic when the query is planned."""
+"""A position, or "latest": the end of the topic at the time the query is planned."""
 
 _POSITION = re.compile(r"(\d+):(-?\d+)(?::(\d+))?")
 
 
 @dataclass(frozen=True)
 class PlaceChoice:
-    """Where to begin or to end: for all topics, and for single ones by name."""
+    """The begin or the end of a query: a default, and exceptions for single topics.
+
+    Exceptions are found by the partition's name first, then by the name of its partitioned topic.
+    """
 
     default: Place
+    """Place for topics without an exception."""
     by_topic: Mapping[str, Place]
+    """Exceptions by full topic name."""
     time_ms: int | None = None
-    """Publish time; then the place is the widest possible and messages are chosen by their time."""
+    """Publish time in milliseconds since 1970. `default` is then the widest place; tasks compare each message's time."""
     time_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
+    """Exceptions to `time_ms` by full topic name."""
 
     def place(self, topic: str) -> Place:
+        """Returns the place that holds for a topic or partition."""
         return self.by_topic.get(topic, self.by_topic.get(base_topic(topic), self.default))
 
     def time_of(self, topic: str) -> int | None:
+        """Returns the publish time that holds for a topic, in milliseconds since 1970; None without one."""
         return self.time_ms_by_topic.get(topic, self.time_ms_by_topic.get(base_topic(topic), self.time_ms))
 
     def check_names(self, name: str, topics: Iterable[str]) -> None:
-        """OptionError where a topic is named that the query does not read."""
+        """Raises OptionError for an exception whose topic the query does not read; `name` is the option's name."""
         known = {*topics, *map(base_topic, topics)}
         for topic in (*self.by_topic, *self.time_ms_by_topic):
             if topic not in known:
@@ -56,9 +69,12 @@ def choose_places(
     default: Place,
     streaming: bool | None,
 ) -> PlaceChoice:
-    """From the values of two options, of which `offsets` and `time` are the names. OptionError."""
+    """Parses the values of two options, whose names are `offsets` and `time`. OptionError.
+
+    `streaming` is None while the kind of query is unknown; rules of one kind are then not checked.
+    """
     if by_place is not None and by_time is not None:
-        raise OptionError(f"{offsets} and {time} are both given: only one can hold")
+        raise OptionError(f"{offsets} and {time} are both given: leave one of them out")
     ends = offsets == "endingOffsets"
     if ends and streaming and (by_place or by_time):
         raise OptionError(f"{offsets if by_place else time} is given, but a stream has no end")
@@ -94,7 +110,9 @@ def _place(name: str, value: object, ends: bool) -> Place:
         try:
             message_id = MessageIdData.FromString(bytes(byte & 0xFF for byte in value))
         except DecodeError:
-            raise OptionError(f"{name}: {value} are no bytes of a message id") from None
+            raise OptionError(
+                f"{name}: {value} is no message id: a serialized MessageIdData is expected"
+            ) from None
         batch = message_id.batch_index if message_id.batch_index >= 0 else None
         return _at(message_id.ledgerId, message_id.entryId, batch, ends)
     match = _POSITION.fullmatch(value) if isinstance(value, str) else None
@@ -107,7 +125,7 @@ def _place(name: str, value: object, ends: bool) -> Place:
 
 
 def _at(ledger: int, entry: int, batch: int | None, ends: bool) -> Position:
-    """Starts and ends are both messages that are read."""
+    """Returns the position for a message that is read as the last one (`ends`) or as the first one."""
     if ends:
         return Position(ledger, entry) if batch is None else Position(ledger, entry, batch)
     return before(ledger, entry, batch)
@@ -139,7 +157,7 @@ def _json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def parse_time_ms(text: str | int) -> int:
-    """Milliseconds since 1970, or ISO 8601; without a zone it is UTC. ValueError."""
+    """Parses milliseconds since 1970 or ISO 8601, without a zone as UTC; returns milliseconds. ValueError."""
     if isinstance(text, int) or text.strip().isdigit():
         return int(text)
     moment = datetime.datetime.fromisoformat(text.strip())

@@ -1,4 +1,4 @@
-"""Topic names in their full form, and partitions' names."""
+"""Topic names: their full form, and the names of partitions. Used by source and sink on driver and workers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from pyspark_pulsar.errors import OptionError
 
 
 def full_topic_name(name: str) -> str:
-    """`persistent://tenant/namespace/topic` for any of the three forms of a name. OptionError."""
+    """Returns `persistent://tenant/namespace/topic` for `topic`, `tenant/namespace/topic` or the full form.
+
+    OptionError for other texts and for non-persistent topics.
+    """
     if name.startswith("non-persistent://"):
-        raise OptionError(f"{name}: a non-persistent topic keeps nothing that could be read or written again")
+        raise OptionError(f"{name} is non-persistent: its messages are not stored; use a persistent:// topic")
     rest = name.removeprefix("persistent://").split("/")
     if len(rest) == 1 and rest[0] and "://" not in name:
         return f"persistent://public/default/{rest[0]}"
@@ -20,12 +23,12 @@ def full_topic_name(name: str) -> str:
 
 
 def base_topic(topic: str) -> str:
-    """The partitioned topic that a partition is of; any other name as it is."""
+    """Returns the partitioned topic's name for a partition's name, any other name unchanged."""
     base, mark, number = topic.rpartition("-partition-")
     return base if mark and number.isdigit() else topic
 
 
 def partition_of(topic: str) -> int:
-    """-1 for a topic that is no partition of another."""
+    """Returns the number at the end of a partition's name, -1 for a topic that is no partition."""
     base = base_topic(topic)
     return -1 if base == topic else int(topic[len(base) + len("-partition-") :])

@@ -19,7 +19,7 @@ def share_of_memory(percent: int, at_least: int = 1) -> Rule:
 
 
 def memory_share(settings: Settings, percent: int, at_least: int) -> Computed:
-    """Computes a share of direct memory in MiB, but not less than `at_least` MiB."""
+    """Computes a share of direct memory, at least `at_least` MiB."""
     mebibytes, source = settings.memory.mebibytes, settings.memory.source
     size = max(mebibytes * percent // 100, at_least)
     return Computed(size, f"{percent} % of {mebibytes} MiB ({source}), at least {at_least}")
@@ -37,7 +37,7 @@ def value_of(name: str) -> Rule:
 
 
 def host_name(settings: Settings) -> Computed:
-    """Computes the full name of this machine, which may ask a name server."""
+    """Computes this machine's full name; may ask a name server."""
     import socket  # Imported here because only a process without advertisedAddress pays for it.
 
     return Computed(socket.getfqdn(), "host name")

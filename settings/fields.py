@@ -57,13 +57,13 @@ class KeyFields:
         self._defaults = defaults
 
     def int(self, name: builtins.str, unit: builtins.str = "") -> builtins.int:
-        """Makes a field for a whole number, converted into `unit` where one is named."""
+        """Makes a field for a whole number, in `unit` if named."""
         factor, divisor = _ratio(self._key(name, "int", "long"), unit)
         assert divisor == 1, f"{name} in {unit} has fractions: use float"
         return self.rule(lambda settings: settings.int(name) * factor)
 
     def float(self, name: builtins.str, unit: builtins.str = "") -> builtins.float:
-        """Makes a field for a number with a fraction, converted into `unit` where one is named."""
+        """Makes a field for a fractional number, in `unit` if named."""
         key = self._key(name, "int", "long", "double")
         factor, divisor = _ratio(key, unit)
         if key.kind == "double":
@@ -81,7 +81,10 @@ class KeyFields:
         return self.rule(lambda settings: settings.str(name))
 
     def rule(self, read: Callable[[Settings], T]) -> T:
-        """Makes a field for a value that `read` takes from one or more keys; it may raise SettingsError."""
+        """Makes a field for a value that `read` makes of some keys.
+
+        `read` may raise SettingsError.
+        """
         # A factory reads the default when an instance needs it: reading a computed one while modules are imported
         # would ask for the machine's name and memory in every process.
         return field(default_factory=lambda: read(self._defaults()), metadata={_READ: read})

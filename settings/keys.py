@@ -43,7 +43,7 @@ MASKED = frozenset(
 
 
 class Key:
-    """One key of a process: name, kind, unit, defaults, limits and meaning.
+    """A key of a process: name, kind, unit, defaults, limits, meaning.
 
     `default` holds for every profile without a column of its own (`v40`, `v50`). `standalone` is the default of
     `magnetar standalone` where it differs, `shipped` the value in our conf file where that differs. A default of
@@ -136,6 +136,7 @@ class Key:
         """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
         if isinstance(value, int | float):
+            # NaN is refused here too: it is neither below nor above anything.
             if not self._lowest() <= value <= self._highest():
                 raise ValueError(text)
             return value
@@ -234,14 +235,16 @@ def mask(name: str, text: str) -> str:
 
 
 class Section(NamedTuple):
-    """Keys under one title of the conf file and of the documentation, in their order."""
+    """Keys under one title of conf file and documentation, in order."""
 
     title: str
+    """Heading above the keys."""
     keys: Sequence[Key]
+    """Rows of the table."""
 
 
 class KeyTable:
-    """All keys of one process, in the order of its conf file.
+    """The keys of one process, in the order of its conf file.
 
     `name` is the conf file's stem. `unused` has the keys that Pulsar knows and this project does not use. Pulsar
     hands keys that begin with one of `prefixes` to libraries; they are accepted and have no effect either.

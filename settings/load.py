@@ -65,7 +65,7 @@ def load_settings(
 
 
 class _Loader:
-    """Collects the last text of each key, and the notes for the log."""
+    """Collects each key's last text, and notes for the log."""
 
     def __init__(self, table: KeyTable, neighbours: Container[str]) -> None:
         self.table = table
@@ -75,7 +75,7 @@ class _Loader:
         self.notes: list[Note] = []
 
     def add_shipped(self, standalone: bool) -> None:
-        """Adds the values that our conf file sets and the defaults do not."""
+        """Adds the values by which our conf file differs from the defaults."""
         for key in self.table.keys.values():
             if key.shipped is not None and not (standalone and key.standalone is not None):
                 self.texts[key.name] = (format_value(key.shipped), "shipped")
@@ -93,6 +93,7 @@ class _Loader:
         """Adds variables named like a known key, then those with the prefix."""
         named = [name for name in environ if name in self.table or name in self.texts]
         prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
+        # Named ones first, so that a prefixed one wins, as in Pulsar's apply-config-from-env.py.
         for name in (*sorted(named), *sorted(prefixed)):
             key, value = name.removeprefix(PREFIX), environ[name].strip()
             if self._add(key, value, f"environment {name}"):
@@ -124,6 +125,7 @@ class _Loader:
             if name not in self.table:
                 self._warn_unknown(name, where)
                 continue
+            # An empty text unsets a key, so its default holds, also over an earlier source.
             if text and name in self.table.keys:
                 assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
             if text and self.table.is_unused(name) and not self._says_nothing(name, text):
@@ -132,6 +134,7 @@ class _Loader:
                 else:
                     without_effect.append(name)
         if without_effect:
+            # One line for all of them: a broker.conf of a real cluster may set many.
             self._warn("set, but not used here: " + ", ".join(sorted(without_effect)))
         return assigned
 
@@ -143,6 +146,7 @@ class _Loader:
         return key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
 
     def _add(self, key: str, value: str, where: str) -> bool:
+        # One file of `magnetar standalone` has keys of broker and bookie; neither may call the other's unknown.
         if key in self.neighbours and key not in self.table.keys:
             return False
         self.texts[key] = (value, where)

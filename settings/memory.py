@@ -27,6 +27,7 @@ class DirectMemory(NamedTuple):
     size: int
     """Bytes."""
     source: str
+    """The place, in words for `config show --origin`."""
 
     @property
     def mebibytes(self) -> int:
@@ -42,6 +43,7 @@ def direct_memory(environ: Mapping[str, str], *, root: Path = Path("/")) -> Dire
     given = _from_options(environ.get(MEMORY_VARIABLE, ""))
     if given is not None:
         return DirectMemory(given, f"{OPTION.rstrip('=')} of {MEMORY_VARIABLE}")
+    # The limit may be above the machine's memory, in which case it limits nothing.
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _control_group_limit(root)
     if limit is not None and limit < physical:
@@ -67,7 +69,10 @@ def _control_group_limit(root: Path) -> int | None:
 
 
 def _limit_files(root: Path) -> list[Path]:
-    """Returns the limit files of the process's group and of every group above it; the lowest limit holds."""
+    """Returns the limit files of the process's group and its ancestors.
+
+    The lowest limit holds: a group above may allow less than the group itself.
+    """
     groups = root / "sys/fs/cgroup"
     files = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]
     try:

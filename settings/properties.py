@@ -18,10 +18,12 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """One key of a file with its value."""
+    """A key of a file with its value."""
 
     key: str
+    """Unescaped."""
     value: str
+    """Unescaped, without blanks at its ends."""
     line: int
     """Number of the key's line, counted from 1; a continued value ends on a later one."""
 

@@ -20,24 +20,30 @@ DYNAMIC = "dynamic"
 
 
 class Assigned(NamedTuple):
-    """A value that was set, and by which source."""
+    """A value that a source has set."""
 
     value: Value
+    """Parsed and within the key's limits."""
     origin: builtins.str
+    """Names the source, as `Settings.origin` returns it."""
 
 
 class Computed(NamedTuple):
-    """A value that a rule computed, and from which facts, for `config show --origin`."""
+    """A value that a rule computed, with its reason."""
 
     value: Value
+    """Holds while the key is unset."""
     because: builtins.str
+    """The facts that it follows from, for `config show --origin`."""
 
 
 class Note(NamedTuple):
     """A line for the log, kept until the process has one."""
 
     level: Literal["info", "warning"]
+    """Level of the log line."""
     text: builtins.str
+    """The line, with secrets masked."""
 
 
 class Settings:
@@ -149,12 +155,15 @@ class Settings:
         return name in self._assigned
 
     def error(self, name: builtins.str, remedy: builtins.str) -> SettingsError:
-        """Makes the error for a value that its key allows and this process cannot take."""
+        """Makes the error for a value that this process cannot take.
+
+        The key alone allows the value; `remedy` says what to change.
+        """
         value = self.table.keys[name].show(self.value(name))
         return SettingsError(f"{self.origin(name)}: {name}={value}: {remedy}")
 
     def with_dynamic(self, texts: Mapping[builtins.str, builtins.str]) -> Settings:
-        """Returns these settings with `texts` by key on top, as set at run time.
+        """Returns these settings with `texts` on top, as set at run time.
 
         Call it on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
         a restart, SettingsError for a text that its key does not allow.
@@ -163,6 +172,7 @@ class Settings:
         for name, text in texts.items():
             self.check_dynamic(name)
             if name in self.table.keys:
+                # Unused keys that Pulsar lets change are accepted and dropped, as at a start.
                 assigned[name] = Assigned(parse_value(self.table, name, text, DYNAMIC), DYNAMIC)
         return Settings(
             self.table,
@@ -176,7 +186,10 @@ class Settings:
         )
 
     def check_dynamic(self, name: builtins.str) -> None:
-        """Raises NotDynamic, whose text says whether the key needs a restart or does not exist."""
+        """Raises NotDynamic for a key that cannot change at run time.
+
+        The text says that the key needs a restart, or that it does not exist.
+        """
         if self.table.is_dynamic(name):
             return
         if name in self.table:
@@ -186,6 +199,7 @@ class Settings:
 
     def _get(self, name: builtins.str, kinds: tuple[Kind, ...]) -> Value | None:
         key = self.table.keys.get(name)
+        # An assertion: a wrong name is a mistake in the code, which no user can mend.
         assert key is not None, f"{name} is not in the table of {self.table.name}"
         assert key.kind in kinds, f"{name} is a {key.kind}, asked for as {'/'.join(kinds)}"
         return self.value(name)

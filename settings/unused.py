@@ -17,25 +17,28 @@ from typing import NamedTuple
 
 
 class UnusedKey(NamedTuple):
-    """One line of the file."""
+    """A line of the file."""
 
     name: str
+    """The key."""
     defaults: tuple[str, ...]
     """Values that say nothing new; `("",)` where the default is unset."""
     dynamic: bool
     """Pulsar lets the key change at run time."""
     reason: str
+    """Why the key has no effect here."""
 
 
 class UnusedKeys:
-    """The lines of one file, read when the first of them is needed."""
+    """The lines of one file, read at the first use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    # Read late: a process whose settings name none of these keys never opens the file.
     @cached_property
     def rows(self) -> list[UnusedKey]:
-        """All lines in the order of the file, which is the alphabet's."""
+        """The lines in the order of the file, which is the alphabet's."""
         _, *lines = self._path.read_text(encoding="utf-8").splitlines()
         cells = (line.split("\t") for line in lines)
         return [UnusedKey(name, tuple(values.split("|")), yes != "", why) for name, values, yes, why in cells]

@@ -1,5 +1,7 @@
-"""What holds for every test: hypothesis has no deadline, because a busy machine is no defect; a ZooKeeper where Java is
-at hand; one Spark session, since a process can have only one; in which order several workers take the tests.
+"""Settings and fixtures of all tests.
+
+Hypothesis has no deadline, because a busy machine is no defect. A process can have one Spark session only, so all
+tests share it. Several workers take the tests in the order of `tests/support/schedule.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def zookeeper(classes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
-    """A ZooKeeper that nobody else needs."""
+    """A ZooKeeper for one test alone, which may end it."""
     mortal = ZooKeeper(classes, tmp_path)
     mortal.start()
     yield mortal

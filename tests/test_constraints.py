@@ -33,18 +33,18 @@ RUNTIME_WANTED = [
 
 
 @pytest.mark.parametrize("wanted", RUNTIME_WANTED)
-def test_what_runs_is_pinned_above_the_line(wanted: str) -> None:
+def test_runtime_dependency_is_pinned_above_the_line(wanted: str) -> None:
     requirement = Requirement(wanted)
     assert pins(RUNTIME + "\n")[canonicalize_name(requirement.name)] in requirement.specifier
 
 
 @pytest.mark.parametrize("wanted", EXTRAS["dev"])
-def test_what_tests_need_is_pinned_somewhere(wanted: str) -> None:
+def test_development_dependency_is_pinned(wanted: str) -> None:
     requirement = Requirement(wanted)
     assert pins(TEXT)[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-def test_every_line_belongs_to_a_pin_with_hashes() -> None:
+def test_constraints_pin_every_package_with_hashes() -> None:
     assert DIVIDER
     left = PIN.sub("", TEXT)
     assert [line for line in left.splitlines() if line and not line.startswith("#")] == []

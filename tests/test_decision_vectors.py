@@ -23,7 +23,7 @@ def _files() -> list[Path]:
 @pytest.mark.parametrize(
     "file", [pytest.param(file, id=f"{file.parent.name}/{file.name}") for file in _files()]
 )
-def test_every_script_decides_as_recorded(file: Path) -> None:
+def test_script_decides_as_recorded(file: Path) -> None:
     result = importlib.import_module(f"tests.vectors.{file.parent.name}").run_file(file)
     assert result.messages == []
     assert result.failed == 0
@@ -45,7 +45,7 @@ def _cursor_script(rank: int) -> str:
     )
 
 
-def test_a_difference_is_named_counted_and_told_by_the_exit_code(
+def test_vectors_name_and_count_a_difference_and_exit_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "wrong.jsonl").write_text(_cursor_script(1) + "\n" + _cursor_script(2) + "\n")
@@ -56,7 +56,7 @@ def test_a_difference_is_named_counted_and_told_by_the_exit_code(
     assert lines[1:] == ["1 passed, 1 failed"]
 
 
-def test_a_file_nobody_can_replay_is_named_and_fails_nothing(
+def test_vectors_name_a_file_without_a_replayer_and_exit_with_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "golden.csv").write_text("a,b\n")
@@ -67,6 +67,6 @@ def test_a_file_nobody_can_replay_is_named_and_fails_nothing(
     assert lines[1:] == ["other.jsonl: skipped, no replayer for tea_leaves", "0 passed, 0 failed"]
 
 
-def test_a_path_that_is_not_there_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_fail_when_a_path_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/nowhere/at/all"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"

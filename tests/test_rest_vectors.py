@@ -31,7 +31,7 @@ def _verdicts(path: Path) -> dict[str, str | None]:
 @pytest.mark.skipif(not _records(), reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
 @pytest.mark.parametrize(("path", "name"), [pytest.param(*one, id=one[1]) for one in _records()])
-def test_record(path: Path, name: str) -> None:
+def test_admin_requests_are_answered_as_recorded(path: Path, name: str) -> None:
     difference = _verdicts(path)[name]
     reason = EXPLAINED_REQUESTS.get(name)
     if reason is None:

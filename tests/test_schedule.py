@@ -1,4 +1,4 @@
-"""What several workers rely on: the order of the files names what is there, and ports are nobody else's."""
+"""The schedule of several workers names existing files, and each port goes to one worker alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize("name", sorted({*SPARK, *LONG} - {"spark"}))
-def test_what_is_named_is_there(name: str) -> None:
+def test_schedule_names_files_and_folders_that_exist(name: str) -> None:
     assert (ROOT / name).is_dir() == name.endswith("/")
     assert (ROOT / name).exists()
 
 
-def test_all_that_asks_for_spark_is_one_piece() -> None:
+def test_tests_with_spark_are_one_group() -> None:
     asking = [path for path in ROOT.glob("tests/**/test_*.py") if asks_for_spark(path)]
     assert asking
     assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {"spark"}
@@ -35,18 +35,18 @@ def asks_for_spark(path: Path) -> bool:
     )
 
 
-def test_the_long_ones_begin() -> None:
+def test_long_tests_begin() -> None:
     files = ["tests/settings/test_load.py", "tests/sim/test_sim.py", "tests/pyspark_pulsar/test_write.py"]
     assert sorted(files, key=lambda file: place_of(f"{file}::test")) == files[::-1]
 
 
-def test_ports_are_never_given_twice_and_stay_below_those_of_the_system() -> None:
+def test_free_port_gives_each_port_once_and_below_the_range_of_the_system() -> None:
     ports = [free_port() for _ in range(50)]
     assert len({*ports}) == 50
     assert all(FIRST <= port < FIRST + 10 * SPAN for port in ports)
 
 
-def test_a_port_that_somebody_has_is_passed_over() -> None:
+def test_free_port_passes_over_a_port_in_use() -> None:
     following = free_port() + 1
     with socket.socket() as other:
         with contextlib.suppress(OSError):  # Then somebody else has it.

@@ -33,7 +33,7 @@ def _verdicts(path: Path) -> dict[str, str | None]:
 @pytest.mark.skipif(not _scenarios(), reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
 @pytest.mark.parametrize(("path", "scenario"), [pytest.param(*one, id=one[1]) for one in _scenarios()])
-def test_scenario(path: Path, scenario: str) -> None:
+def test_frames_are_answered_as_recorded(path: Path, scenario: str) -> None:
     difference = _verdicts(path)[scenario]
     reason = EXPLAINED.get(scenario)
     if reason is None:
@@ -43,7 +43,7 @@ def test_scenario(path: Path, scenario: str) -> None:
         pytest.xfail(reason)
 
 
-def test_every_explained_name_is_described() -> None:
+def test_each_explained_difference_is_described() -> None:
     text = COMPATIBILITY.read_text(encoding="utf-8")
     missing = [
         name for name in [*EXPLAINED, *EXPLAINED_REQUESTS, *EXPLAINED_BOOKIE] if f"`{name}`" not in text
@@ -51,7 +51,7 @@ def test_every_explained_name_is_described() -> None:
     assert missing == []
 
 
-def test_a_wrong_value_is_named_by_scenario_step_and_path(
+def test_difference_is_named_by_scenario_step_and_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replayer against a broker that answers one field wrong."""

@@ -63,6 +63,7 @@ class ZookeeperNodes:
         All requests are out at once: pass as many paths as ZooKeeper should serve at a time.
         """
         with _errors():
+            # A list and not a generator: every request must be out before the first answer is awaited.
             answers = [self._client.get_async(path) for path in paths]
             for path, answer in zip(paths, answers, strict=True):
                 try:
@@ -104,6 +105,7 @@ class ZookeeperNodes:
         with _errors():
             try:
                 self._client.create(path, value, ephemeral=ephemeral, makepath=parents)
+            # Not an error: an attempt whose answer was lost may have made the node, and the caller looks at it.
             except NodeExistsError:
                 return False
             return True
@@ -136,6 +138,7 @@ class ZookeeperNodes:
         """
         gone = threading.Event()
         with _errors():
+            # Asked with the watch in one request: a node that goes between two requests would be waited for in vain.
             if self._client.exists(path, watch=lambda _event: gone.set()) is None:
                 return True
         return wait_s > 0 and gone.wait(wait_s)

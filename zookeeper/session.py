@@ -100,6 +100,7 @@ class ZookeeperSession:
 
         def changed(state: str) -> None:
             if state == "CONNECTED":
+                # kazoo reports CONNECTED after an expiry too; only the number tells a new session from the old one.
                 before, self._id = self._id, self.id
                 listener.connected(new_session=self._id != before)
             elif state == "LOST":
@@ -126,4 +127,5 @@ class ZookeeperSession:
 
 def _stop(client: KazooClient) -> None:
     client.stop()
+    # `stop` ends the session and kazoo's threads; `close` frees the sockets that woke them.
     client.close()

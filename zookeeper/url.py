@@ -1,4 +1,6 @@
-"""ZooKeeper's servers and a cluster's root, from the two forms in which settings name them. Pure: no I/O.
+"""ZooKeeper's servers and a cluster's root, parsed from settings.
+
+Pure: no I/O. Settings have two forms:
 
     zk:host:port,host:port/chroot                   Pulsar's metadataStoreUrl
     zk+hierarchical://host:port;host:port/ledgers   BookKeeper's metadataServiceUri

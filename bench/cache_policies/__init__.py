@@ -1,1 +1,1 @@
-"""Which policy keeps what will be read: workloads of a broker, replayed with a fake clock against every policy."""
+"""Which cache policy keeps the entries that will be read? A broker's workloads simulated under every policy."""

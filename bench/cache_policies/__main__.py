@@ -1,7 +1,10 @@
-"""`python -m bench.cache_policies [--quick] [--only NAME ...] [--seeds N] [--docs] [--json FILE]`
+"""Which cache policy needs the fewest storage reads, by workload and size of the cache?
 
-Every policy on every workload with several sizes of the cache, five seeds each, by simulation with a fake clock
-(`simulation.py`). Prints a table as it goes. `--docs` writes it and the plots into docs/.
+`python -m bench.cache_policies [--quick] [--only NAME ...] [--seeds N] [--docs] [--json FILE]`
+
+Every policy of `CHOICES` on every workload (`workloads.py`) with several sizes of the cache, five seeds each, by
+simulation with a fake clock (`simulation.py`). Columns: workload, size in parts of its base size, and for each policy the
+percentage of consumed entries that needed no storage read. `--docs` writes the table and the plots into docs/.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from bench.cache_policies.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = (0.25, 0.5, 1.0, 2.0)
+"""Sizes of the cache, in parts of a workload's base size."""
 CHOICES = (
     PolicyChoice("fifo-ttl", "fifo-ttl", counts=False),
     PolicyChoice("mark-delete", "fifo-ttl", counts=False, by_mark_delete=True),
@@ -28,11 +32,13 @@ CHOICES = (
     PolicyChoice("pip430 5.0", "pip430", profile="5.0", extend_recently_accessed=False),
     PolicyChoice("magnetar", "magnetar"),
 )
+"""The columns of the table: all policies, `pip430` with both profiles."""
 Task = tuple[str, float, str, int]
 """(workload, memory, policy, seed)"""
 
 
 def simulate(task: Task) -> Outcome:
+    """Executes one simulation, in a process of the pool."""
     name, memory, policy, seed = task
     workload = next(one for one in WORKLOADS if one.name == name)
     choice = next(one for one in CHOICES if one.name == policy)
@@ -40,6 +46,7 @@ def simulate(task: Task) -> Outcome:
 
 
 def main() -> None:
+    """Prints the table; writes docs and JSON where asked to."""
     parser = argparse.ArgumentParser("python -m bench.cache_policies", description="Policies side by side.")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each, default 5")
     parser.add_argument("--quick", action="store_true", help="one seed, two sizes")
@@ -60,6 +67,7 @@ def main() -> None:
 
 
 def run(workloads: list[str], sizes: tuple[float, ...], seeds: int) -> list[Cell]:
+    """Executes all simulations, a process per CPU; `sizes` are parts of the base size."""
     tasks = [
         (name, memory, choice.name, seed)
         for name in workloads

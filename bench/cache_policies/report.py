@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- policies: begin -->", "<!-- policies: end -->"
 OVERSHOOT_SHOWN = 1.1
+"""Peak by size above which a cell says how far the size was exceeded."""
 
 
 class Cell(NamedTuple):
@@ -18,9 +19,10 @@ class Cell(NamedTuple):
 
     workload: str
     memory: float
-    """In parts of the workload's base size."""
+    """Size in parts of the workload's base size."""
     policy: str
     ratios: list[float]
+    """Hit ratio of each seed."""
     peak: float
     """Bytes held at most, in parts of the size."""
     held: list[float]
@@ -28,10 +30,12 @@ class Cell(NamedTuple):
 
     @property
     def hit_ratio(self) -> float:
+        """Mean over the seeds."""
         return sum(self.ratios) / len(self.ratios)
 
 
 def cell_of(workload: str, memory: float, policy: str, size_bytes: int, outcomes: Sequence[Outcome]) -> Cell:
+    """Summarizes the simulations of all seeds; `size_bytes` is the size of the cache."""
     return Cell(
         workload,
         memory,
@@ -43,7 +47,10 @@ def cell_of(workload: str, memory: float, policy: str, size_bytes: int, outcomes
 
 
 def table(cells: Iterable[Cell], policies: Sequence[str]) -> str:
-    """Markdown: percent of what was consumed that needed no storage read, and how far a size was exceeded."""
+    """Returns Markdown: percent of consumed entries without a storage read, and how far the size was exceeded.
+
+    Bold is the best of the policies that kept the size.
+    """
     rows: dict[tuple[str, float], dict[str, Cell]] = {}
     for cell in cells:
         rows.setdefault((cell.workload, cell.memory), {})[cell.policy] = cell
@@ -67,7 +74,7 @@ def _text(cell: Cell, best: float) -> str:
 
 
 def write_into(page: Path, text: str) -> None:
-    """Put the text between the marks of a page. ValueError when they are not there."""
+    """Replaces the text between the marks of a page. ValueError where they are missing."""
     whole = page.read_text()
     if BEGIN not in whole or END not in whole:
         raise ValueError(f"{page} lacks the lines {BEGIN} and {END}")
@@ -77,7 +84,7 @@ def write_into(page: Path, text: str) -> None:
 
 
 def plots(cells: Sequence[Cell], folder: Path) -> list[Path]:
-    """Hit ratio over memory, and entries held over time at the base size."""
+    """Draws hit ratio over memory, and entries held over time at the base size; returns the files."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -1,8 +1,8 @@
 """A broker's cache under a workload, without the broker: the real caches, cursors and coalescing, a fake clock.
 
-Time goes in steps of 10 ms, as the periodic pass does. In each step entries are appended, cursors read at their
-rates, acknowledge after their delays and leave or come back; a storage read takes one step. What is counted
-is what PIP-430's author counted: entries consumed, and how many of these had to come from storage.
+Time advances in steps of 10 ms, as the periodic pass does. In each step entries are appended, and cursors read at their
+rates, acknowledge after their delays, disconnect or come back; a storage read takes one step. Counted is the same as by
+PIP-430's author: entries consumed, and how many of these were read from storage.
 """
 
 from __future__ import annotations
@@ -34,24 +34,32 @@ TTL_NS = 1000 * MS
 
 @dataclass(frozen=True)
 class CursorPlan:
+    """How one subscription behaves."""
+
     rate: float
     """Entries a second that its consumer can take."""
     ack_delay_s: float = 0.05
+    """Seconds from delivery to acknowledgement."""
     start_s: float = 0.0
     """When it first connects. It begins at the first entry."""
     down: tuple[tuple[float, float], ...] = ()
     """(from, to), seconds: not connected; it begins again behind what it has acknowledged."""
     replay_share: float = 0.0
-    """The part of the entries that is put back once and asked for again `replay_delay_s` later."""
+    """Share of the entries that is redelivered once, `replay_delay_s` later."""
     replay_delay_s: float = 0.0
+    """Seconds until the redelivery."""
 
 
 @dataclass(frozen=True)
 class TopicPlan:
+    """How one topic behaves."""
+
     rate: float
     """Entries appended a second, on average."""
     entry_bytes: int
+    """Bytes of each entry."""
     cursors: tuple[CursorPlan, ...]
+    """One per subscription."""
     backlog: int = 0
     """Entries in the log when the run begins, none of them cached."""
     poll_s: float = 0.0
@@ -61,19 +69,29 @@ class TopicPlan:
 
 @dataclass(frozen=True)
 class Workload:
+    """A named set of topics, for a number of simulated seconds."""
+
     name: str
+    """First column of the table."""
     about: str
     seconds: float
+    """Simulated seconds."""
     base_bytes: int
     """The cache size that the table calls 1."""
     topics: Callable[[np.random.Generator], list[TopicPlan]]
+    """Returns the topics; draws what differs between seeds."""
 
 
 @dataclass(frozen=True)
 class PolicyChoice:
+    """A cache policy with the settings that it is compared under."""
+
     name: str
+    """Heading of the column."""
     policy: str
+    """`entryCachePolicy`."""
     profile: str = "4.2"
+    """`magnetarProfile`; only `pip430` depends on it."""
     extend_recently_accessed: bool = True
     counts: bool = True
     """`cacheEvictionByExpectedReadCount`."""
@@ -83,18 +101,26 @@ class PolicyChoice:
 
 @dataclass
 class Outcome:
+    """The counters of one simulation."""
+
     consumed: int = 0
+    """Entries delivered, redeliveries included."""
     from_storage: int = 0
+    """Entries delivered after a storage read."""
     peak_bytes: int = 0
+    """Most bytes cached at the end of a step."""
     held: list[int] = field(default_factory=list)
     """Entries cached, once per tenth of a second."""
 
     @property
     def hit_ratio(self) -> float:
+        """Share of the consumed entries that needed no storage read."""
         return 1 - self.from_storage / self.consumed if self.consumed else 1.0
 
 
 class Simulation:
+    """One workload under one policy with one size and seed; deterministic."""
+
     def __init__(self, workload: Workload, choice: PolicyChoice, size_bytes: int, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.choice = choice
@@ -123,6 +149,7 @@ class Simulation:
                 self._logs.append(log)
 
     def run(self) -> Outcome:
+        """Executes all steps; call it once."""
         outcome, caches = self.outcome, self.caches
         for step in range(self._steps):
             self.now_ns += STEP_NS
@@ -142,13 +169,17 @@ class Simulation:
         return outcome
 
     def at(self, now_s: float, action: Callable[[float], None]) -> None:
+        """Plans `action` for a moment; it is given the simulated seconds."""
         self._calendar.setdefault(round(now_s / STEP_S), []).append(action)
 
     def at_next_step(self, arrive: Callable[[], None]) -> None:
+        """Delivers a storage read at the begin of the next step."""
         self._arriving.append(arrive)
 
 
 class _Log:
+    """One topic: its log, its cursors and its cache."""
+
     def __init__(self, simulation: Simulation, ledger_id: int, plan: TopicPlan) -> None:
         self.simulation = simulation
         self.ledger_id = ledger_id
@@ -166,9 +197,11 @@ class _Log:
         self._owed = 0.0
 
     def entry(self, entry_id: int) -> Entry:
+        """Makes an entry; all of a topic share one body."""
         return Entry(self.ledger_id, entry_id, b"", self.body, 1)
 
     def step(self, now_s: float) -> None:
+        """Lets 10 ms pass."""
         for cursor in self.cursors:
             cursor.connect_or_leave(now_s)
         self._append(now_s)
@@ -207,7 +240,7 @@ class _Log:
         self.simulation.at_next_step(lambda: done(entries, None))
 
     def _invalidate(self) -> None:
-        """Where reads are not counted, what the slowest active cursor has passed leaves at once."""
+        """Invalidates entries that the slowest active cursor has passed, under policies without counts."""
         if self.simulation.choice.counts or not self.cache.entries:
             return
         active = [cursor for cursor in self.cursors if cursor.connected]
@@ -221,6 +254,8 @@ class _Log:
 
 
 class _Cursor:
+    """One subscription of a topic."""
+
     def __init__(self, log: _Log, name: str, plan: CursorPlan) -> None:
         self.log = log
         self.name = name
@@ -238,6 +273,7 @@ class _Cursor:
         self._now_s = 0.0
 
     def connect_or_leave(self, now_s: float) -> None:
+        """Connects or disconnects as the plan says."""
         wanted = now_s >= self.plan.start_s and not any(a <= now_s < b for a, b in self.plan.down)
         if wanted == self.connected:
             return
@@ -260,6 +296,7 @@ class _Cursor:
         return Position(self.log.ledger_id, self.acknowledged)
 
     def step(self, now_s: float) -> None:
+        """Acknowledges, redelivers and reads for 10 ms."""
         self._now_s = now_s
         while self._unacknowledged and self._unacknowledged[0][0] <= now_s:
             self.acknowledged = self._unacknowledged.popleft()[1]
@@ -310,7 +347,7 @@ class _Cursor:
         self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
 
     def _keep_some_back(self, entries: list[Entry]) -> list[Entry]:
-        """As Key_Shared does with what its consumer cannot take now. The others."""
+        """Chooses entries to redeliver later, as Key_Shared does; returns the others."""
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:

@@ -18,12 +18,14 @@ SUBSCRIPTIONS = 10
 
 
 def tail(random: np.random.Generator) -> list[TopicPlan]:
+    """All subscriptions read at the tail."""
     cursors = tuple(CursorPlan(rate=4000) for _ in range(5))
     return [TopicPlan(rate=500, entry_bytes=KIB, cursors=cursors) for _ in range(4)]
 
 
 def catch_up(random: np.random.Generator) -> list[TopicPlan]:
     """Five subscriptions on one backlog, each a little later than the one before, while others follow the tail."""
+    # Starts differ between seeds; otherwise all five seeds would give one result.
     late = tuple(
         CursorPlan(rate=3000, start_s=0.5 * number + float(random.random()) * 0.3) for number in range(5)
     )
@@ -34,12 +36,16 @@ def catch_up(random: np.random.Generator) -> list[TopicPlan]:
 
 
 def key_shared_replay(random: np.random.Generator) -> list[TopicPlan]:
+    """A subscription receives a fifth of its entries again after 2.5 s, as Key_Shared redelivers."""
     cursor = CursorPlan(rate=4000, replay_share=0.2, replay_delay_s=2.5, ack_delay_s=3.0)
     return [TopicPlan(rate=400, entry_bytes=KIB, cursors=(cursor, CursorPlan(rate=4000))) for _ in range(3)]
 
 
 def rolling_restart(random: np.random.Generator) -> list[TopicPlan]:
-    """Away for half a second, a quarter of a second after the one before; unacknowledged is what is in flight."""
+    """Each subscription is away for half a second, one after another, a quarter of a second apart.
+
+    Entries in flight are unacknowledged and read again.
+    """
     topics = []
     shift = float(random.random()) * 0.1
     for _ in range(4):
@@ -56,7 +62,7 @@ def rolling_restart(random: np.random.Generator) -> list[TopicPlan]:
 
 
 def one_hot_topic(random: np.random.Generator) -> list[TopicPlan]:
-    """10,000 quiet topics whose two subscribers come for each entry 0.8 s later, and one that floods the cache."""
+    """One topic floods the cache; 10,000 quiet ones are read by two subscribers 0.8 s after each append."""
     flood = TopicPlan(
         rate=3000, entry_bytes=KIB, cursors=(CursorPlan(rate=3200), CursorPlan(rate=3200, start_s=2.0))
     )
@@ -67,14 +73,14 @@ def one_hot_topic(random: np.random.Generator) -> list[TopicPlan]:
 
 
 def dead_cursor(random: np.random.Generator) -> list[TopicPlan]:
-    """One subscriber is connected and never takes anything; another follows at a distance."""
+    """One subscriber is connected and never reads; another follows at a distance."""
     dead = CursorPlan(rate=0)
     behind = CursorPlan(rate=520, start_s=1.5)
     return [TopicPlan(rate=500, entry_bytes=KIB, cursors=(dead, behind, CursorPlan(rate=4000)))] * 2
 
 
 def slow_consumer(random: np.random.Generator) -> list[TopicPlan]:
-    """One subscriber takes 85 of 100 entries and falls ever farther behind."""
+    """One subscriber reads 85 of 100 entries and falls ever farther behind."""
     slow = CursorPlan(rate=425 * float(random.uniform(0.97, 1.03)))
     return [
         TopicPlan(rate=500, entry_bytes=KIB, cursors=(slow, CursorPlan(rate=4000), CursorPlan(rate=4000)))

@@ -1,1 +1,1 @@
-"""The parts that every other room of the bookie uses: errors, files, counters, records."""
+"""Parts that all rooms of the bookie use: errors, files, counters."""

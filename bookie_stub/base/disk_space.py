@@ -1,4 +1,4 @@
-"""Total and free bytes of the disks under some directories, for the HTTP route `bookie/info`."""
+"""Total and free bytes of disks, for the HTTP route `bookie/info`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exceptions of the bookie; a refused request is a result code, never an exception.
+"""The exceptions of the bookie.
+
+A refused request is a result code and no exception.
 
 BookieError
 ├── BookieStorageError    a disk operation failed; a retry may help once its cause is gone

@@ -286,6 +286,7 @@ class BookieStats:
             elapsed_ns = time.perf_counter_ns() - started_ns
             self.read_entries.observe_ns(True, elapsed_ns)
             self.read_requests.observe_ns(True, elapsed_ns)
+            # `observe_ns` has counted one entry and the request; the others of a batch count without a time.
             entries -= 1
             requests = 0
         self.read_bytes += size

@@ -1,4 +1,6 @@
-"""Posting: brings completions into the loop's thread, from other threads and from the loop's own calls.
+"""Brings completions into the loop's thread.
+
+They come from other threads and from the loop's own calls.
 
 `Post` is `loop.call_soon_threadsafe` or a replacement: any thread may call it, and its argument runs later in the
 loop's thread. Completions are posted in groups; one that raises does not harm the others of its group.
@@ -53,6 +55,7 @@ class Answers:
     def add(self, answer: Answer) -> None:
         """Queues a completion. To be called in the loop's thread."""
         self._waiting.append(answer)
+        # The first one posts for all that follow before `_deliver` runs.
         if len(self._waiting) == 1:
             self.post(self._deliver)
 

@@ -1,4 +1,6 @@
-"""Records: the framing that the journal and the entry logs share, and the journal's special records.
+"""Records: the framing that journal and entry logs share.
+
+The journal's special records are here too.
 
 ```
 record    int32 size   `size` bytes                                                     big-endian

@@ -1,4 +1,6 @@
-"""ClusterLedgers: what a bookie asks its cluster about ledgers. Every answer is certain, or an error."""
+"""ClusterLedgers: the questions of a bookie about its cluster's ledgers.
+
+Every answer is certain, or an error."""
 
 from __future__ import annotations
 

@@ -97,7 +97,10 @@ class Registration:
         self.instance_id = self._create_once("INSTANCEID", str(uuid4()).encode()).decode()
 
     def _create_once(self, name: str, value: bytes) -> bytes:
-        """The node's value in the end. Of several bookies that start at once only one makes it; all return the same."""
+        """The node's value in the end.
+
+        Of several bookies that start at once only one makes it; all return the same.
+        """
         path = f"{self._root}/{name}"
         if self._nodes.create(path, value):
             log.info("made %s", path)
@@ -161,7 +164,7 @@ class Registration:
         return self._nodes.owner(self._places()[0]) == self.session.id
 
     def _places(self) -> tuple[str, str]:
-        """The path of the available node, and the path where it is when the bookie changes its mode."""
+        """Returns the available node's path in this mode and in the other one."""
         writable = f"{self._root}/available/{self._bookie_id}"
         read_only = f"{self._root}/available/readonly/{self._bookie_id}"
         return (read_only, writable) if self._read_only else (writable, read_only)

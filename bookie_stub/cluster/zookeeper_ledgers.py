@@ -1,4 +1,6 @@
-"""ZooKeeperLedgers: which ledgers exist, for garbage collection, and which ledgers a bookie may have lost.
+"""ZooKeeperLedgers: finds the ledgers that exist, and those a bookie lost.
+
+Garbage collection asks the first question, a start after a loss the second.
 
 The law: "does not exist" is said only of a ledger whose neighbours were listed without an error, in the cluster that the
 bookie belongs to, after ZooKeeper has caught up with all that was written before. Everything else is an error, and an
@@ -105,7 +107,7 @@ class ZooKeeperLedgers:
 
     @contextlib.contextmanager
     def _certainly(self, what: str) -> Iterator[None]:
-        """Around questions whose answers have to be those of our cluster, as of now."""
+        """Makes sure that answers are our cluster's, and up to date."""
         # A call without a connection would wait for ZooKeeper without a limit, and the collection with it.
         if not self._nodes.connected:
             raise RegistrationError("there is no connection to ZooKeeper")
@@ -125,7 +127,9 @@ class ZooKeeperLedgers:
                 yield ids[node.path], node.value
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
-        """Id and path of every ledger below `path`, whose own part of the id is `digits`."""
+        """Yields id and path of every ledger below `path`.
+
+        `digits` is the part of the id in `path` itself."""
         for name in sorted(self._nodes.children(path)):
             if _LEDGER.fullmatch(name):
                 yield int(digits + name[1:]), f"{path}/{name}"
@@ -154,7 +158,10 @@ class ZooKeeperLedgers:
         return value
 
     def _not_listed(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Those that the lists of neighbours leave out; up to 10,000 ledgers have one parent."""
+        """Returns the ledgers that their parents' lists leave out.
+
+        Up to 10,000 ledgers have one parent.
+        """
         gone: list[int] = []
         for parent, neighbours in groupby(ledger_ids, key=lambda each: self._path(each).rpartition("/")[0]):
             listed = set(self._nodes.children(parent))

@@ -1,1 +1,4 @@
-"""The bookie as a whole: `start` opens its files and replays the journals, `bookie` joins its parts."""
+"""The bookie as a whole.
+
+`start` opens its files and replays the journals, `bookie` joins its parts.
+"""

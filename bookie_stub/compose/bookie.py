@@ -1,4 +1,6 @@
-"""The bookie: joins its parts, opens and closes them, and tells them when a checkpoint has ended.
+"""The bookie: joins its parts, opens them and closes them.
+
+It also tells the parts when a checkpoint has ended.
 
 Callers use the parts directly. The `wire` room calls `adds`, `reads`, `records`, `last_confirmed` and `lists`; the
 `http` room reads `state` and `upkeep`. The methods of `Bookie` itself are those that a broker needs which embeds it
@@ -187,7 +189,9 @@ class Bookie:
         return disk_space(self._directories.ledgers)
 
     def _checkpoint_ended(self, checkpoint: Checkpoint) -> None:
+        # First: a load that began before this flush must not put its entries into the read cache.
         self.reads.flush_ended()
+        # Only now may their entry logs be removed: until the flush the index had rows that name them.
         if checkpoint.deleted or checkpoint.emptied:
             self.upkeep.collector.nudge()
         self.adds.resume()

@@ -1,4 +1,4 @@
-"""Checkpoints, as the loop sees them: what one contains, when the next one starts, what follows its end.
+"""Checkpoints as the loop sees them: contents, start and end.
 
 Invariant: the journals' marks are read before the write caches are swapped. So every entry before the marks is in the
 cache that is flushed, or in a log already. `disk.checkpoint` does the writing, in a thread of its own.
@@ -81,6 +81,8 @@ class Checkpoints:
         return self._state.write_caches.full
 
     def _done(self, checkpoint: Checkpoint) -> None:
+        # After `close` the write caches belong to `write_last`. A swap now would begin a checkpoint that no thread
+        # writes.
         if self._closed:
             return
         caches, deletions = self._state.write_caches, self._state.ledgers.deletions
@@ -108,6 +110,8 @@ class Checkpoints:
         Returns False when the disk refuses. The journals still have the entries then, and the next start replays
         them."""
         try:
+            # The failed or interrupted one first: its marks are lower than those of the next one, and its cache must be
+            # written before `flushed` drops it.
             if self._checkpointer.unfinished is not None:
                 self._checkpointer.run(self._checkpointer.unfinished)
             self._state.write_caches.flushed()

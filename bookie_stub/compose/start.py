@@ -1,4 +1,4 @@
-"""The start of a bookie: directories, indexes and ledgers, then the replay of the journals.
+"""The start of a bookie: opens its files, then replays the journals.
 
 Invariant: when `recover` returns, everything that was ever acknowledged is in entry logs and indexes, and the log
 marks say so. `Bookie.open` calls `open_disk` and then `recover`, before the first request.
@@ -129,7 +129,9 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
     ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
     write = partial(_write_replayed, disk.writer, marks)
+    # Half of the setting, the size of one write cache: a replay takes no more memory than the running bookie.
     replay = Replay(ledgers, settings.write_cache_bytes // 2, write, storages.has_deleted)
+    # Their checkpoint was killed between tombstone and indexes. The replay's flush removes their rows.
     replay.deleted |= half_deleted
     # Any part of a journal that was not synced may be torn after a power cut, so its damage proves nothing.
     skip = settings.skip_invalid_records or last_stop is LastStop.UNSYNCED
@@ -146,6 +148,7 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
         log.warning("%d ledgers that the cluster has on this bookie are not here: fenced, in limbo", count)
     if replay.records or replay.changed or replay.deleted:
         replay.flush()
+    # A first start writes marks before the first journal exists, so a later start notices when that journal is missing.
     if ends != marks or not directories.have_marks:
         disk.writer.move_marks(ends)
     if asked:
@@ -160,6 +163,7 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
         replay.skipped,
         "" if last_stop is LastStop.CLEAN else ", the last stop was not clean",
     )
+    # Once the cluster has named every ledger that may be lost, any other unknown ledger was never here.
     return Recovered(ledgers, ends, lossy and not asked)
 
 

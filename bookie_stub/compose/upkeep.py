@@ -1,4 +1,6 @@
-"""Upkeep of a running bookie: the garbage collector, the disk monitor, and what full disks change."""
+"""Upkeep of a running bookie: garbage collector and disk monitor.
+
+Full disks change which adds are accepted and which compactions run."""
 
 from __future__ import annotations
 

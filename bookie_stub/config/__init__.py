@@ -1,1 +1,1 @@
-"""The bookie's settings: the table of its keys, their rules, and the values of its rooms."""
+"""The bookie's settings: keys, rules, and the values of its rooms."""

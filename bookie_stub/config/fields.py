@@ -1,4 +1,4 @@
-"""`bookie_key`: makes a field of the bookie's settings from a key of its table."""
+"""`bookie_key`: makes a settings field from a key of the table."""
 
 from __future__ import annotations
 

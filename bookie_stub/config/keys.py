@@ -1,4 +1,4 @@
-"""The table of the bookie's keys: each key stands here once, with every fact about it.
+"""The table of the bookie's keys, each with every fact about it.
 
 Names are BookKeeper's, defaults those of the file that Pulsar ships. The columns are explained at
 `settings.keys.Key`. `settings.py` turns the values into the settings that the bookie's rooms take; computed values

@@ -1,4 +1,4 @@
-"""Settings of the bookie's rooms: the keys of bookkeeper.conf with our names and units.
+"""Settings of the bookie's rooms, made of bookkeeper.conf's keys.
 
 `BookieSettings.of(settings)` reads all of them. Each field names its key, so its default stands in `keys.py` alone.
 """
@@ -25,7 +25,10 @@ def _group_wait_s(settings: Settings) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings(RoomSettings):
-    """Limits of a journal group: the first one that is reached ends the wait for further records."""
+    """Limits of a journal group.
+
+    The first one that is reached ends the wait for further records.
+    """
 
     wait_s: float = bookie_key.rule(_group_wait_s)
     """Age of the oldest record; 0 = the group is what has come while the last one was synced."""
@@ -52,7 +55,10 @@ def _compaction_rate(settings: Settings) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionSettings(RoomSettings):
-    """Garbage collection and compaction. A threshold is a share of a log's bytes; 0 or less switches off."""
+    """Garbage collection and compaction.
+
+    A threshold is a share of a log's bytes; 0 or less switches off.
+    """
 
     wait_s: float = bookie_key.float("gcWaitTime", "s")
     """Time between two rounds."""
@@ -179,7 +185,10 @@ def _journal_alignment(settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieSettings(RoomSettings):
-    """Everything that a bookie is told at its start. `of` raises SettingsError for values it cannot work with."""
+    """Everything that a bookie is told at its start.
+
+    `of` raises SettingsError for values it cannot work with.
+    """
 
     journal_directories: tuple[Path, ...] = bookie_key.rule(_journal_directories)
     """One journal each."""
@@ -252,7 +261,7 @@ class BookieSettings(RoomSettings):
 
 
 def for_directory(data: Path, **changes: object) -> BookieSettings:
-    """Makes the settings of a small bookie on the loopback, with all directories below `data`.
+    """Makes settings of a small bookie, with all directories below `data`.
 
     Tests and benchmarks use it. Its caches are small, because the defaults are quarters of the machine's memory.
     """

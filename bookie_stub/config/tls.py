@@ -1,4 +1,4 @@
-"""TLS of the bookie's data port: its files, and the context made of them.
+"""TLS of the bookie's data port: its files and its context.
 
 A connection switches to TLS when its client asks (v3, START_TLS) and stays plain otherwise, as with BookKeeper's
 TLSContextFactory. Only PEM files are read, because Python's library reads no Java key stores.
@@ -31,7 +31,10 @@ class TlsFiles:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """Returns the files, None when TLS is off. Raises SettingsError for other forms than PEM and missing names."""
+    """Returns the files, None when TLS is off.
+
+    Raises SettingsError for other forms than PEM and missing names.
+    """
     if not settings.str("tlsProviderFactoryClass"):
         return None
     _check_form(settings, "tlsKeyStoreType")

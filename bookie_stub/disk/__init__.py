@@ -1,4 +1,4 @@
-"""The disk room: entries from the write cache to entry logs and back, and the small files beside them.
+"""The disk room: caches, entry logs, indexes and the files beside them.
 
 Writing, in the order of a checkpoint: `write_cache` (`ledger_entries`, `arena`) → `checkpoint` → `ledger_storage`
 (`entry_log_writer`, `tombstones`, `location_index`, `ledger_index`, `inventory`) → `marks`.

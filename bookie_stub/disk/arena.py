@@ -1,4 +1,6 @@
-"""Arena: memory for pieces that live about equally long, cut one behind the other out of large blocks.
+"""Arena: memory for pieces that live about equally long.
+
+Pieces are cut one behind the other out of large blocks.
 
 Pieces are not given back one by one: the interpreter frees a block when no piece of it is referenced any more. That fits
 the write cache, whose pieces all go when its checkpoint is done.
@@ -25,7 +27,8 @@ class Arena:
     __slots__ = ("_block", "_block_bytes", "_used")
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` is about how many bytes are in use at a time; blocks are small beside it."""
+        """`bytes_max` is the expected memory in use; blocks are small beside it."""
+        # A sixteenth: one piece keeps its whole block alive, so a block must be small beside the limit.
         self._block_bytes = min(BLOCK_BYTES_MAX, max(bytes_max >> 4, mmap.PAGESIZE))
         self._block = memoryview(b"")
         self._used = 0

@@ -1,4 +1,4 @@
-"""The checkpoint: moves entries from the flushing write cache to entry logs and indexes, then moves the marks.
+"""The checkpoint: writes out the flushing write cache, then moves the marks.
 
 BookKeeper: `SyncThread` and `SingleDirectoryDbLedgerStorage.checkpoint`. The order is the law, as each step relies on the
 one before:
@@ -147,7 +147,9 @@ class Checkpointer:
         done: Callable[[Checkpoint], None],
         awaited: Callable[[], bool],
     ) -> None:
-        """`due` and `done` are posted into the loop: after `interval_s` without a checkpoint, and after each one.
+        """Takes the calls that connect the thread with the loop.
+
+        `due` is posted after `interval_s` without a checkpoint, `done` after each checkpoint.
 
         `due` may call `submit`. `awaited` returns whether adds wait for the flushing write cache; the thread then does
         not sleep between its slices. `backups` older journals are kept (`journalMaxBackups`).
@@ -232,11 +234,12 @@ class Checkpointer:
                 self._pause()
 
     def _records_of(self, cache: WriteCache) -> list[Record]:
-        """Returns all records, so that they are freed a few at a time.
+        """Returns all records, to be freed a few at a time.
 
         Freeing a full write cache in one step holds the interpreter's lock, which stops the loop and all threads.
         """
         records: list[Record] = []
+        # Copied in one step: the loop removes a deleted ledger from this dictionary at any time.
         for entries in list(cache.entries.values()):
             rest = entries.pieces()
             while some := list(islice(rest, _FREE_SLICE)):
@@ -253,10 +256,12 @@ class Checkpointer:
             except Exception as error:  # whatever it is: giving up would end with a full write cache
                 failures += 1
                 self._writer.failed()
+                # Once, and not every second: a full disk would fill the log of the process as well.
                 if failures == 1:
                     unexpected = not isinstance(error, OSError | BookieError)
                     text = "checkpoint %d failed, it is tried again every %g s: %s"
                     log.error(text, checkpoint.number, _RETRY_S, error, exc_info=unexpected)
+            # A wait for the event and not a sleep: `close` ends it at once.
             if self._closing.wait(_RETRY_S):
                 return
         self.unfinished = None
@@ -266,6 +271,7 @@ class Checkpointer:
 
     def _pause(self) -> None:
         if not self._closing.is_set() and not self._awaited():
+            # Sleeping gives the interpreter's lock away, so a loop that waits for it runs between two slices.
             time.sleep(_PAUSE_S)
 
 

@@ -1,4 +1,6 @@
-r"""The cookie: the text that says whose data a directory has (BookKeeper: `Cookie`). File `VERSION` in every `current`.
+r"""The cookie: names the owner of a directory's data (BookKeeper: `Cookie`).
+
+It is the file `VERSION` in every `current`.
 
 ```
 5

@@ -1,4 +1,4 @@
-"""Directories: the layout of a bookie's data, whose it is, and how the process before this one ended.
+"""Directories: the layout of a bookie's data, its owner, its last stop.
 
 ```
 <journal>/current/   VERSION  *.txn  durable
@@ -48,7 +48,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LastStop(Enum):
-    """How the process before this one ended."""
+    """The end of the process before this one."""
 
     CLEAN = auto()
     """It was stopped and wrote everything out."""
@@ -68,7 +68,10 @@ class Directories:
         indexes: Sequence[Path],
         file_system: FileSystem,
     ) -> None:
-        """Takes the directories as the settings name them; the files are in a folder `current` in each."""
+        """Takes the directories as the settings name them.
+
+        The files are in a folder `current` in each.
+        """
         self._configured = Configured(journals, ledgers, indexes)
         self._file_system = file_system
         self.journals = tuple(path / CURRENT for path in journals)
@@ -211,6 +214,7 @@ class Directories:
     def end(self) -> None:
         """Removes DIRTY after a clean stop."""
         for path in self.ledgers:
+            # Not synced: if a power cut brings DIRTY back, the next start replays for nothing, and no more.
             (path / _DIRTY_FILE).unlink(missing_ok=True)
 
 

@@ -1,4 +1,6 @@
-"""The bytes of an entry log, and a scan of one (BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`).
+"""The bytes of an entry log, and a scan of one.
+
+BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`.
 
 ```
 <hex id>.log
@@ -35,6 +37,7 @@ VERSION = 1
 """The version that we write; 0 is read too."""
 SUFFIX = ".log"
 """The end of an entry log's name."""
+# Eight digits: a location has the upper 32 bits for the id.
 _NAME = re.compile(rf"([0-9a-f]{{1,8}}){re.escape(SUFFIX)}")
 
 _HEADER = struct.Struct(">4siqi")

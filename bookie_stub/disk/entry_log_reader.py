@@ -45,7 +45,10 @@ class EntryLogReader:
     def __init__(
         self, directory: Path, entry_bytes_max: int, file_system: FileSystem, open_max: int = 256
     ) -> None:
-        """An entry that says to be longer than `entry_bytes_max` is damaged: no memory is allocated for it."""
+        """Takes a longer entry than `entry_bytes_max` for damaged.
+
+        No memory is allocated for it.
+        """
         self._directory = directory
         self._entry_bytes_max = entry_bytes_max
         self._file_system = file_system
@@ -82,7 +85,10 @@ class EntryLogReader:
                 yield self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
 
     def _complete(self, log: _OpenLog, log_id: int, key: bytes, offset: int, data: bytes) -> bytes:
-        """Returns an entry that the first read does not hold whole; `data` begins with its size field."""
+        """Returns an entry that the first read does not hold whole.
+
+        `data` begins with its size field.
+        """
         read = self._file_system.read
         if len(data) < LENGTH_BYTES + KEY.size:
             data = read(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)

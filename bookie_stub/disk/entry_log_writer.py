@@ -1,4 +1,6 @@
-"""Writes entry logs: `LogFile` is one while it grows, `EntryLogWriter` the current one of a directory and the next.
+"""Writes entry logs.
+
+`LogFile` is a log while it grows, `EntryLogWriter` has the current log of a directory and begins the next.
 
 BookKeeper: `EntryLogManagerForSingleEntryLog`, `EntryLoggerAllocator`. Two laws: one thread writes at a time, and no index
 names bytes that are not synced. So bytes behind the synced part, torn or not, are lost space and nothing more.

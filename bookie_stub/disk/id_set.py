@@ -1,4 +1,6 @@
-"""IdSet: a set of ids that needs about a bit for each neighbour and a few hundred bytes for each scattered id.
+"""IdSet: a compressed set of ids.
+
+It needs about a bit for each neighbour and a few hundred bytes for each scattered id.
 
 The layout is that of a Roaring bitmap: ids are grouped in chunks of 65,536; a chunk with few ids is a sorted array of
 uint16, a chunk with many is a bitmap, here one big int. A chunk never takes more than 8 KiB. Pure: no I/O, no clock.
@@ -98,6 +100,7 @@ class IdSet:
         if at == len(lows) or lows[at] != low:
             lows.insert(at, low)
             self._count += 1
+        # Never back: ids are only added.
         if len(lows) > _FEW:
             self._bitmaps[chunk] = _bits_of(self._arrays.pop(chunk))
 
@@ -125,7 +128,10 @@ def _bits_of(lows: Iterable[int]) -> int:
 
 
 def _lows_in(bits: int) -> array[int]:
-    """Returns the places of the bits that are set. Zero bytes are skipped, so it takes as long as there are ids."""
+    """Returns the places of the bits that are set.
+
+    Zero bytes are skipped, so it takes as long as there are ids.
+    """
     lows = array("H")
     for index, byte in enumerate(bits.to_bytes(_CHUNK_IDS // 8, "little")):
         if byte:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from bookie_stub.base.errors import BookieStorageError, CorruptEntry
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.disk.entry_log import file_name, log_ids, read_header
+from bookie_stub.disk.entry_log import LogScan, file_name, log_ids, read_header
 
 FILE = "inventory"
 """The file's name in a ledger directory."""
@@ -73,7 +73,8 @@ class Inventory:
     def __init__(self, directory: Path, file_system: FileSystem) -> None:
         """Reads the file in `directory`, the one of the entry logs. Logs that it does not list are taken as they are.
 
-        BookieStorageError when the file is damaged. Nothing is written yet.
+        BookieStorageError when the file is damaged; OSError. The inventory is not written yet, but logs that it does
+        not list are synced.
         """
         self._directory = directory
         self._file_system = file_system
@@ -98,7 +99,7 @@ class Inventory:
         path = self._directory / file_name(log_id)
         try:
             header = read_header(path)
-        # A damaged header says nothing; `check` reports it. The size counts, as for a log without a map.
+        # A damaged header says nothing; `check` reports it. The records count, as for a log without a map.
         except CorruptEntry:
             header = None
         size = path.stat().st_size
@@ -106,9 +107,26 @@ class Inventory:
             self.shorter.append(log_id)
         elif header is not None and header.map_offset:
             self._finish(log_id)
-        # The size includes a torn end if a kill left one; the scan of `check` then finds fewer bytes than listed here.
         elif log_id not in self._growing:
-            self._growing[log_id] = size
+            self._growing[log_id] = min(self._synced_records(path), size)
+
+    def _synced_records(self, path: Path) -> int:
+        """Syncs an unlisted log and returns the end of its last complete record.
+
+        OSError.
+        """
+        # A kill in the middle of a write leaves a torn record at the end. The file size would count it, and `check`
+        # would report the log as cut although no index names the torn record.
+        scan = LogScan(path)
+        for _ in scan:
+            pass
+        # A kill between the write and its sync leaves records in the page cache alone; a power cut would still take them.
+        descriptor = self._file_system.open_to_write(path)
+        try:
+            self._file_system.sync_data(descriptor)
+        finally:
+            self._file_system.close(descriptor)
+        return scan.end
 
     def flushed(
         self, finished: Collection[int], growing: tuple[int, int] | None, counts: IndexCounts

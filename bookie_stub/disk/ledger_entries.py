@@ -1,4 +1,4 @@
-"""LedgerEntries: the entries of one ledger in one write cache, as runs and as single records.
+"""LedgerEntries: one ledger's entries in a write cache, runs and single records.
 
 A run is one piece of memory with the records of many entries. It costs nothing per entry, so most entries of a busy
 ledger are in runs. The law that makes this simple: runs are ascending and do not overlap. Only a run that lies behind
@@ -79,6 +79,7 @@ class LedgerEntries:
 
         The caller then puts its records one by one.
         """
+        # It may rewrite single records, which are looked at first: its versions would stay hidden behind them.
         if run.entry_ids[0] <= self._last:
             return False
         self._runs.append(run)
@@ -103,7 +104,7 @@ class LedgerEntries:
         return run is not None and run.place_of(entry_id) >= 0
 
     def _run_before(self, entry_id: int) -> Run | None:
-        """Returns the last run that begins at or before the id; no other run can have it."""
+        """Returns the only run that can have the id, or None."""
         place = bisect_right(self._firsts, entry_id)
         return self._runs[place - 1] if place else None
 
@@ -122,7 +123,10 @@ class LedgerEntries:
         return sorted({*self._singles, *chain.from_iterable([run.entry_ids for run in self._runs])})
 
     def __len__(self) -> int:
-        """About the number of entries: one that is in a run and was written again counts twice."""
+        """About the number of entries.
+
+        One that is in a run and was written again counts twice.
+        """
         return len(self._singles) + sum([len(run.entry_ids) for run in self._runs])
 
     def pieces(self) -> Iterator[Record]:

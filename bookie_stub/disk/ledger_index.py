@@ -1,4 +1,4 @@
-"""The ledger index: what the bookie knows of each ledger besides its entries (BookKeeper: `LedgerMetadataIndex`).
+"""The ledger index: key, fence and state of each ledger (BookKeeper: `LedgerMetadataIndex`).
 
 RocksDB directory `ledgers`. Key: ledger id, big-endian int64. Value: BookKeeper's protobuf LedgerData { exists = 1,
 fenced = 2, masterKey = 3, explicitLac = 4, limbo = 5 }.

@@ -1,4 +1,6 @@
-"""LedgerStorage: one ledger directory with its entry logs and indexes, and the flush that keeps them in step.
+"""LedgerStorage: one ledger directory, its entry logs and its indexes.
+
+Its flush keeps logs and indexes in step.
 
 BookKeeper: `SingleDirectoryDbLedgerStorage`; all of a bookie's are `Storages`, BookKeeper's `DbLedgerStorage`. A ledger is
 at home in the directory that its id modulo their number names.
@@ -97,6 +99,7 @@ class LedgerStorage:
             except BaseException:
                 self.ledger_index.close()
                 raise
+        # A database that stays open holds its lock file, and the next start in this process would find it in use.
         except BaseException:
             self.locations.close()
             raise
@@ -131,15 +134,18 @@ class LedgerStorage:
                 self.tombstones.add(deleted)
             if puts or deleted or emptied:
                 self.locations.write(puts, (*deleted, *emptied), pause)
+            # Also when no entry was added: BookKeeper 4.17 skips it then, moves the mark, and forgets fences and
+            # explicit LACs.
             if changed or deleted:
                 self.ledger_index.write(changed, deleted)
+            # Behind the indexes: a start is refused when an index has less than the inventory says.
             if puts or changed or deleted or emptied:
                 self._list()
             self._appended = None
         return len(puts)
 
     def _append_once(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
-        """Appends and syncs, unless the last attempt of this flush has done so; returns the rows to put.
+        """Appends and syncs once per flush, and returns the rows to put.
 
         Without this a full index disk would have the entries appended again every second.
         """
@@ -151,6 +157,7 @@ class LedgerStorage:
                 if puts:
                     self.logs.sync()
             except OSError:
+                # Nothing in the file behind its synced part can be trusted, so the repetition appends to another log.
                 self.logs.abandon()
                 raise
             last = _Appended(entries, self.logs.newer_than, puts)
@@ -158,7 +165,10 @@ class LedgerStorage:
         return last.puts
 
     def _append(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
-        """Appends in the order of ledger and entry id, so that a later load finds a ledger's entries side by side."""
+        """Appends in the order of ledger and entry id.
+
+        A later load then finds a ledger's entries side by side.
+        """
         puts: list[Put] = []
         append, pack = self.logs.append, LOCATION.pack
         for ledger_id in sorted(ledger_ids):
@@ -250,7 +260,9 @@ class LedgerStorage:
 
 
 def _check_whole(ledgers: Path, index: Path) -> None:
-    """Raises BookieStorageError when an index is missing beside entry logs or a mark, or is not made completely.
+    """Raises BookieStorageError when an index is missing or not complete.
+
+    It is missing when there are entry logs or a mark, and no database.
 
     An index that is gone must not begin anew as an empty one: fences would be forgotten, entries answered as absent, and
     living entry logs removed as garbage. Without a log and a mark nothing was ever kept, so that is a first start.

@@ -1,4 +1,4 @@
-"""The location index: (ledger, entry) to the place in an entry log (BookKeeper: `EntryLocationIndex`).
+"""The location index: the log and the offset of each entry (BookKeeper: `EntryLocationIndex`).
 
 RocksDB directory `locations`. Key: ledger and entry, big-endian int64 each. Value: the location, big-endian int64; 0 and
 no key mean that there is no such entry.
@@ -120,6 +120,7 @@ class LocationIndex:
 
         BookieStorageError; then it must be repeated as a whole.
         """
+        # BookKeeper deletes the same range, without its end: no entry has the id 2**63 - 1.
         ranges = [(KEY.pack(ledger_id, 0), KEY.pack(ledger_id, _ID_MAX)) for ledger_id in deleted]
         self._rocks.write(puts, deletes=[], ranges=ranges, pause=pause)
 
@@ -155,7 +156,10 @@ class LocationIndex:
 
 
 def _readable(items: Iterator[Put]) -> list[Put]:
-    """Returns the rows before the first one that cannot be read; BookieStorageError when that is the first of all."""
+    """Returns the rows before the first one that cannot be read.
+
+    BookieStorageError when that is the first of all.
+    """
     found: list[Put] = []
     try:
         found.extend(items)  # `extend` keeps the rows before an error, a list comprehension would not
@@ -166,7 +170,7 @@ def _readable(items: Iterator[Put]) -> list[Put]:
 
 
 def _rows_of(ledger_id: int, found: list[Put]) -> Rows:
-    """Returns the rows up to the first one that is another ledger's, or has location 0."""
+    """Returns the rows before another ledger's row or a location 0."""
     keys, values = [key for key, _ in found], [value for _, value in found]
     ids = [entry_id for ledger, entry_id in KEY.iter_unpack(b"".join(keys)) if ledger == ledger_id]
     locations = struct.unpack(f">{len(values)}q", b"".join(values))

@@ -1,4 +1,4 @@
-"""The file `lastMark`: the place in a journal from which a replay begins (BookKeeper: `LastLogMark`).
+"""The file `lastMark`: the place where a replay begins (BookKeeper: `LastLogMark`).
 
 ```
 lastMark     int64 journal id   int64 offset        BookKeeper reads these 16 bytes
@@ -67,6 +67,7 @@ def replay_start(files: Sequence[Path], journals: Path) -> Mark:
     """
     marks = {path: read_mark(path) for path in files if path.exists()}
     # Directories are written one after the other, so a crash may leave different marks; all before the highest is there.
+    # A mark of ours beats a higher one without a checksum, which may be a damaged one.
     if ours := [mark for path, mark in marks.items() if _has_checksum(path)]:
         return max(ours)
     for path, mark in marks.items():
@@ -87,7 +88,10 @@ def _has_checksum(path: Path) -> bool:
 
 
 def _check_foreign(path: Path, mark: Mark, journals: Path) -> None:
-    """Raises CorruptJournal where a mark without a checksum names a place outside of its journal."""
+    """Raises CorruptJournal for a foreign mark outside of its journal.
+
+    A mark without a checksum is foreign: BookKeeper's.
+    """
     if mark.journal_id not in journal_ids(journals):
         return
     size = (journals / file_name(mark.journal_id)).stat().st_size

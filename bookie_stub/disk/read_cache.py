@@ -1,4 +1,4 @@
-"""The read cache: entries that came from an entry log and will be asked for soon, under one of three policies.
+"""The read cache: entries loaded from logs, under one of three policies.
 
 | policy | evicted when the cache is full |
 |---|---|
@@ -137,6 +137,7 @@ class RingCache:
             size = len(entry)
             if size > bytes_max:
                 continue
+            # Not rounded up, as BookKeeper compares it: the last entry of a segment may lack its padding.
             if current.size + size > bytes_max:
                 current = self._next_segment()
             own = current.owners.get(owner)
@@ -223,7 +224,7 @@ class LruCache:
 
 
 class _Load:
-    """Entries of one load that were not served yet, in the order of their ids."""
+    """One load's entries that were not served yet, by ascending id."""
 
     __slots__ = ("entries", "owner")
 

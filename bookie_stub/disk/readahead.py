@@ -1,4 +1,4 @@
-"""Readahead: which entries one load of a ledger brings, and where it stops.
+"""Readahead: the limits of one load, and the entries it brings.
 
 A load brings the entries that were asked for, and then goes on while all of this holds:
 
@@ -53,7 +53,9 @@ class Load:
     __slots__ = ("_ahead_bytes", "_answer_bytes", "_asked", "_end", "_readahead", "entries", "first", "ids")
 
     def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
-        """`asked` entries from `first` on are to be answered: the first one, and more while `answer_bytes` is not used up.
+        """`asked` entries from `first` on are to be answered.
+
+        The first one always is, the others while `answer_bytes` is not used up.
 
         An entry counts as long as its record, as it does in the answer of a batch read.
         """
@@ -120,6 +122,7 @@ class Load:
             # The entry that was asked for first is no readahead.
             if self.ids:
                 self._ahead_bytes -= size
+            # An answer has each entry with its length, a slot of the read cache without it.
             self._answer_bytes -= size + LENGTH_BYTES
             self._end = location + size
             self.ids.append(entry_id)

@@ -80,6 +80,7 @@ class Rocks:
         """
         iterator = self._db.iter()
         iterator.seek_for_prev(key)
+        # An iterator at a damaged block is as invalid as one at the end; the status tells them apart.
         _check(iterator, self._path)
         found: bytes | None = iterator.key() if iterator.valid() else None
         return found
@@ -136,6 +137,7 @@ class Rocks:
             if self._failed:
                 self._reopen()
             batch = WriteBatch(raw_mode=True)
+            # Deletions first: the puts may have new rows of a ledger that was emptied in the same checkpoint.
             for start, end in ranges:
                 batch.delete_range(start, end)
             for key in deletes:
@@ -170,12 +172,14 @@ class Rocks:
         try:
             return Rdict(str(self._path), options=_options(self._buffer_bytes))
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+            # The binding has one class for all errors, so only the text tells a second process from a broken disk.
             if "lock" in str(error).lower():
                 raise BookieInUse(f"{self._path} is open in another bookie: {error}") from None
             raise BookieStorageError(f"{self._path}: {error}") from error
 
     def _sync_log(self) -> None:
         """Syncs the newest write-ahead log without holding the interpreter's lock. OSError."""
+        # The newest log has nearly all of the batch. `flush_wal` behind this syncs what an older one may still lack.
         logs = [path for path in self._path.iterdir() if _WAL_NAME.fullmatch(path.name)]
         newest = max(logs, key=lambda path: int(path.stem), default=None)
         if newest is None:
@@ -239,7 +243,10 @@ def _to_read(path: Path) -> Iterator[Rdict]:
 
 
 def _without(directory: str, error: Exception) -> str:
-    """Returns an error's text without the directory of links, which is gone when the text is read."""
+    """Returns an error's text without the directory of links.
+
+    That directory is gone when the text is read.
+    """
     return str(error).replace(f"{directory}/", "")
 
 
@@ -272,11 +279,14 @@ def _options(buffer_bytes: int) -> Options:
 
     tables = BlockBasedOptions()
     tables.set_format_version(_TABLE_FORMAT)
+    # Raw: otherwise the binding encodes Python's types into keys and values, and BookKeeper could not read them.
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(tables)
     options.create_if_missing(True)
     options.set_write_buffer_size(buffer_bytes)
+    # As at BookKeeper.
     options.set_max_write_buffer_number(4)
+    # Each open begins a new file LOG, and RocksDB keeps a thousand of them by default.
     options.set_keep_log_file_num(2)
     # Bounds the log that an open must replay, and the space it takes.
     options.set_max_total_wal_size(16 * buffer_bytes)

@@ -1,4 +1,4 @@
-"""StoredEntries: reads a ledger's entries from index and entry logs, with what lies behind them.
+"""StoredEntries: reads a ledger's entries from index and logs, and ahead.
 
 Two laws. The index decides for every entry, also for one that is read ahead: that two entries lie side by side in a log
 proves nothing, because either may have been written again since. And a missing entry is reported only when the index was
@@ -82,7 +82,10 @@ class StoredEntries:
         return Loaded(load.ids, load.entries, index_ns, logs_ns)
 
     def _read_rows(self, load: Load, rows: Rows) -> bool:
-        """Reads the entries of some rows into the load; returns whether the rows behind them may belong to it."""
+        """Reads the entries of some rows into the load.
+
+        Returns True when the rows behind them may belong to the load too.
+        """
         try:
             start = 0
             while start < len(rows.ids) and load.wants(rows.ids[start], rows.locations[start]):

@@ -1,4 +1,6 @@
-"""Tombstones: the ids of ledgers that a ledger directory had and deleted. File `deleted` beside the indexes; ours.
+"""Tombstones: the ids of ledgers that a ledger directory had and deleted.
+
+File `deleted` beside the indexes; ours.
 
 Ledger ids only grow and are never given out twice. So a request for a deleted ledger comes late, from a writer that was
 fenced off, say. Taken for a new ledger it would have no fence, and entries behind the ledger's end would be confirmed.

@@ -1,4 +1,4 @@
-"""The write cache: entries from their add until their checkpoint has them in an entry log (BookKeeper: `WriteCache`).
+"""The write cache: entries that no checkpoint has written (BookKeeper: `WriteCache`).
 
 There are two, `active` and `flushing`. Adds go to the active write cache. A checkpoint swaps: the active one becomes the
 flushing one, an empty one becomes active. The flushing write cache is dropped when its entries, the index and the marks

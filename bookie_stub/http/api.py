@@ -1,5 +1,7 @@
-"""`/api/v1/bookie/...`: state and garbage collection, in the JSON of BookKeeper's HTTP server (compared with
-4.17.3)."""
+"""`/api/v1/bookie/...`: state and garbage collection over HTTP.
+
+The JSON is that of BookKeeper's HTTP server, compared with 4.17.3.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +63,7 @@ class BookieApi:
         return _json([_details(stats, forced) for stats in self._bookie.stats.collection.directories])
 
     async def _forced(self, _request: web.Request) -> web.Response:
+        # BookKeeper answers a text here and not a JSON boolean.
         return _json({"is_in_force_gc": "true" if self._bookie.upkeep.collector.forced else "false"})
 
     async def _force(self, request: web.Request) -> web.Response:

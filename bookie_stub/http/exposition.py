@@ -1,4 +1,6 @@
-"""The bookie's counters as Prometheus families, under BookKeeper's names, so that existing dashboards fit.
+"""The bookie's counters for Prometheus, under BookKeeper's names.
+
+Existing dashboards fit them.
 
 Rules of the names: timers are milliseconds, as summaries with quantiles of the newest observations. A name that
 dashboards use and that cannot change in this bookie says so in its HELP. Names of older BookKeeper releases

@@ -1,4 +1,6 @@
-"""The journal room: makes records durable in groups, and proves after a crash which of them were acknowledged.
+"""The journal room: makes records durable in groups.
+
+After a crash it proves which of them were acknowledged.
 
 * `journal_file`: the bytes of a file; `journal_reader` reads them, `journal_channel` writes them
 * `journal`: the thread that commits groups; `journals`: all journals of a bookie

@@ -1,4 +1,6 @@
-"""The file `durable`: how far the records of a journal directory were acknowledged. Ours; BookKeeper has none.
+"""The file `durable`: the end of the acknowledged records of a journal.
+
+Ours; BookKeeper has none.
 
 A torn group at the end of a journal looks like an acknowledged group that was damaged later. The first is dropped by a
 replay, the second is a loss that must be reported; this file tells them apart (`journal_chain`).

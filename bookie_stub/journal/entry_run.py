@@ -1,4 +1,4 @@
-"""EntryRun: entries of one ledger that arrive together and are judged, stored and answered as one add.
+"""EntryRun: entries of one ledger that are handled as one add.
 
 A single add is a run of one. No other request of the bookie comes between two entries of a run, so one check of the
 master key and of the fence holds for all of them.

@@ -1,4 +1,6 @@
-"""JournalChain: the journal files of one directory as one sequence, and the proof that none of it is missing.
+"""JournalChain: the journal files of one directory as one sequence.
+
+It proves that no part of the sequence is missing.
 
 Three facts, all ours, say what must be there:
 
@@ -36,7 +38,10 @@ class JournalChain:
     """Reads one journal directory from a mark on. Use it once."""
 
     def __init__(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> None:
-        """Records before `mark` are in entry logs and indexes. `skip_invalid` gives up damage instead of raising."""
+        """Records before `mark` are in entry logs and indexes.
+
+        `skip_invalid` gives up damage instead of raising.
+        """
         self._directory = directory
         self._mark = mark
         self._skip_invalid = skip_invalid
@@ -120,7 +125,10 @@ class JournalChain:
             self._mark = self.end = NO_MARK
 
     def _is_missing(self, place: Mark) -> bool:
-        """Returns whether the file of `place` is gone, and had a group behind the mark."""
+        """Returns True when the needed file of `place` is gone.
+
+        A file is needed when it had a group behind the mark.
+        """
         return place > self._mark and place.offset > HEADER_BYTES and place.journal_id not in self._ids
 
     def _check_end(self, reader: JournalReader, stop: int) -> None:

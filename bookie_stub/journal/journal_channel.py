@@ -1,4 +1,4 @@
-"""JournalChannel: the journal file that grows, and the next one when it is full (BookKeeper: `JournalChannel`).
+"""JournalChannel: writes one journal file after the other (BookKeeper: `JournalChannel`).
 
 Two laws. A file names the journal before it and that journal's end, so `mark` must be the end of the last group when a
 file begins. And behind a write that failed no further group goes into the same file: its reader takes an intact group
@@ -39,7 +39,10 @@ class JournalChannel:
         last_id: int,
         mark: Mark,
     ) -> None:
-        """`last_id` is the newest journal in the directory, 0 for none; `mark` is the end of what was replayed."""
+        """`last_id` is the newest journal in the directory, 0 for none.
+
+        `mark` is the end of what was replayed.
+        """
         self.mark = mark
         """The end of the newest group that was written, and synced unless `journalSyncData=false`."""
         self._directory = directory
@@ -118,6 +121,7 @@ class JournalChannel:
         except OSError as error:
             # A step may not fit on the disk although the group does, so only the write decides.
             log.debug("%s: no pre-allocation: %s", self.name, error)
+        # Also after an error: the next try comes with the next step, and not with each group.
         self._allocated += length
 
     def leave(self) -> None:
@@ -128,6 +132,7 @@ class JournalChannel:
         """
         if self._descriptor < 0:
             return
+        # First, whatever fails below: the next `write` then begins a new file.
         descriptor, self._descriptor = self._descriptor, -1
         # No group was written, so no later file names this one, and nothing in it was acknowledged.
         if self._position == HEADER_BYTES:

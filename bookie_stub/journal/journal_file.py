@@ -1,4 +1,4 @@
-"""The bytes of a journal file: its name, its header, and the padding that closes each group.
+"""The bytes of a journal file: name, header, and each group's padding.
 
 ```
 <hex id>.txn

@@ -128,7 +128,7 @@ class JournalReader:
             self.end = max(self.end, following)
 
     def _plain(self, data: mmap) -> Iterator[bytes]:
-        """Yields the records of a file that BookKeeper wrote, as far as they are complete in length."""
+        """Yields the records of BookKeeper's file that are complete in length."""
         while self.end < self._stop:
             length = _length_at(data, self.end)
             if length == PADDING_MASK:
@@ -150,7 +150,10 @@ class JournalReader:
             self.end = stop
 
     def _groups(self, data: mmap) -> Iterator[bytes]:
-        """Yields the records of a file of ours: those of groups whose trailer fits, and of a last group that is cut."""
+        """Yields the records of a file of ours.
+
+        They are those of groups whose trailer fits, and of a last group that is cut.
+        """
         while self.end < self._stop:
             group = _group_at(data, self.journal_id, self.end)
             if group is not None:
@@ -179,7 +182,10 @@ class _Group(NamedTuple):
 
 
 def _length_at(data: mmap, offset: int) -> int:
-    """Returns the size field at `offset`, or 0, which ends a journal, behind the end of the file."""
+    """Returns the size field at `offset`.
+
+    Behind the end of the file it is 0, which ends a journal.
+    """
     if offset + LENGTH_BYTES > len(data):
         return 0
     length: int = LENGTH.unpack_from(data, offset)[0]
@@ -203,7 +209,9 @@ def _group_at(data: mmap, journal_id: int, start: int) -> _Group | None:
 
 
 def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | None:
-    """Returns the end of the group from `start` to the padding record at `padding`, or None if its trailer does not fit.
+    """Returns the end of the group that `padding` closes.
+
+    The group begins at `start`. None when its trailer does not fit.
 
     The file may end inside the padding, which holds only zeros behind the trailer.
     """
@@ -219,7 +227,10 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
 
 
 def _cut_group(data: mmap, start: int) -> list[bytes]:
-    """Returns the complete records from `start` on if only the end of the file is missing, and none for damage."""
+    """Returns the complete records of a group that the file's end cuts.
+
+    Returns none when the group is damaged.
+    """
     records: list[bytes] = []
     position = start
     while position + LENGTH_BYTES <= len(data):
@@ -238,7 +249,10 @@ def _cut_group(data: mmap, start: int) -> list[bytes]:
 
 
 def _has_trailer(data: mmap, start: int) -> bool:
-    """Returns whether the file has a trailer that belongs to a group at `start`, whatever the group's bytes are."""
+    """Returns True when a trailer of a group at `start` exists.
+
+    The bytes of the group itself may be damaged.
+    """
     padding = start
     while (padding := data.find(PADDING_START, padding + 1)) >= 0:
         trailer = trailer_at(data, padding)

@@ -1,4 +1,6 @@
-"""All journals of a bookie. A ledger writes to the journal that its id modulo their number names, as at BookKeeper.
+"""All journals of a bookie.
+
+A ledger writes to the journal that its id modulo their number names, as at BookKeeper.
 
 So the records of a ledger are in one sequence, and the number and order of `journalDirectories` must never change (the
 cookie has them, see `disk/cookie.py`).

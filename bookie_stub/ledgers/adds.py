@@ -1,4 +1,4 @@
-"""Adds: check them, put them into the write cache, queue them for the journal, or hold them.
+"""Adds: checks them and queues them for the journal, or holds them.
 
 Adds come in *runs*: consecutive adds of one ledger that came together, with one key and one answer. A single add is a
 run of one. The loop handles nothing between two entries of a run, so one check holds for all of them.
@@ -100,6 +100,8 @@ class Adds:
             self._hold_or_check(run)
             return
         active = self._caches.active
+        # First the write cache, then the journal's queue. In the other order a checkpoint could move the marks past an
+        # entry that none of its write caches has.
         active.put(ledger_id, entry_id, record)
         if entry_id > ledger.last:
             ledger.last = entry_id
@@ -144,6 +146,7 @@ class Adds:
     # The checked path.
 
     def _hold_or_check(self, run: EntryRun) -> None:
+        # An add behind held ones is held as well, or it would overtake an earlier add of its ledger.
         if (self._held or self._caches.full) and not self._closed:
             self._stats.adds_held += len(run.entry_ids)
             self._held.hold(run)
@@ -167,10 +170,13 @@ class Adds:
         """Returns (0, ledger), or (result code of the refusal, None)."""
         if self._closed:
             return RC_IO_ERROR, None
+        # Before `for_add`, which creates the ledger: a refused add must not leave a ledger behind.
         availability = self._availability
         if availability.refuses_some and not run.recovery and availability.refuses(run.ledger_id):
             return RC_READ_ONLY, None
         too_short = len(run.records) < LENGTH_BYTES + ENTRY_BYTES_MIN
+        # BookKeeper acknowledges a negative entry id, and its replay takes the record for a special one and drops it.
+        # Below 24 bytes BookKeeper refuses too: ledger, entry and LAC are what a bookie reads.
         if run.ledger_id < 0 or run.entry_ids[0] < 0 or too_short:
             return RC_BAD_REQUEST, None
         ledger = self._records.for_add(run.ledger_id, run.entry_ids[0], run.master_key, run.recovery)
@@ -204,6 +210,7 @@ class Adds:
             run = self._held.next()
             released += len(run.entry_ids)
             self._check(run)
+        # Only with an empty queue: an add that skipped the checks before would overtake the held ones.
         self._always_check = self._availability.refuses_some or self._closed
 
     def _expired(self, run: EntryRun) -> None:

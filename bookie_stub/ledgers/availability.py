@@ -1,4 +1,4 @@
-"""The rule that says which plain adds a bookie accepts while it is read-only or disks are full.
+"""The rule for plain adds to a full or read-only bookie.
 
 Every ledger belongs to one ledger directory and cannot move. With `readOnlyModeOnAnyDiskFullEnabled` (the default)
 one full directory makes the whole bookie read-only, so that clients choose another bookie. Without it the bookie

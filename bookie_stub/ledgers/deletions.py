@@ -64,6 +64,7 @@ class Deletions:
         """Returns what the checkpoint that begins now has to remove."""
         self._checkpoint += 1
         taken = CheckpointDeletions(self._checkpoint, frozenset(self._deleted), frozenset(self._emptied))
+        # A deletion that comes while this checkpoint runs belongs to the next one.
         self._deleted.clear()
         self._emptied.clear()
         return taken

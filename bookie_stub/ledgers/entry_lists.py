@@ -1,4 +1,7 @@
-"""Lists of a ledger's entry ids, for BookKeeper's tools that compare bookies (v3: GET_LIST_OF_ENTRIES_OF_LEDGER)."""
+"""Lists a ledger's entry ids, for BookKeeper's tools that compare bookies.
+
+The request is v3's GET_LIST_OF_ENTRIES_OF_LEDGER.
+"""
 
 from __future__ import annotations
 

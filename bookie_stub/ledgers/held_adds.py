@@ -1,4 +1,4 @@
-"""The queue of adds that wait for free space in the write cache.
+"""The queue of adds that wait for space in the write cache.
 
 An add waits here when the active write cache is full while the other one is still being flushed. It waits at most
 `dbStorage_maxThrottleTimeMs` and is then answered "too many requests", as in BookKeeper. The queue keeps the order of

@@ -1,4 +1,4 @@
-"""The last add confirmed (LAC) of each ledger, and the long polls that wait for it to rise.
+"""The last add confirmed (LAC) of each ledger, and its watchers.
 
 A writer puts into each entry the LAC that it knew, and may also send it alone (explicit LAC). The higher of both is
 the ledger's LAC. Adds count nothing: `find` reads the LAC out of the last entry when a client asks. Only a ledger
@@ -92,6 +92,7 @@ class LastConfirmed:
         explicit = b"" if ledger is None else ledger.explicit_lac or b""
 
         def last_read(rc: int, entry: bytes) -> None:
+            # BookKeeper 4.17.3 answers EIO together with the body. The body is all that a reader of the LAC needs.
             if rc == RC_NO_ENTRY and explicit:
                 rc = RC_OK
             done(rc, explicit, entry)

@@ -1,4 +1,4 @@
-"""The state that a running bookie keeps of one ledger: key, fence, highest entry, last add confirmed (LAC).
+"""The state of one ledger: key, fence, highest entry, LAC.
 
 Only the loop's thread changes a `Ledger`; the garbage collector's thread reads `needs_logs`.
 """

@@ -1,4 +1,4 @@
-"""Journal records about ledgers rather than entries: master key, fence, explicit LAC, force.
+"""Journal records about whole ledgers: master key, fence, explicit LAC, force.
 
 Invariants:
 
@@ -90,6 +90,8 @@ class LedgerRecords:
             return RC_UNAUTHORIZED
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            # Taken for a new ledger it would have no fence, and a writer that was fenced off could go on. BookKeeper
+            # remembers a deleted ledger for seven days, in memory only.
             if self._registry.has_deleted(ledger_id):
                 return RC_FENCED
             data = LedgerData(master_key, limbo=self._registry.lossy and not begins)
@@ -126,6 +128,7 @@ class LedgerRecords:
             self._answer(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id)
             return
         if not ledger.fenced:
+            # Before the record is durable: no add may be accepted between this call and the sync.
             ledger.fenced = True
             self._registry.changed.add(ledger_id)
             ledger.wake_watchers()
@@ -134,6 +137,7 @@ class LedgerRecords:
         if ledger.fence_durable:
             self._answer(done, RC_OK, ledger_id)
             return
+        # Before the fence, or a replay by BookKeeper would take the fence for that of a deleted ledger and skip it.
         self.journal_key(ledger)
         journaled = partial(_fence_done, ledger, done)
         self._journals.of(ledger_id).append(fence_record(ledger_id), journaled, ledger_id)

@@ -1,4 +1,6 @@
-"""Reads: an entry comes from the write caches, the read cache, or a load (location index, then entry log).
+"""Reads: an entry comes from a cache or from a load.
+
+A load looks into the location index, then into an entry log.
 
 The loop's thread answers at once what memory has. Otherwise a reader's thread loads the entry and reads ahead. A
 ledger has at most one load at a time: a client asks for the next hundred entries at once, and the load for the first
@@ -128,6 +130,7 @@ class Reads:
 
         Running loads still answer theirs."""
         self._closed = True
+        # The queues are emptied and stay: a running load looks its queue up when it ends.
         for waiting in self._waiting.values():
             while waiting:
                 self._finish(waiting.popleft(), RC_IO_ERROR)
@@ -188,6 +191,7 @@ class Reads:
         return partial(self._last_found, ledger, stored_last, done)
 
     def _last_found(self, ledger: Ledger, stored_last: int, done: ReadDone) -> None:
+        # The higher one: an add may have come while the index was read.
         ledger.last = max(ledger.last, stored_last)
         ledger.last_known = True
         self._read_last(ledger, done)
@@ -245,6 +249,7 @@ class Reads:
             # Behind the ledger's end a batch is complete. An empty one needs a load: only the index may say "absent".
             if entry_id > ledger.last and ledger.last_known and request.entries:
                 return True
+            # `or` cannot pass over a cached entry: each has at least 24 bytes, so none is false.
             entry = self._read_cache.get(ledger.serial, entry_id) or loaded.get(entry_id)
             if entry is None:
                 return False
@@ -318,6 +323,8 @@ class Reads:
 
         Those below `served_before` were served already."""
         ids, entries = loaded.ids, loaded.entries
+        # Entries that were written again since are newer in a write cache. Cached here, their old versions would be
+        # served after the next flush.
         for newer in self._caches.entries_of(ledger.ledger_id):
             kept = [index for index, entry_id in enumerate(ids) if entry_id not in newer]
             ids, entries = [ids[index] for index in kept], [entries[index] for index in kept]

@@ -1,4 +1,4 @@
-"""The registry of ledgers: which ledgers the bookie knows, which it deleted, which rows a checkpoint must write.
+"""The registry of ledgers: known ones, deleted ones, and changed rows.
 
 Every part of the bookie that judges a request asks the registry first. Only the loop's thread changes it; the garbage
 collector's thread reads `by_id` and `deletions.hidden`.

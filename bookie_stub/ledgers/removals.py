@@ -1,4 +1,4 @@
-"""Removals: deletes ledgers for good, and empties ledgers whose entries other bookies have.
+"""Removals: deletes ledgers, and empties those that other bookies have.
 
 A deleted ledger never comes back. An emptied ledger still belongs to the cluster: it keeps its key and its fence, so
 that a late writer is refused, and it accepts the entries that a recovery or a re-replication adds to it again.
@@ -99,6 +99,8 @@ class Removals:
             if self._closed or not still_here or not ledger.fence_durable or not self._may_empty(ledger):
                 continue
             self._stats.deleted_ledgers += 1
+            # Without a journal record, unlike a deletion: a replay may bring the entries back, and the next look gives
+            # them up once more.
             self._deletions.empty(ledger.ledger_id)
             self._ledgers[ledger.ledger_id] = ledger.emptied()
         self._call_when_removed(done)

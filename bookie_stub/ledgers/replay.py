@@ -1,4 +1,4 @@
-"""The replay of the journals at start: applies every record after the last mark to ledgers and write cache again.
+"""The replay: applies every journal record after the last mark again.
 
 Invariants:
 
@@ -87,6 +87,8 @@ class Replay:
         Raises CorruptJournal for damage, unless `skip_invalid`."""
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
         for record in chain.records():
+            # Only behind the damage: a key record before it was read, so an entry without one belongs to a deleted
+            # ledger.
             self._keys_lost = chain.damaged
             self.apply(record)
         self.damaged |= chain.damaged
@@ -115,6 +117,7 @@ class Replay:
             self._explicit_lac(ledger_id, special_body(record))
         elif entry_id == DELETE_ID:
             self._delete(ledger_id)
+        # The force marker has no content. BookKeeper defines it and never writes it.
         elif entry_id != FORCE_ID:
             log.warning(
                 "journal record with id %d of ledger %d skipped: the id is unknown", entry_id, ledger_id
@@ -160,6 +163,7 @@ class Replay:
             if self._is_deleted(ledger_id):
                 return
             self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=True)
+        # A known key never changes: every add and fence is checked against the first one.
         elif ledger.key_open:
             ledger.master_key = master_key
             ledger.key_open = master_key in (b"", UNSET_KEY)
@@ -168,6 +172,8 @@ class Replay:
         self.changed.add(ledger_id)
 
     def _fence(self, ledger_id: int) -> None:
+        # BookKeeper 4.17 writes no key record for a fence, and its replay skips a fence without one: after a restart the
+        # fenced writer is accepted again.
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             ledger = self._add_without_key(ledger_id)
@@ -180,6 +186,7 @@ class Replay:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None and self._keys_lost:
             ledger = self._add_without_key(ledger_id)
+        # BookKeeper lets an older body replace a newer one, so a reader could see the LAC fall.
         if ledger is not None and explicit_lac_of(body) >= ledger.lac:
             ledger.explicit_lac = body
             ledger.lac = explicit_lac_of(body)
@@ -188,5 +195,6 @@ class Replay:
     def _delete(self, ledger_id: int) -> None:
         self._ledgers.pop(ledger_id, None)
         self.cache.entries.pop(ledger_id, None)
+        # `flush` looks up every changed ledger, and this one is gone.
         self.changed.discard(ledger_id)
         self.deleted.add(ledger_id)

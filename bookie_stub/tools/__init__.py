@@ -1,4 +1,6 @@
-"""The tools room: looks into a bookie's files and mends them, for `magnetar bookie dump`, `check` and `index rebuild`.
+"""The tools room: looks into a bookie's files and mends them.
+
+Its commands are `magnetar bookie dump`, `check` and `index rebuild`.
 
 * `dump`: files as text, one line per thing in them
 * `check` (`check_files`, `check_report`, `log_completeness`): are all files whole and all entries readable

@@ -1,4 +1,6 @@
-"""`magnetar bookie check`: looks for damage in all files of a bookie, and reads every entry that the index names.
+"""`magnetar bookie check`: looks for damage in all files of a bookie.
+
+It also reads every entry that the index names.
 
 A bookie knows neither the digest type of a ledger nor its password. CRC32C and CRC32 need no password, so both are tried:
 if one fits some entry of a ledger, an entry of that ledger that it does not fit is damaged. Entries of a ledger where

@@ -1,4 +1,6 @@
-"""Looks for damage in a bookie's files, one kind after the other: cookies, journals and marks, entry logs, tombstones.
+"""Looks for damage in a bookie's files, kind by kind.
+
+The kinds are cookies, journals with marks, entry logs and tombstones.
 
 Each function adds lines to a `CheckReport` and raises nothing for damage. docs/storage_format.md says what each format can
 prove, and docs/bookie.md which damage no format shows.

@@ -1,4 +1,4 @@
-"""`magnetar bookie dump`: a bookie's files as text, one line for each thing in them.
+"""`magnetar bookie dump`: prints a bookie's files, a line per item.
 
 Damage becomes a line with DAMAGED, and the dump goes on where it can. No file is changed, so it also works beside a
 running bookie, on a copy, and on BookKeeper's files. A directory may be named as in the settings, or by its `current`.

@@ -1,4 +1,4 @@
-"""`magnetar bookie index rebuild`: the indexes of a ledger directory anew, from its entry logs and the journals.
+"""`magnetar bookie index rebuild`: makes indexes anew from logs and journals.
 
 `LedgerIndexRebuild` says which ledgers there are, `LocationIndexRebuild` where their entries stand. This file runs their
 steps in order, and judges what cannot be known: ledgers of which it is not proven that all entries are here are put in
@@ -122,7 +122,7 @@ def _in_doubt(
     locations: LocationIndexRebuild,
     closed: ClosedEntries | None,
 ) -> dict[int, LedgerData]:
-    """Returns rows, fenced and in limbo, for the ledgers that may have lost entries.
+    """Returns fenced rows in limbo for ledgers that may have lost entries.
 
     A ledger that the cluster says is closed cannot have more than the entries it names; with all of them here it is whole.
     """
@@ -134,7 +134,10 @@ def _in_doubt(
 
 
 def _inventory_of(logs: Path) -> tuple[InventoryContents | None, list[str]]:
-    """Returns the inventory and what is wrong with it. A damaged one is removed, as nothing in it can be believed."""
+    """Returns the inventory and what is wrong with it.
+
+    A damaged one is removed, as nothing in it can be believed.
+    """
     try:
         return read_inventory(logs), []
     except BookieStorageError:

@@ -1,4 +1,4 @@
-"""JournalSalvage: finds entries in the journals that the entry logs have lost, and writes them to an entry log again.
+"""JournalSalvage: writes entries that the logs lost again, from the journals.
 
 A checkpoint leaves `journalMaxBackups` journals behind. They are the newest part of all that was added, so the last copy
 of an entry in them is its newest version. The law: that holds only while nothing between is damaged, as the damage may
@@ -31,7 +31,7 @@ class JournalSalvage:
     """
 
     def __init__(self, journals: Sequence[Path], wanted: Callable[[bytes, bytes], bool]) -> None:
-        """`wanted(key, record)` returns whether the new index lacks the entry, or has another version of it."""
+        """`wanted(key, record)` returns True when the new index lacks this version."""
         self._journals = journals
         self._wanted = wanted
         self.salvaged: set[bytes] = set()
@@ -47,6 +47,8 @@ class JournalSalvage:
         puts: list[Put] = []
         for directory in self._journals:
             for number, (key, record) in enumerate(_entries(directory, _ignore)):
+                # Two readings: of several copies in the journals only the newest may be written, and only a whole pass
+                # knows which that is.
                 if newest.get(key) != (directory, number):
                     continue
                 location = writer.append(record, KEY.unpack(key)[0])
@@ -58,7 +60,7 @@ class JournalSalvage:
             into.write(puts[start : start + _BATCH], ())
 
     def _newest(self) -> dict[bytes, tuple[Path, int]]:
-        """Returns the journal directory and the number of the newest copy of each wanted entry, by key."""
+        """Returns directory and number of each wanted entry's newest copy, by key."""
         newest: dict[bytes, tuple[Path, int]] = {}
         for directory in self._journals:
             here: dict[bytes, tuple[Path, int]] = {}
@@ -73,7 +75,7 @@ class JournalSalvage:
 
 
 def _ignore() -> None:
-    """The reaction of the second reading to damage: the first one has left out what precedes it."""
+    """Ignores damage in the second reading, which the first one has judged."""
 
 
 def _entries(directory: Path, damaged: Callable[[], None]) -> Iterator[tuple[bytes, bytes]]:

@@ -33,7 +33,10 @@ class LedgerIndexRebuild:
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, file_system: FileSystem
     ) -> None:
-        """Opens the index, an empty one where it is missing. Raises BookieInUse, BookieStorageError and OSError."""
+        """Opens the index, an empty one where it is missing.
+
+        Raises BookieInUse, BookieStorageError and OSError.
+        """
         self._logs = logs
         self._index = index
         self._counts = IndexCounts() if inventory is None else inventory.counts

@@ -1,4 +1,6 @@
-"""LedgerRowSources: what old rows, journals and tombstones say of each ledger, to make a ledger index anew from them.
+"""LedgerRowSources: the sources from which a ledger index is made anew.
+
+They are the old rows, the journals and the tombstones.
 
 The journals reach back only to the last checkpoints. So without the old rows, a fence of a ledger without entries may be
 forgotten, and with it the ledger; limbo too, unless the directory says that nothing was ever lost. The law: doubt counts
@@ -39,7 +41,7 @@ class LedgerRowSources:
     def __init__(
         self, logs: Path, index: Path, ledger_index: LedgerIndex | None, tombstones_min: int
     ) -> None:
-        """`ledger_index` is the old one, None when it is missing or lost rows.
+        """`ledger_index` is the old one; None when missing or incomplete.
 
         `tombstones_min` is the number of tombstones that there must be. OSError.
         """
@@ -118,7 +120,10 @@ class LedgerRowSources:
 
 
 def _open_tombstones(path: Path, count_min: int) -> Tombstones:
-    """Opens the tombstones. A damaged file is given up, as the journals may still have the latest of its ids."""
+    """Opens the tombstones.
+
+    A damaged file is given up, as the journals may still have the latest of its ids.
+    """
     try:
         return Tombstones(path, FileSystem(), count_min)
     except BookieStorageError:

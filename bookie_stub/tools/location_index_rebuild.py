@@ -42,7 +42,10 @@ class LocationIndexRebuild:
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, entry_bytes_max: int, say: Say
     ) -> None:
-        """Reads nothing yet. An entry that says to be longer than `entry_bytes_max` is damaged."""
+        """Reads nothing yet.
+
+        An entry that says to be longer than `entry_bytes_max` is damaged.
+        """
         self._logs = logs
         self._index = index
         self._inventory = inventory
@@ -191,7 +194,10 @@ class LocationIndexRebuild:
 
 
 def _no_log_was_removed(logs: Path, ids: Sequence[int]) -> bool:
-    """Returns whether the ids of the logs have no gap up to `lastId`; then every log that there ever was is there."""
+    """Returns True when the logs' ids have no gap up to `lastId`.
+
+    Then every log that there ever was is there.
+    """
     try:
         last = int((logs / LAST_ID_FILE).read_text(), 16)
     except FileNotFoundError:

@@ -1,4 +1,6 @@
-"""Judges whether an entry log has all that was written to it, from a scan, its ledgers map and the inventory.
+"""Judges if an entry log has all that was written to it.
+
+The evidence is a scan, the log's ledgers map and the inventory.
 
 A scan alone cannot tell: a log that was cut where a record ends looks like one that a kill left unfinished, and entries
 behind a damaged size field are not found. A finished log is compared with its own map; a log without one with the number
@@ -53,7 +55,10 @@ class ScannedLog:
         self._scan = LogScan(self.path)
 
     def __iter__(self) -> Iterator[ScannedEntry]:
-        """Yields the entries of the log, in the order of their places. OSError."""
+        """Yields the entries of the log, in the order of their places.
+
+        OSError.
+        """
         found = self._found
         for entry in self._scan:
             found[entry.ledger_id] = found.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
@@ -96,7 +101,7 @@ class ScannedLog:
         return LogCompleteness()
 
     def _without_map(self, inventory: InventoryContents | None) -> LogCompleteness:
-        """Judges a log without a map: only the inventory knows how long it was."""
+        """Judges a log without a map by the inventory, which knows its length."""
         if inventory is None:
             return LogCompleteness(proven=False, short=None)
         if self._log_id in inventory.finished:

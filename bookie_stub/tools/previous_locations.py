@@ -1,4 +1,4 @@
-"""PreviousLocations: the old location index, as a source of entries that a scan of the entry logs did not find.
+"""PreviousLocations: the old location index, for entries that a scan missed.
 
 A damaged size field hides the entries behind it from a scan, but the old index still names their places, and most of them
 can be read. The law: a rebuild forgets no row. A row that the scan did not confirm, or for which it found an older copy
@@ -25,7 +25,7 @@ class PreviousLocations:
     """Reads the old location index of one directory."""
 
     def __init__(self, path: Path, changes: int) -> None:
-        """`changes` is the number of changes that it must have, 0 when the inventory does not know it."""
+        """`changes` is the least number of changes; 0 when unknown."""
         self._path = path
         self._changes = changes
         self.complete = False
@@ -60,7 +60,10 @@ class PreviousLocations:
     def _rows_beyond(
         self, into: LocationIndex, is_known: Callable[[int], bool]
     ) -> Iterator[tuple[bytes, int]]:
-        """Yields (key, location) of rows that the new index lacks, or has with a lower location, an older copy."""
+        """Yields (key, location) of rows newer than those of the new index.
+
+        A row that the new index lacks is newer too.
+        """
         try:
             # A copy with fewer changes than the inventory says has lost its newest rows.
             self.complete = sequence_of(self._path) >= self._changes

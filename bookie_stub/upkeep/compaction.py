@@ -1,4 +1,4 @@
-"""EntryLogCompactor: copies the living entries of a mostly dead log to a new log, then removes the old one.
+"""EntryLogCompactor: copies the living entries of a log, then removes it.
 
 BookKeeper: `TransactionalEntryLogCompactor`; the file names are the same.
 
@@ -110,11 +110,15 @@ class EntryLogCompactor:
         _make_available(storage, marked, new_id)
         _update_index(storage, moves)
         self._remove_old(log_id, ledgers)
+        # Last: without this name a start after a kill would not know that the old log is to be removed.
         self._file_system.remove(marked)
         return size - kept
 
     def _copy(self, old: Path, log_id: int, new: LogFile) -> tuple[set[int] | None, list[_Move]]:
-        """Copies the living entries; returns all ledgers of the log, None when they are not known, and the moves."""
+        """Copies the living entries; returns the log's ledgers and the moves.
+
+        The ledgers are None when they are not known.
+        """
         storage = self._storage
         # The map also names ledgers whose entries a damaged place hides from the scan.
         ledgers = set(read_ledgers_map(old) or ())
@@ -132,6 +136,7 @@ class EntryLogCompactor:
             location = location_of(log_id, entry.offset + LENGTH_BYTES)
             if storage.locations.get(key) != location:
                 continue  # written again, so the row names another place
+            # Read by its location, as for a client: a damaged entry raises here, and the old log stays.
             record = frame(storage.log_reader.read(key, location))
             moves.append(_Move(key, location, new.append(record, entry.ledger_id)))
         # Without a map, bytes behind the last record may hide entries of ledgers that the scan has not met.
@@ -142,7 +147,10 @@ class EntryLogCompactor:
 
 
 def _make_available(storage: LedgerStorage, marked: Path, new_id: int) -> None:
-    """Gives the complete copy its name as an entry log. A second call, after a kill, finds the name."""
+    """Gives the complete copy its name as an entry log.
+
+    A second call, after a kill, finds the name.
+    """
     with contextlib.suppress(FileExistsError):
         storage.file_system.link(marked, storage.directory / file_name(new_id))
     storage.file_system.sync_directory(storage.directory)

@@ -1,4 +1,6 @@
-"""DirectoryCompactions: decides when a ledger directory is compacted, and compacts its logs and its location index.
+"""DirectoryCompactions: compacts a ledger directory when that is due.
+
+It compacts entry logs and the location index.
 
 A minor compaction takes logs with little alive, a major one takes more logs and counts as a minor one too. Both write
 before they free anything, so low free space on the disk puts them off, unless a request says otherwise.
@@ -52,7 +54,10 @@ class DirectoryCompactions:
         stats: DirectoryStats,
         closing: threading.Event,
     ) -> None:
-        """`totals` counts for all directories, `stats` for this one. `closing` gives up a compaction that is copying."""
+        """`totals` counts for all directories, `stats` for this one.
+
+        `closing` gives up a compaction that is copying.
+        """
         self.usage = usage
         """The living share of each log of the directory."""
         self.disk = DiskState()
@@ -169,5 +174,8 @@ class DirectoryCompactions:
         )
 
     def _next_index_delay_s(self) -> float:
-        """Returns a random delay, as at BookKeeper: otherwise all bookies of a cluster would compact at the same time."""
+        """Returns a random delay, as at BookKeeper.
+
+        Without it all bookies of a cluster would compact at the same time.
+        """
         return random.uniform(0, max(self._settings.index_interval_s, 0))

@@ -1,4 +1,4 @@
-"""DiskMonitor: watches how full the disks are, and says what follows (BookKeeper: `LedgerDirsMonitor`).
+"""DiskMonitor: judges how full the disks are (BookKeeper: `LedgerDirsMonitor`).
 
 Each ledger directory is judged by its own disk and that of its indexes, whichever is fuller: a ledger is at home in one
 directory and cannot move. `judge` is the rule, without I/O. Above `diskUsageWarnThreshold` there is no major compaction,
@@ -58,7 +58,10 @@ class DiskMonitor:
         changed: Callable[[DiskStates], None],
         file_system: FileSystem,
     ) -> None:
-        """`places` has each ledger directory with its index directory. `changed` is called in the loop."""
+        """`places` has each ledger directory with its index directory.
+
+        `changed` is called in the loop.
+        """
         # Without duplicates: ledgers and indexes often share a directory.
         self._places = [tuple(dict.fromkeys(place)) for place in places]
         self._settings = settings
@@ -81,6 +84,7 @@ class DiskMonitor:
         shares = {path: self._file_system.share_taken(path) for path in place}
         state = judge(shares.values(), before, self._settings)
         if state != before:
+            # The fuller disk is the one to name: it alone has decided.
             path = max(shares, key=lambda each: shares[each])
             consequence = (
                 "the directory takes no adds"

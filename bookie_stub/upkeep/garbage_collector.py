@@ -1,4 +1,4 @@
-"""GarbageCollectorThread: frees the disk space of ledgers that are gone, beside everything else the bookie does.
+"""GarbageCollectorThread: frees the disk space of ledgers that are gone.
 
 BookKeeper: `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`. A complete round
 
@@ -70,7 +70,7 @@ class KnownLedgers:
         post: Post,
         removal: Removal,
     ) -> None:
-        """`hidden` has the ledgers that were deleted or emptied and may still have rows in the indexes."""
+        """`hidden` has deleted and emptied ledgers that may still have rows."""
         self._ledgers = ledgers
         self._hidden = hidden
         self._post = post
@@ -121,7 +121,7 @@ class GarbageCollectorThread:
         metadata: ClusterLedgers | None,
         stats: CollectionStats,
     ) -> None:
-        """Without `metadata` the bookie deletes ledgers only when it is told to (`Bookie.delete_ledger`)."""
+        """Without `metadata` only `Bookie.delete_ledger` deletes ledgers."""
         own = settings.collection
         self._closing = threading.Event()
         whole_log_bytes = settings.entry_log_bytes_max if own.by_whole_logs else 1
@@ -229,11 +229,13 @@ class GarbageCollectorThread:
             # Cleared before the requests are read: one that arrives now wakes the thread again.
             self._wake.clear()
             force, self._force = self._force, None
+            # Woken without a request: `nudge` wants dead logs removed and nothing else.
             complete = not woken or force is not None
             try:
                 self._round(force or ForcedRound(), complete=complete)
             except Exception:  # whatever it was, the next round is to come
                 log.exception("garbage collection failed, it goes on with the next round")
+            # From the end of the round, or one longer than its interval would be followed by the next at once.
             if complete:
                 self._next_s = time.monotonic() + self._settings.wait_s
             # A request that came during the round keeps `forced` true until its own round ends.
@@ -256,7 +258,10 @@ class GarbageCollectorThread:
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
     def _delete_missing(self, metadata: ClusterLedgers) -> None:
-        """Deletes the ledgers that the metadata store does not have, and waits until they are out of the indexes."""
+        """Deletes the ledgers that the metadata store lacks.
+
+        Waits until they are out of the indexes.
+        """
         # The own list is made before the store is asked: a new ledger is in the store before it has an entry here.
         known = sorted(self._ledgers.ids())
         try:
@@ -282,7 +287,7 @@ class GarbageCollectorThread:
             self._indexes_to_compact.discard(place)
 
     def _measure(self) -> None:
-        """Counts the bytes of all settled logs and of living ledgers in them, for the metrics."""
+        """Counts the bytes of settled logs and of their living ledgers."""
         living = self._ledgers.living
         total = alive = 0.0
         for directory in self._directories:

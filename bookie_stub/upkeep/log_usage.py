@@ -1,4 +1,4 @@
-"""LogUsage: knows which ledgers each entry log of a directory holds, and removes logs in which nothing is alive.
+"""LogUsage: knows the ledgers of each entry log, and removes dead logs.
 
 BookKeeper: `EntryLogMetadata` and `GarbageCollectorThread.doGcEntryLogs`. The ledgers of a log come from its ledgers map,
 or from a scan of a log that a crash left without one.
@@ -29,7 +29,10 @@ class LogUsage:
     """The settled logs of one ledger directory, with their ledgers."""
 
     def __init__(self, storage: LedgerStorage, pause: Pause, whole_log_bytes: int = 1) -> None:
-        """A log smaller than `whole_log_bytes` counts as that large, with the difference dead (by_whole_logs)."""
+        """A log smaller than `whole_log_bytes` counts as that large.
+
+        The difference counts as dead (by_whole_logs).
+        """
         self.storage = storage
         """The ledger directory."""
         self._pause = pause
@@ -117,6 +120,8 @@ class LogUsage:
         path = self.storage.directory / file_name(log_id)
         try:
             header = read_header(path)
+            # An empty file holds no entry, and a map of ours was compared with its checksum; a map of BookKeeper's
+            # needs the scan.
             if header is None or header.crc is not None or not any(map(living, self._scan_ledgers(log_id))):
                 return True
         except FileNotFoundError:
@@ -129,7 +134,10 @@ class LogUsage:
         return False
 
     def _scan_ledgers(self, log_id: int) -> LedgerBytes:
-        """Returns the ledgers that a scan finds. CorruptEntry when it breaks off before an entry that the index names."""
+        """Returns the ledgers that a scan finds.
+
+        CorruptEntry when it breaks off before an entry that the index names.
+        """
         ledgers: LedgerBytes = {}
         scan = LogScan(self.storage.directory / file_name(log_id))
         for number, entry in enumerate(scan):
@@ -154,7 +162,10 @@ class LogUsage:
 
 
 def _is_named_behind(storage: LedgerStorage, log_id: int, offset: int) -> bool:
-    """Returns whether a row names the log behind `offset`. It walks the whole index, which only torn logs need."""
+    """Returns whether a row names the log behind `offset`.
+
+    It walks the whole index, which only torn logs need.
+    """
     return any(
         location >> 32 == log_id and location & 0xFFFFFFFF > offset
         for _, _, location in storage.locations.all_rows()

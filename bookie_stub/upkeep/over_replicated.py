@@ -1,4 +1,6 @@
-"""OverReplicatedLedgers: gives up entries of closed ledgers whose ensembles do not name this bookie any more.
+"""OverReplicatedLedgers: gives up entries that belong to other bookies now.
+
+They are those of closed ledgers whose ensembles do not name this bookie any more.
 
 That happens when other bookies took over while this one was away. BookKeeper does it in
 `ScanAndCompareGarbageCollector.removeOverReplicatedledgers`.
@@ -77,6 +79,7 @@ class OverReplicatedLedgers:
     def _remove(self) -> None:
         ledger_ids = self._with_entries()
         found: list[int] = []
+        # A rate below 1 a second still reads one.
         together = int(min(self._rate, _READ_TOGETHER)) or 1
         for start in range(0, len(ledger_ids), together):
             some = ledger_ids[start : start + together]
@@ -111,5 +114,5 @@ class OverReplicatedLedgers:
             log.info("the entries of %d over-replicated ledgers are given up", len(still))
 
     def _pause(self, requests: int) -> bool:
-        """Waits for as long as the rate asks for these requests; returns whether the bookie stops."""
+        """Waits as the rate demands; returns True when the bookie stops."""
         return self._closing.wait(requests / self._rate)

@@ -1,4 +1,6 @@
-"""Throttler: keeps a compaction below a rate, and ends it when the bookie stops (BookKeeper: `Throttler`)."""
+"""Throttler: keeps a compaction below a rate (BookKeeper: `Throttler`).
+
+It also ends the compaction when the bookie stops."""
 
 from __future__ import annotations
 

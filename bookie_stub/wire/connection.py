@@ -1,5 +1,6 @@
-"""One connection to the bookie: cuts frames, hands them to the requests of v2 or v3, writes the answers once per
-turn.
+"""One connection to the bookie: frames in, answers out.
+
+It cuts frames, passes them to the requests of v2 or v3, and writes the answers once per turn.
 
 * A connection begins with BookKeeper's v3 and switches to v2 for good with the first packet that is not v3. Bytes
   that are neither close the connection with one log line; other connections are not affected.
@@ -111,6 +112,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         """Number of waiting bytes that complete the next frame.
 
         It is 4 while the frame's length is unknown."""
+        # The limit counts the length field too: with 5 MiB, BookKeeper accepts 5,242,876 in it and not one more.
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
@@ -207,6 +209,7 @@ class BookieConnection(asyncio.BufferedProtocol):
 
     def _go_on(self, data: Received, start: int, stop: int) -> None:
         """Runs postponed work and handles frames until the connection is blocked."""
+        # Older than the frames: their requests have waited in the bookie.
         while self._postponed and not self._blocked:
             self._postponed.popleft()()
         try:
@@ -234,7 +237,9 @@ class BookieConnection(asyncio.BufferedProtocol):
             if end > stop:
                 self._wanted_bytes = end - offset
                 break
+            # A view of the shared scratch, which the next arrival overwrites: decoding copies what it keeps.
             self._handle(view[offset + LENGTH_BYTES : end])
+            # The first packet that is not v3 has switched the connection.
             requests = self._v2 or self._v3
             offset = end
             large = False
@@ -294,6 +299,7 @@ class BookieConnection(asyncio.BufferedProtocol):
 
         Up at once, down by an eighth per answer."""
         self.reads -= 1
+        # Down slowly: one small answer between large ones must not make the next large ones cheap.
         self._read_cost = max(len(answer), self._read_cost - (self._read_cost >> 3), READ_COST_BYTES)
         self.send(answer)
 

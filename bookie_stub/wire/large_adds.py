@@ -1,4 +1,4 @@
-"""Large adds of one connection, received directly into the memory of the write cache.
+"""Large adds, received directly into the memory of the write cache.
 
 Copying an entry of many kilobytes costs more than a receiving call. While one large add follows another, the head of
 each frame is received alone, and the rest goes straight into a piece of the write cache's arena, from which the
@@ -90,6 +90,8 @@ class LargeAdds:
             return bytes(self._head_view[: self._filled])
         if self._filled == len(self._record):
             record, self._record, self._filled = self._record, None, 0
+            # The head's buffer is used for the next frame, so the key is copied. The record is not: it lies where it
+            # will stay.
             self._handle(bytes(self._head[LENGTH_BYTES + HEADER.size :]), record)
         return None
 

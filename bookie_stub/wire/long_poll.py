@@ -1,4 +1,6 @@
-"""Long polls: v3 reads with previousLAC, which wait until the ledger's LAC is higher, at most timeOut milliseconds.
+"""Long polls: v3 reads that wait until the ledger's LAC rises.
+
+They carry previousLAC, and wait at most timeOut milliseconds.
 
 Invariant: a long poll is answered at most once. With ENTRY_PIGGYBACK the answer is the entry previousLAC + 1. It is
 the LAC alone when the LAC has not risen (time is up, or the ledger was fenced), or when this bookie does not have
@@ -77,6 +79,7 @@ class LongPoll:
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # The ledger holds the watch; one that is not ended would keep its adds on the checked path.
         if self._end_watch is not None:
             self._end_watch()
 

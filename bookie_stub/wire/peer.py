@@ -1,4 +1,4 @@
-"""The connection as its requests see it: costs until the answer, and the way back to the client."""
+"""The connection as its requests see it: charges and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bookie's TCP port: accepts connections, writes the answers of a turn together, stops in order.
+"""The bookie's TCP port.
+
+It accepts connections, writes the answers of a turn together, and stops in order.
 
 A stop accepts no new connections, lets the bookie sync and answer all outstanding requests, writes these answers, and
 then closes the connections.

@@ -1,4 +1,6 @@
-"""BookKeeper's v2 requests of one connection: each becomes a call of the bookie, its completion an answer.
+"""BookKeeper's v2 requests of one connection.
+
+Each becomes a call of the bookie, and its completion an answer.
 
 v2 has the operations add, read, batch read and auth. A v2 reader that wants the LAC reads the last entry (-1) and
 takes the LAC from there; long polls, explicit LACs and lists of entries exist in v3 only.
@@ -74,6 +76,7 @@ class V2Requests:
 
         Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
         `length_max` bytes behind its length belongs to no run."""
+        # One comparison of bytes: every frame that is no plain add costs no more than this.
         plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
         run = cut_add_run(data, start, stop, length_max) if plain else None
         if run is None:
@@ -159,6 +162,8 @@ class V2Requests:
             else:
                 refuse(rc)
 
+        # The read starts behind the fence's sync, also where it will find nothing. BookKeeper answers such a read
+        # without waiting, and a recovery counts that answer as a fence.
         self._records.fence(ledger_id, master_key, fenced)
 
 

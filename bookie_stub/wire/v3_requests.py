@@ -1,4 +1,6 @@
-"""BookKeeper's v3 requests of one connection: each becomes a call of the bookie, its completion an answer.
+"""BookKeeper's v3 requests of one connection.
+
+Each becomes a call of the bookie, and its completion an answer.
 
 An operation that v3 defines and this bookie does not serve (TLS without its configuration; the batch read, which v3
 only declares) is answered "bad request", and the connection stays open. An add with DEFERRED_SYNC may be answered
@@ -85,6 +87,7 @@ class V3Requests:
         handler = self._handlers.get(request.header.operation)
         if request.header.version != VERSION_THREE:
             self._answer(request, RC_BAD_VERSION)
+        # Without a sub-response, as BookKeeper answers an operation that it knows and does not serve.
         elif handler is None:
             self._answer(request, RC_BAD_REQUEST)
         else:
@@ -129,6 +132,7 @@ class V3Requests:
     def _add(self, request: Request) -> None:
         add = request.addRequest
         ledger_id, entry_id, body = add.ledgerId, add.entryId, add.body
+        # RECOVERY_ADD is the only flag that an add can have.
         recovery = add.HasField("flag")
         if self._bookie.availability.read_only and not (recovery and request.header.priority > 0):
             self._answer(request, RC_READ_ONLY)
@@ -164,6 +168,7 @@ class V3Requests:
 
     def _fenced_read_done(self, request: Request, rc: int, entry: bytes) -> None:
         if rc == RC_OK:
+            # Without the LAC: BookKeeper puts maxLAC into answers to plain reads only.
             self._end_with_entry(request, entry, None)
         else:
             self._end_read(request, rc)
@@ -214,6 +219,7 @@ class V3Requests:
 
     def _read_lac(self, request: Request) -> None:
         def done(rc: int, explicit: bytes, last_entry: bytes) -> None:
+            # BookKeeper answers READ_LAC of an unknown ledger "no entry", and a read of it "no ledger".
             answer = answer_to(request, RC_NO_ENTRY if rc == RC_NO_LEDGER else rc)
             if explicit:
                 answer.readLacResponse.lacBody = explicit

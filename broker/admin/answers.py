@@ -1,7 +1,8 @@
-"""How the admin interface reads requests and answers them: JSON in, JSON out, one shape for what went wrong.
+"""Reads requests and builds answers of the admin API: JSON in, JSON out, one form for errors.
 
-200 with a body for what was asked for, 204 without one for what was done, `{"reason": …}` with the error's
-status otherwise. Paths are decoded once; a topic's own name may hold any character but a slash.
+The rule, Pulsar's: 200 with a body for a read, 204 without a body for a change, and `{"reason": …}` with the error's
+status when it fails. `server.py` turns errors into answers. Paths are decoded once; a topic's own name may contain any
+character but a slash.
 """
 
 from __future__ import annotations
@@ -18,43 +19,52 @@ from broker.service.namespaces import Json
 
 
 class BadRequest(BrokerError):
-    """The body cannot be read; the one error that is answered as plain text, as Pulsar does."""
+    """The body cannot be read. The one error that is answered as plain text, as Pulsar does."""
 
     status = 400
 
 
 class PreconditionFailed(BrokerError):
+    """The request does not fit the present state, or a value in it is not allowed."""
+
     status = 412
 
 
 class NotAcceptable(BrokerError):
+    """Pulsar's status for a number of partitions below 1."""
+
     status = 406
 
 
 class Conflict(BrokerError):
+    """The thing to create exists, or the thing to delete is in use."""
+
     status = 409
 
 
 def answer(value: Json) -> web.Response:
+    """Returns 200 with the value as JSON."""
     return web.Response(body=json.dumps(value).encode(), content_type="application/json")
 
 
 def done() -> web.Response:
+    """Returns 204: the change was made."""
     return web.Response(status=204)
 
 
 def empty() -> web.Response:
-    """200 without a body: a policy that is not set."""
+    """Returns 200 without a body, Pulsar's answer for a policy that is not set."""
     return web.Response()
 
 
 def refused(status: int, reason: str) -> web.Response:
+    """Returns an error in Pulsar's form, which clients show to their users."""
     body = json.dumps({"reason": reason}).encode()
     return web.Response(status=status, body=body, content_type="application/json")
 
 
 async def body_of(request: web.Request) -> Json:
-    """The JSON in the body, None when there is none. BadRequest for anything else."""
+    """Returns the JSON in the body, None for an empty body. Raises BadRequest for anything else."""
     data = await request.read()
     if not data.strip():
         return None
@@ -66,7 +76,7 @@ async def body_of(request: web.Request) -> Json:
 
 
 async def object_of(request: web.Request) -> dict[str, Json]:
-    """The same for a body that must be an object; {} when there is none."""
+    """Returns the JSON object in the body, {} for an empty body. Raises BadRequest for anything else."""
     value = await body_of(request)
     if value is None:
         return {}
@@ -76,25 +86,29 @@ async def object_of(request: web.Request) -> dict[str, Json]:
 
 
 def is_true(request: web.Request, parameter: str) -> bool:
+    """Returns True if the query parameter is `true` in any case."""
     return request.query.get(parameter, "").lower() == "true"
 
 
 def namespace_of(request: web.Request) -> str:
+    """Returns `tenant/namespace` from the path."""
     return f"{request.match_info['tenant']}/{request.match_info['namespace']}"
 
 
 def topic_of(request: web.Request) -> TopicName:
-    """InvalidTopicName (412) when the path does not make a topic's name."""
+    """Returns the topic in the path. Raises InvalidTopicName (412) when the path does not make a topic's name."""
     match = request.match_info
     try:
         return parse_topic_name(
             f"{match['domain']}://{match['tenant']}/{match['namespace']}/{match['topic']}"
         )
     except InvalidTopicName:
+        # Pulsar's text, which does not name the topic.
         raise InvalidTopicName("Topic name is not valid") from None
 
 
 def message_id(position: Position, partition: int = -1) -> dict[str, Json]:
+    """Returns a message id as clients read it: of a whole entry, not of one message in its batch."""
     return {
         "ledgerId": position.ledger_id,
         "entryId": position.entry_id,
@@ -105,7 +119,10 @@ def message_id(position: Position, partition: int = -1) -> dict[str, Json]:
 
 
 def position_of(value: Json) -> Position:
-    """`"latest"`, `"earliest"`, a message id as JSON, or nothing, which means the latest."""
+    """Returns the position for `"latest"`, `"earliest"`, or a message id as JSON; None means the latest.
+
+    Raises BadRequest for anything else.
+    """
     if value is None or value == "latest":
         return LATEST
     if value == "earliest":
@@ -114,4 +131,6 @@ def position_of(value: Json) -> Position:
         ledger_id, entry_id = value.get("ledgerId"), value.get("entryId")
         if isinstance(ledger_id, int) and isinstance(entry_id, int):
             return Position(ledger_id, entry_id)
-    raise BadRequest(f"Not a message id: {json.dumps(value)[:100]}")
+    raise BadRequest(
+        f'Not a message id: {json.dumps(value)[:100]}; allowed are "latest", "earliest" and {{"ledgerId": n, "entryId": n}}'
+    )

@@ -1,4 +1,4 @@
-"""`/admin/v2/brokers`: health, readiness, and what this broker is."""
+"""`/admin/v2/brokers`: health, readiness, and the name, address and version of this broker."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from broker.admin.service_view import BROKER, HEALTH, BrokerView
 
 
 async def health(request: web.Request) -> web.Response:
-    """200 `ok` when the broker has just kept an entry and a metadata key; 503 says what failed."""
+    """Returns 200 `ok` after it stored an entry and a metadata key; 503 names the part that failed."""
     await request.app[HEALTH].check()
     return _ok()
 
 
 async def ready(request: web.Request) -> web.Response:
-    """This port opens only when the broker takes clients."""
+    """Returns 200 `ok` always: this port answers only after the data port is open."""
     return _ok()
 
 
 async def names(request: web.Request) -> web.Response:
+    """Returns the brokers of the cluster: this one."""
     return answer([_id(request.app[BROKER])])
 
 
 async def leader(request: web.Request) -> web.Response:
+    """Returns the leader of the cluster: this broker."""
     broker = request.app[BROKER]
     return answer({"serviceUrl": broker.addresses.admin_url, "brokerId": _id(broker)})
 
 
 async def version(request: web.Request) -> web.Response:
+    """Returns Magnetar's version as plain text."""
     return web.Response(text=request.app[BROKER].version, content_type="text/plain")
 
 
@@ -39,6 +42,7 @@ def _ok() -> web.Response:
 
 
 def _id(broker: BrokerView) -> str:
+    """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
     return urlsplit(broker.addresses.admin_url).netloc
 
 

@@ -23,7 +23,6 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
 from broker.entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
-from broker.entry_cache.observe.totals import inserted_entries
 from broker.entry_cache.observe.usage import SORTS, CacheUsage, usage_of
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
@@ -60,12 +59,12 @@ async def levels(request: web.Request) -> web.Response:
             "policy": caches.settings.policy,
             "profile": broker.settings.profile,
             **_sizes(caches),
-            "queueLength": len(caches.policy),
-            "tombstones": len(caches.policy) - caches.entries,
+            "queueLength": cache.queue_length,
+            "tombstones": cache.tombstones,
             "pinnedBytes": cache.pinned_bytes,
             "topics": len(caches.caches),
             **_reads(caches.reads()),
-            "insertedEntries": inserted_entries(caches),
+            "insertedEntries": cache.inserted_entries,
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
             "evictedWithExpectedReads": {reason.value: still_expected[reason] for reason in REASONS},
             "requeuedEntries": dict(caches.policy.requeues),

@@ -1,4 +1,4 @@
-"""`/lookup/v2/topic`: where a topic is served, for clients that were given an http address. Always here."""
+"""`/lookup/v2/topic`: the broker that serves a topic, for clients that were given an http address."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ _TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespac
 
 
 async def topic(request: web.Request) -> web.Response:
+    """Returns the addresses of the topic's owner; with `listenerName` those of that listener."""
     """Answers with the addresses of the topic's owner."""
     broker = request.app[BROKER]
     _check(request, broker)
     owner = await broker.registry.ownership.owner_of(topic_of(request))
     listener = request.query.get("listenerName", "")
     if listener and listener not in owner.listeners:
-        raise PreconditionFailed(f"There is no listener '{listener}' among the advertised ones")
+        raise PreconditionFailed(
+            f"There is no listener '{listener}': add it to advertisedListeners, or leave it out"
+        )
     url = owner.listeners[listener] if listener else owner.service_url
     return answer({"brokerUrl": url, "httpUrl": owner.admin_url, "nativeUrl": url, "brokerUrlSsl": ""})
 
 
 async def bundle(request: web.Request) -> web.Response:
+    """Returns the bundle of the topic: always the whole range of hashes, because bundles are not split here."""
     _check(request, request.app[BROKER])
     return web.Response(body=b"0x00000000_0xffffffff", content_type="application/json")
 

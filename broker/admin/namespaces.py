@@ -1,8 +1,8 @@
-"""`/admin/v2/namespaces`: what there is, its topics, and those policies that this broker acts upon.
+"""`/admin/v2/namespaces`: namespaces, their topics, and the policies that this broker obeys.
 
-A policy that would be kept and then ignored has no route here: a 404 is more honest than a 204. The ones that
-exist are rows of `POLICIES`: the path's word, the key under which the registry keeps it, its type. The one
-exception are backlog quotas, which are kept and shown and not acted upon yet; setting one says so in the log.
+A policy that would be stored and then ignored has no route here, because a 404 is more honest than a 204. The others
+are rows of `POLICIES`; a new one is a row there and code that obeys it. The one exception are backlog quotas: they are
+stored and shown without effect, because Pulsar's tools set them; a warning in the log says so.
 """
 
 from __future__ import annotations
@@ -31,22 +31,28 @@ from broker.service.namespaces import Json, NamespaceNotFound
 
 log = logging.getLogger("magnetar")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""A function behind a route."""
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLES = 4
+"""Bundles shown of a namespace that was created without a number of them; Pulsar's default."""
 BACKLOG_QUOTAS = "backlog_quota_map"
+"""Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
 
 
 class Policy(NamedTuple):
+    """A policy of a namespace with routes to read, set and remove it."""
+
     word: str
-    """In the path."""
+    """Its word in the path."""
     key: str
-    """In the registry."""
+    """Its key in the stored policies."""
     kind: type
+    """The type of its JSON value; any other type is refused with 400."""
     name: str
-    """In the JSON of all policies."""
+    """Its key in the JSON of all policies."""
     default: Json = None
-    """Answered while it is not set; None = an empty answer."""
+    """The answer while it is not set; None = an empty answer."""
 
 
 POLICIES = (
@@ -69,9 +75,11 @@ POLICIES = (
     ),
     Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", int, "max_subscriptions_per_topic"),
 )
+"""The policies that this broker obeys."""
 
 
 async def names(request: web.Request) -> web.Response:
+    """Returns the namespaces of a tenant; 404 if the tenant does not exist."""
     tenant = request.match_info["tenant"]
     namespaces = request.app[BROKER].namespaces
     if not namespaces.tenant_exists(tenant):
@@ -80,10 +88,12 @@ async def names(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.Response:
+    """Returns all policies of a namespace in Pulsar's form; 404 if it does not exist."""
     return answer(_all_policies(request.app[BROKER], namespace_of(request)))
 
 
 async def create(request: web.Request) -> web.Response:
+    """Creates a namespace; 409 if it exists. Of the body only replication clusters and bundles are stored."""
     body = await object_of(request)
     policies = {name: value for name, value in body.items() if name in ("replication_clusters", "bundles")}
     await request.app[BROKER].namespaces.create(namespace_of(request), policies)
@@ -91,6 +101,7 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
+    """Deletes a namespace without topics; 409 while it has some."""
     broker, namespace = request.app[BROKER], namespace_of(request)
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
@@ -103,6 +114,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def topics(request: web.Request) -> web.Response:
+    """Returns the topics of a namespace, of the kinds that the parameter `mode` names."""
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)
     mode = request.query.get("mode", "PERSISTENT").upper()
@@ -115,8 +127,10 @@ async def topics(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
+    """Closes the open topics of a namespace; clients connect again and so open them again."""
     broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)
+    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
+    # Over a copy: unloading waits, and topics may come and go meanwhile.
     for topic in [topic.name for topic in broker.registry.topics.values()]:
         if topic.namespace == namespace and str(topic) in broker.registry.topics:
             await broker.registry.unload(topic)
@@ -158,9 +172,10 @@ def _setter(policy: Policy) -> Handler:
     async def set_policy(request: web.Request) -> web.Response:
         value = await body_of(request)
         if type(value) is not policy.kind:
+            # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
             raise BadRequest(f"{policy.word} must be given as JSON of type {policy.kind.__name__}")
         if isinstance(value, int) and value < 0:
-            raise PreconditionFailed(f"{policy.word} must be 0 or more")
+            raise PreconditionFailed(f"{policy.word}={value}: allowed is 0 or more")
         await _set(request, policy.key, value)
         return done()
 
@@ -187,19 +202,23 @@ async def _set(request: web.Request, key: str, value: Json) -> None:
 
 
 async def backlog_quotas(request: web.Request) -> web.Response:
+    """Returns the stored backlog quotas by type."""
     return answer(_quotas(request))
 
 
 async def set_backlog_quota(request: web.Request) -> web.Response:
+    """Stores the backlog quota of one type; it has no effect yet."""
     quota = await object_of(request)
     if "limitSize" in quota:
-        quota = {"limit": quota["limitSize"], **quota}  # The name that it had before; clients read either.
+        # The older name of the same field; clients read either.
+        quota = {"limit": quota["limitSize"], **quota}
     await _set(request, BACKLOG_QUOTAS, {**_quotas(request), _quota_type(request): quota})
-    log.warning("the backlog quota of %s is kept, but not acted upon yet", namespace_of(request))
+    log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
     return done()
 
 
 async def remove_backlog_quota(request: web.Request) -> web.Response:
+    """Removes the stored quota of one type; a quota that is not set is no error."""
     quotas = _quotas(request)
     quotas.pop(_quota_type(request), None)
     await _set(request, BACKLOG_QUOTAS, quotas or None)
@@ -237,7 +256,7 @@ _ALWAYS: dict[str, Json] = {
     "properties": {},
     "migrated": False,
 }
-"""What the JSON of a namespace's policies has besides those that can be set here; constant."""
+"""Fields of the JSON of all policies that cannot be set here; the values are Pulsar's defaults."""
 
 NAMESPACE_ROUTES = (
     web.get("/admin/v2/namespaces/{tenant}", names),

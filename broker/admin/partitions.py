@@ -1,4 +1,4 @@
-"""`…/partitions`: the metadata of partitioned topics, which clients ask for and administrators set."""
+"""`…/partitions`: the numbers of partitions of topics, which clients read and administrators set."""
 
 from __future__ import annotations
 
@@ -24,11 +24,17 @@ _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{top
 
 
 class Unprocessable(BrokerError):
+    """Pulsar's status for a number of partitions that is not above the present one."""
+
     status = 422
 
 
 async def get(request: web.Request) -> web.Response:
-    """A topic that does not exist is 404, unless the client asks whether it might be created."""
+    """Returns the number of partitions, 0 for a topic without partitions.
+
+    404 for a topic that does not exist, unless `checkAllowAutoCreation` is set: then the topic is created if the
+    policies allow it.
+    """
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.namespaces.exists(name.namespace):
         raise NamespaceNotFound("Namespace not found")
@@ -46,6 +52,7 @@ async def get(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
+    """Creates a partitioned topic with all its partitions; 409 if it exists."""
     broker, name = request.app[BROKER], topic_of(request)
     count = await _count(request)
     if count < 1:
@@ -55,6 +62,7 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def grow(request: web.Request) -> web.Response:
+    """Raises the number of partitions; 422 unless it is above the present one."""
     broker, name = request.app[BROKER], topic_of(request)
     count = await _count(request)
     before = await broker.registry.partitions.count(name)
@@ -67,9 +75,11 @@ async def grow(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
+    """Deletes all partitions; 412 while clients are connected, unless `force` is set."""
     broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
     if not await broker.registry.partitions.count(name):
         raise TopicNotFound(f"Topic {name} not found.")
+    # All partitions are checked before the first is deleted, so that a refusal leaves the topic whole.
     for part in await parts(broker, name):
         topic = broker.registry.topics.get(str(part))
         if topic is not None and any(clients(topic)) and not force:
@@ -80,7 +90,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def create_missed(request: web.Request) -> web.Response:
-    """Every partition that the metadata promises exists afterwards."""
+    """Creates those partitions of the topic that do not exist."""
     broker = request.app[BROKER]
     for part in await parts(broker, topic_of(request)):
         await broker.registry.get(part, create=True, by_admin=True)
@@ -88,14 +98,17 @@ async def create_missed(request: web.Request) -> web.Response:
 
 
 async def _count(request: web.Request) -> int:
-    """A number, a number in quotes as one client sends it, or an object with `partitions`."""
+    """Returns the number of partitions in the body.
+
+    It is a number, a number in quotes as one client sends it, or an object with `partitions`.
+    """
     body = await body_of(request)
     if isinstance(body, dict):
         body = body.get("partitions")
     if isinstance(body, str) and body.lstrip("-").isdecimal():
         body = int(body)
     if type(body) is not int:
-        raise BadRequest("The number of partitions must be given as a JSON number")
+        raise BadRequest(f"The number of partitions must be a JSON number, not {str(body)[:50]!r}")
     return body
 
 

@@ -1,8 +1,8 @@
-"""The HTTP server of the admin port: routes, the one middleware that words errors, start and stop.
+"""The HTTP server of the admin port: its routes, the middleware that turns errors into answers, start and stop.
 
-This module imports aiohttp, which takes longer than all the rest of the broker: whoever starts the broker imports
-it after the data port listens. Requests are few; they share the broker's loop and its rules, and none of them
-may keep it for long.
+This module imports aiohttp, which takes longer than all the rest of the broker, so `compose/admin_port.py` imports it
+in a thread after the data port is open. Requests are few and share the broker's event loop: a handler must not hold it
+for more than some milliseconds.
 """
 
 from __future__ import annotations
@@ -33,18 +33,24 @@ from broker.service.health import HealthProbe
 log = logging.getLogger("magnetar")
 
 BODY_BYTES_MAX = 1 << 20
+"""Largest body of a request; aiohttp answers a larger one with 413."""
 SHUTDOWN_S = 2.0
+"""Time for requests that have begun when the server stops."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""A function behind a route."""
 
 
 class Admin:
     """The running server."""
 
     def __init__(self, runner: web.AppRunner, port: int) -> None:
+        """`runner` serves already."""
         self.port = port
+        """The number of the port."""
         self._runner = runner
 
     async def close(self) -> None:
+        """Closes the port; requests that have begun get SHUTDOWN_S to end."""
         await self._runner.cleanup()
 
 
@@ -54,9 +60,9 @@ async def start_admin(
     more: Iterable[web.RouteDef] = (),
     rates: RatesOf | None = None,
 ) -> Admin:
-    """Serve the socket, which is open already.
+    """Serves a socket that is bound already.
 
-    `more` = routes of other rooms; `rates` = where the topics' rates come from, without it they are shown as 0.
+    `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
     """
     runner = web.AppRunner(
         create_app(broker, more, rates), access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
@@ -74,12 +80,14 @@ async def start_admin(
 def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
-    app = web.Application(middlewares=[word_errors], client_max_size=BODY_BYTES_MAX)
+    """Returns the application with all routes; arguments as for `start_admin`."""
+    app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
     app[HEALTH] = HealthProbe(broker.environment)
-    # The routes with fixed words stand before those that have a name in the same place.
+    # aiohttp takes the first route that fits: fixed words come before names in the same place of a path, or
+    # /brokers/configuration would be read as the cluster named "configuration".
     app.add_routes(CLUSTER_ROUTES)
     app.add_routes(CONFIGURATION_ROUTES)
     app.add_routes(BROKER_ROUTES)
@@ -95,7 +103,8 @@ def create_app(
 
 
 @web.middleware
-async def word_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns every error of a handler into an answer in Pulsar's form."""
     try:
         return await handler(request)
     except BadRequest as error:
@@ -104,18 +113,19 @@ async def word_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return refused(error.status, str(error))
     except web.HTTPException as error:
         return _page(error)
-    except Exception:  # The last stop: whatever a handler did not foresee is logged and answered.
+    except Exception:
+        # Broad, because nothing above this would log an error that a handler did not expect.
         log.exception("! %s %s failed", request.method, request.path)
         return refused(500, "An unexpected error occurred in the server")
 
 
 def _page(error: web.HTTPException) -> web.Response:
-    """Paths and methods that do not exist are answered by a page, as Pulsar's HTTP server does."""
+    """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does."""
     title = f"Error {error.status} {error.reason}"
     page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
     headers = {"Content-Type": "text/html;charset=iso-8859-1"}
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
-        if error.method == "PATCH":  # Pulsar's server words this one without a page.
+        if error.method == "PATCH":  # Pulsar's server answers this one without a page.
             return web.Response(status=error.status, headers={"Allow": headers["Allow"]})
     return web.Response(status=error.status, body=page.encode(), headers=headers)

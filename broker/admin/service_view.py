@@ -1,4 +1,8 @@
-"""What the admin interface needs of the broker, whoever composes it."""
+"""BrokerView: the parts of a composed broker that the handlers of the admin API use, and where they find them.
+
+`broker.compose` lies above this room, so the handlers know a broker by this protocol alone. `create_app` stores one
+object under each of the keys below.
+"""
 
 from __future__ import annotations
 
@@ -19,47 +23,75 @@ from settings.settings import Note, Settings
 
 
 class AddressesView(Protocol):
-    @property
-    def service_url(self) -> str: ...
+    """The addresses of the broker."""
 
     @property
-    def admin_url(self) -> str: ...
+    def service_url(self) -> str:
+        """`pulsar://host:port`"""
+        ...
+
+    @property
+    def admin_url(self) -> str:
+        """`http://host:port`"""
+        ...
 
 
 class DynamicSettingsView(Protocol):
-    """What may be and what is changed at run time; the errors are the settings room's."""
+    """Changes of settings at run time; they raise the errors of the settings room."""
 
     @property
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]:
+        """The keys that may be set."""
+        ...
 
     @property
-    def texts(self) -> Mapping[str, str]: ...
+    def texts(self) -> Mapping[str, str]:
+        """The changed keys with their texts as given."""
+        ...
 
-    async def set(self, name: str, text: str) -> Sequence[Note]: ...
+    async def set(self, name: str, text: str) -> Sequence[Note]:
+        """Changes one key and returns the warnings about it."""
+        ...
 
-    async def unset(self, name: str) -> Sequence[Note]: ...
+    async def unset(self, name: str) -> Sequence[Note]:
+        """Restores the value of the start."""
+        ...
 
 
 class BrokerView(Protocol):
+    """A composed broker as the handlers see it."""
+
     settings: Settings
-    """Those that hold now."""
+    """The settings that hold now."""
     cache: ComposedCache
+    """The entry cache."""
     environment: ManagedLedgerEnvironment
+    """Metadata store, ledgers and clocks."""
     registry: TopicRegistry
+    """All open topics; opens, unloads and deletes topics."""
     partitioned: PartitionedTopics
+    """Creates, grows and deletes partitioned topics."""
     namespaces: Namespaces
+    """Tenants, namespaces and their policies."""
     version: str
+    """Magnetar's version."""
 
     @property
-    def dynamic_settings(self) -> DynamicSettingsView: ...
+    def dynamic_settings(self) -> DynamicSettingsView:
+        """Changes settings."""
+        ...
 
     @property
     def addresses(self) -> AddressesView:
-        """Complete as soon as the first request can come."""
+        """The addresses; complete before the first request."""
         ...
 
 
 BROKER = web.AppKey("broker", BrokerView)
+"""The broker."""
 CLUSTERS = web.AppKey("clusters", Clusters)
+"""The stored descriptions of clusters."""
 RATES: web.AppKey[RatesOf] = web.AppKey("rates")
+"""Returns the rates of a topic."""
 HEALTH = web.AppKey("health", HealthProbe)
+"""Checks that the broker can store an entry."""

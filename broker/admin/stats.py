@@ -1,7 +1,7 @@
-"""What `…/stats` and `…/internalStats` say of a topic, under Pulsar's names.
+"""The answers of `…/stats` and `…/internalStats`: the numbers of a topic under Pulsar's names.
 
-Numbers of what this broker does not have yet (transactions, offloading, compaction, delayed deliveries) are the
-ones that Pulsar shows where these are not used. Rates are those of the metrics' last whole window.
+Fields of features that this broker does not have yet (transactions, offloading, compaction, delayed delivery) have the
+values that Pulsar shows where these are not in use. Rates are those of the metrics' last whole window.
 """
 
 from __future__ import annotations
@@ -21,39 +21,55 @@ from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 
 NO_QUOTA = -1
+"""Pulsar's value for a backlog quota that is not set."""
 
 
 class SubscriptionRates(Protocol):
+    """Rates of a subscription per second; the metrics room's windows have them."""
+
     rate_out: float
+    """Messages sent."""
     throughput_out: float
+    """Bytes sent."""
     redeliver_rate: float
+    """Messages sent again."""
     ack_rate: float
+    """Messages acknowledged."""
 
 
 class TopicRates(Protocol):
+    """Rates of a topic per second."""
+
     rate_in: float
+    """Messages published."""
     throughput_in: float
+    """Bytes published."""
     rate_out: float
+    """Messages sent."""
     throughput_out: float
+    """Bytes sent."""
     average_msg_size: float
+    """Mean bytes of a published message."""
 
     @property
-    def subscriptions(self) -> Mapping[str, SubscriptionRates]: ...
+    def subscriptions(self) -> Mapping[str, SubscriptionRates]:
+        """By name; a subscription without a whole window is missing."""
+        ...
 
 
-class NoRates:
-    """Where nobody measures."""
-
+class _NoRates:
     rate_in = throughput_in = rate_out = throughput_out = average_msg_size = 0.0
     subscriptions: Mapping[str, SubscriptionRates] = MappingProxyType({})
 
 
-NO_RATES: TopicRates = NoRates()
+NO_RATES: TopicRates = _NoRates()
+"""All 0, for a server without metrics."""
 RatesOf = Callable[[str], TopicRates]
-"""The rates of a topic by its full name."""
+"""Returns the rates of a topic by its full name."""
 
 
 def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
+    """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     subscriptions = _subscriptions(topic, rates)
     persistent = isinstance(topic, PersistentTopic)
     publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
@@ -87,6 +103,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
 
 
 def _subscriptions(topic: Topic, rates: TopicRates) -> dict[str, Json]:
+    # Both kinds of topics have subscriptions, of different classes; their common base has none.
     found = getattr(topic, "subscriptions", {})
     return {name: _subscription(one, rates.subscriptions.get(name)) for name, one in found.items()}
 
@@ -123,9 +140,12 @@ def _subscription(
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
     stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = backlog
+    # An estimate by the mean size of an entry, like that of the metrics.
     stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
+    # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
+    # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
 
 
@@ -147,6 +167,7 @@ def _consumer(consumer: Consumer) -> dict[str, Json]:
 
 
 def _publisher(producer: Producer) -> dict[str, Json]:
+    # `WAIT_FOR_EXCLUSIVE` is `WaitForExclusive` in Pulsar's JSON.
     mode = "".join(word.capitalize() for word in producer.access_mode.name.split("_"))
     return {
         "accessMode": mode,
@@ -162,6 +183,7 @@ def _publisher(producer: Producer) -> dict[str, Json]:
 
 
 def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
+    """Returns the body of `…/internalStats`: the ledgers and cursors of the topic's log."""
     log = topic.ledger
     infos = log.ledgers.infos()
     cursors: dict[str, Json] = {
@@ -192,7 +214,7 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
 
 
 def _ranges(acknowledged: RangeSet) -> str:
-    """As Pulsar writes them: open at the front, closed at the end."""
+    """Returns the ranges as Pulsar writes them: open at the front, closed at the end."""
     ranges = (
         f"({one.ledger_id}:{one.first - 1}..{one.ledger_id}:{one.last}]" for one in acknowledged.ranges()
     )
@@ -231,6 +253,7 @@ _NOT_HERE: dict[str, Json] = {
     "nonContiguousDeletedMessagesRanges": 0,
     "nonContiguousDeletedMessagesRangesSerializedSize": 0,
 }
+"""Fields of a topic's features that do not exist here."""
 _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "msgDelayed": 0,
     "msgInReplay": 0,
@@ -242,3 +265,4 @@ _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "subscriptionProperties": {},
     "delayedMessageIndexSizeInBytes": 0,
 }
+"""Fields of a subscription's features that do not exist here."""

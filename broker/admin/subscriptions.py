@@ -1,4 +1,7 @@
-"""`…/subscriptions` and `…/subscription/{name}`: list, create, delete, reset. On a partitioned topic: on each part."""
+"""`…/subscriptions` and `…/subscription/{name}`: lists, creates, deletes and resets subscriptions.
+
+On a partitioned topic each handler works on all partitions.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,16 @@ _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
 
 
 async def names(request: web.Request) -> web.Response:
+    """Returns the names of the subscriptions, sorted."""
     topics = await existing_parts(request.app[BROKER], topic_of(request))
     return answer([*sorted({name for topic in topics for name in topic.subscriptions})])
 
 
 async def create(request: web.Request) -> web.Response:
-    """The body says where it begins: `"latest"` (also without a body), `"earliest"` or a message id."""
+    """Creates a subscription that begins at the position in the body, without a body at the latest; 409 if it exists."""
     broker, name = request.app[BROKER], request.match_info["subscription"]
     initial = position_of(await body_of(request))
+    # All partitions are opened first: one that cannot be opened then leaves no subscription on the others.
     topics = [
         await broker.registry.get(part, create=True, by_admin=True)
         for part in await parts(broker, topic_of(request))
@@ -46,8 +51,10 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
+    """Deletes a subscription; 412 while consumers are connected, unless `force` is set."""
     name, force = request.match_info["subscription"], is_true(request, "force")
     topics = await existing_parts(request.app[BROKER], topic_of(request))
+    # It may be missing on some partitions: those that were added after it was created.
     found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
     if not found:
         raise SubscriptionNotFound("Subscription not found")
@@ -59,7 +66,10 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def reset_to_time(request: web.Request) -> web.Response:
-    """Next is the first message not older than the time, in ms since 1970. Consumers subscribe again."""
+    """Moves the subscription to the first message not older than the time in the path, in ms since 1970.
+
+    Its consumers are disconnected and subscribe again.
+    """
     text, name = request.match_info["timestamp"], request.match_info["subscription"]
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
         await subscription_of(topic, name).seek_time(int(text))
@@ -67,6 +77,7 @@ async def reset_to_time(request: web.Request) -> web.Response:
 
 
 async def reset_to_message(request: web.Request) -> web.Response:
+    """Moves the subscription to the position in the body; its consumers subscribe again."""
     name, position = request.match_info["subscription"], position_of(await body_of(request))
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
         await subscription_of(topic, name).seek(position)
@@ -74,6 +85,7 @@ async def reset_to_message(request: web.Request) -> web.Response:
 
 
 async def skip_all(request: web.Request) -> web.Response:
+    """Acknowledges every message that is stored now."""
     name = request.match_info["subscription"]
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
         subscription_of(topic, name).cursor.acknowledge_cumulative(topic.ledger.last_confirmed)

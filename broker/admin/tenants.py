@@ -1,4 +1,4 @@
-"""`/admin/v2/tenants`"""
+"""`/admin/v2/tenants`: the tenants, each with its admin roles and allowed clusters (stored, not enforced)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,36 @@ from broker.service.namespaces import Json
 
 
 async def names(request: web.Request) -> web.Response:
+    """Returns the names of all tenants."""
     return answer(list(request.app[BROKER].namespaces.tenants()))
 
 
 async def get(request: web.Request) -> web.Response:
+    """Returns one tenant; 404 if it does not exist."""
     return answer(dict(request.app[BROKER].namespaces.tenant(request.match_info["tenant"])))
 
 
 async def create(request: web.Request) -> web.Response:
+    """Creates a tenant; 409 if it exists."""
     await request.app[BROKER].namespaces.create_tenant(request.match_info["tenant"], await _info(request))
     return done()
 
 
 async def update(request: web.Request) -> web.Response:
+    """Replaces the description of a tenant; 404 if it does not exist."""
     await request.app[BROKER].namespaces.update_tenant(request.match_info["tenant"], await _info(request))
     return done()
 
 
 async def delete(request: web.Request) -> web.Response:
+    """Deletes a tenant; 409 while it has namespaces."""
     await request.app[BROKER].namespaces.delete_tenant(request.match_info["tenant"])
     return done()
 
 
 async def _info(request: web.Request) -> dict[str, Json]:
     body = await body_of(request)
+    # In the order and with the texts of Pulsar's checks.
     if body is None:
         raise PreconditionFailed("TenantInfo is null")
     if not isinstance(body, dict):

@@ -1,4 +1,4 @@
-"""How the handlers of topics, partitions and subscriptions come to the topic that a path names."""
+"""Opens the topic that a path names, for the handlers of topics, partitions and subscriptions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from broker.service.topic import Topic
 
 
 async def existing(broker: BrokerView, name: TopicName) -> Topic:
-    """The topic, opened if need be. TopicNotFound when there is none, or only a partitioned one."""
+    """Returns the topic, opened if necessary. Raises TopicNotFound if it does not exist or has partitions."""
     if await broker.registry.partitions.count(name) or not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     return await broker.registry.get(name, create=False)
 
 
 async def existing_persistent(broker: BrokerView, name: TopicName) -> PersistentTopic:
-    """NotAllowed for a topic that keeps nothing."""
+    """Returns the topic like `existing`. Raises NotAllowed for a non-persistent one."""
     topic = await existing(broker, name)
     if not isinstance(topic, PersistentTopic):
         raise NotAllowed(f"{name} is not persistent")
@@ -26,16 +26,18 @@ async def existing_persistent(broker: BrokerView, name: TopicName) -> Persistent
 
 
 async def parts(broker: BrokerView, name: TopicName) -> list[TopicName]:
-    """The partitions of a partitioned topic, else the topic itself."""
+    """Returns the partitions of a partitioned topic, else the topic itself."""
     count = await broker.registry.partitions.count(name)
     return [name.with_partition(index) for index in range(count)] or [name]
 
 
 async def existing_parts(broker: BrokerView, name: TopicName) -> list[PersistentTopic]:
+    """Returns the topics of all parts. Raises like `existing_persistent` for the first that fails."""
     return [await existing_persistent(broker, part) for part in await parts(broker, name)]
 
 
 def subscription_of(topic: PersistentTopic, name: str) -> Subscription:
+    """Returns the subscription. Raises SubscriptionNotFound."""
     subscription = topic.subscriptions.get(name)
     if subscription is None:
         raise SubscriptionNotFound(f"Subscription {name} not found for topic {topic.name}")
@@ -43,6 +45,6 @@ def subscription_of(topic: PersistentTopic, name: str) -> Subscription:
 
 
 def clients(topic: Topic) -> tuple[int, int]:
-    """(consumers, producers) that are connected."""
+    """Returns the numbers of connected (consumers, producers)."""
     subscriptions = getattr(topic, "subscriptions", {}).values()
     return sum(len(one.consumers) for one in subscriptions), len(topic.access.producers)

@@ -1,4 +1,4 @@
-"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: single topics, and lists of them."""
+"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: lists of topics, and single topics."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 _TOPIC = _LIST + "/{topic}"
 log = logging.getLogger("magnetar")
 MESSAGE_SIZE = "maxMessageSize"
+"""The only policy of a single topic that is stored so far: its word in the path and its key."""
 
 
 async def names(request: web.Request) -> web.Response:
+    """Returns the topics of a namespace, partitions included; 404 if the namespace does not exist."""
     broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)
+    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
     persistent = request.match_info["domain"] == "persistent"
     found = await broker.registry.names(namespace, persistent=persistent, non_persistent=not persistent)
     return answer(list(found))
 
 
 async def partitioned_names(request: web.Request) -> web.Response:
+    """Returns the partitioned topics of a namespace."""
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)
     found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
@@ -46,6 +49,7 @@ async def partitioned_names(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
+    """Creates a topic without partitions; 409 if it exists."""
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.namespaces.exists(name.namespace):
         raise NamespaceNotFound("Namespace not found")
@@ -56,11 +60,13 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
+    """Deletes a topic; 412 while clients are connected, unless `force` is set."""
     broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
     if await broker.registry.partitions.count(name):
         raise Conflict(
             f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
         )
+    # Opens the topic: a topic that is not open has no clients, but may not exist either.
     consumers, producers = clients(await existing(broker, name))
     if (consumers or producers) and not force:
         raise PreconditionFailed(
@@ -73,6 +79,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
+    """Closes the topic or its partitions; the next client opens them again."""
     broker, name = request.app[BROKER], topic_of(request)
     for part in await parts(broker, name):
         if not await broker.registry.exists(part):
@@ -83,6 +90,7 @@ async def unload(request: web.Request) -> web.Response:
 
 
 async def terminate(request: web.Request) -> web.Response:
+    """Lets the topic accept no further message; returns the id of its last one."""
     broker, name = request.app[BROKER], topic_of(request)
     if await broker.registry.partitions.count(name):
         raise NotAllowed("Termination of a partitioned topic is not allowed")
@@ -91,43 +99,50 @@ async def terminate(request: web.Request) -> web.Response:
 
 
 async def terminate_partitions(request: web.Request) -> web.Response:
+    """Terminates every partition; returns the id of the last message by partition."""
     topics = await existing_parts(request.app[BROKER], topic_of(request))
     return answer({str(index): message_id(await topic.terminate()) for index, topic in enumerate(topics)})
 
 
 async def last_message_id(request: web.Request) -> web.Response:
+    """Returns the id of the last message; entry -1 for a topic without one."""
     topic = await existing_persistent(request.app[BROKER], topic_of(request))
     return answer(message_id(topic.ledger.last_confirmed))
 
 
 async def stats(request: web.Request) -> web.Response:
+    """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
     topic = await existing(broker, name)
     return answer(topic_stats(topic, broker.addresses.admin_url, request.app[RATES](str(name))))
 
 
 async def internal(request: web.Request) -> web.Response:
+    """Returns the ledgers and cursors of the topic."""
     return answer(internal_stats(await existing_persistent(request.app[BROKER], topic_of(request))))
 
 
-# The one policy of a single topic that is kept so far; it is not acted upon yet
+# A policy of a single topic: stored and shown, without effect yet
 
 
 async def message_size(request: web.Request) -> web.Response:
+    """Returns the stored limit; 204 if it is not set."""
     value = request.app[BROKER].namespaces.topic_policy(str(topic_of(request)), MESSAGE_SIZE)
     return done() if value is None else answer(value)
 
 
 async def set_message_size(request: web.Request) -> web.Response:
+    """Stores the limit; it has no effect yet."""
     value = await body_of(request)
     if type(value) is not int or value < 0:
-        raise BadRequest("maxMessageSize must be a number of bytes")
+        raise BadRequest("maxMessageSize must be a JSON number of bytes, 0 or more")
     await _set_policy(request, value)
-    log.warning("maxMessageSize of %s is kept, but not acted upon yet", topic_of(request))
+    log.warning("maxMessageSize of %s is stored, but has no effect in this version", topic_of(request))
     return done()
 
 
 async def remove_message_size(request: web.Request) -> web.Response:
+    """Removes the limit; a limit that is not set is no error."""
     await _set_policy(request, None)
     return done()
 

@@ -1,4 +1,8 @@
-"""BackgroundTasks: every task of the broker, kept until it ends, named, and cancelled at the end."""
+"""BackgroundTasks: every asyncio task of the broker, named, kept until it ends, and cancelled at the end.
+
+The event loop itself holds tasks by weak references: one that is kept nowhere may be collected while it runs. The error
+of a task that nothing awaits would be reported only when the task is collected, so it is logged as soon as it ends.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,14 @@ log = logging.getLogger("magnetar")
 
 
 class BackgroundTasks:
+    """The tasks of one broker."""
+
     def __init__(self) -> None:
+        """Has no task yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Starts a task; `name` identifies it in the log."""
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -25,7 +33,7 @@ class BackgroundTasks:
             log.error("! task '%s' failed", task.get_name(), exc_info=task.exception())
 
     async def close(self) -> None:
-        """Cancel what is left and wait for it."""
+        """Cancels the tasks that are left and waits until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,28 +1,38 @@
-"""BrokerService: builds the rooms, starts them from the ground up, stops them from the top down.
+"""BrokerService: the whole broker, composed of its rooms; the order in which they start and stop.
 
-Start: what was set at run time before, namespaces, topics' ground, both ports open, and only then the admin server
-behind the second one: a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new
-connections, topics closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
+Read `__init__` from top to bottom for the parts, each of which uses those above it:
+
+    metadata store, ledgers, turn          made by the process (`magnetar/process/standalone.py`)
+    cache, decisions, recorder             the entry cache and everything that observes it
+    environment                            shared by all managed ledgers
+    namespaces, ownership, registry        topics
+    net                                    shared by all client connections
+    admin_port                             the HTTP port: admin API and /metrics
+    timers, cache_passes, ledger_upkeep    the work that falls due with time
+
+Start: changed settings, record, namespaces, both ports, timers; the admin server last, because clients need not wait for
+it. Stop, in the other direction: timers, data port, topics (which store acknowledgements), connections, admin server,
+tasks, record, ledgers, metadata store. `magnetar/process/standalone.py` calls `start`, `start_admin` and `stop`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Final
 
+from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import CacheCounts
+from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
-from broker.compose.metrics_source import scraper_of
+from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
+from broker.compose.timers import Timers
 from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.eviction import VISITS_PER_SLICE
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
@@ -35,12 +45,11 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
-from broker.net.listener import bind, listen
+from broker.net.listener import listen
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
@@ -48,27 +57,46 @@ from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
-STARTS_KEY = "/counters/broker-starts"
-IDLE_CACHE_LOOK_S = 0.1
-"""How often an empty cache is looked at: nothing in it can expire sooner than a time threshold later."""
-FLUSH_CURSORS_S = 0.2
-ROLL_CHECK_S = 30.0
-BACKLOG_CHECK_S = 60.0
+STARTS_KEY: Final = "/counters/broker-starts"
+"""Key of the metadata store: the number of brokers that have started on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
+    """The addresses that clients use."""
+
     service_url: str
+    """`pulsar://host:port` of the data port."""
     admin_url: str
-
-
-class Admin(Protocol):
-    port: int
-
-    async def close(self) -> None: ...
+    """`http://host:port` of the admin API and of /metrics."""
 
 
 class BrokerService:
+    """A broker from its start to its stop."""
+
+    settings: Settings
+    """The settings that hold now."""
+    version: str
+    """Magnetar's version."""
+    addresses: Addresses
+    """Complete when `start` returns."""
+    dynamic_settings: DynamicSettings
+    """Changes settings at run time."""
+    cache: ComposedCache
+    """The entry cache (PIP-430) and everything that observes it."""
+    recorder: Recorder | None
+    """Writes the access record; None while `entryCacheRecordDirectory` is not set."""
+    environment: ManagedLedgerEnvironment
+    """Stores, clocks, cache and limits of all managed ledgers."""
+    namespaces: Namespaces
+    """Tenants, namespaces and their policies."""
+    registry: TopicRegistry
+    """All open topics."""
+    partitioned: PartitionedTopics
+    """Partitioned topics and their metadata."""
+    net: ConnectionContext
+    """Everything that client connections share."""
+
     def __init__(
         self,
         settings: Settings,
@@ -79,19 +107,19 @@ class BrokerService:
         version: str,
         ids: LedgerIdSource | None = None,
     ) -> None:
-        """`ids`: None = those that the metadata store counts."""
-        self.settings = settings
+        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        loop = asyncio.get_running_loop()
+        self.settings, self.version, self.addresses = settings, version, Addresses("", "")
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
-        self.metadata = metadata
-        self.ledgers = ledgers
-        self.turn = turn
-        self.version = version
-        self.started_ms = clock.wall_ms()
-        self.tasks = BackgroundTasks()
-        # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
-        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
-        self.recorder = _recorder(settings, version, self.decisions)
-        self.cache = ComposedCache(EntryCacheSettings.of(settings), self.decisions)
+        self._tasks = BackgroundTasks()
+        self._timers = Timers(loop)
+
+        # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
+        decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
+        self.recorder = _recorder(settings, version, decisions)
+        self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
+        self._cache_passes = CachePasses(self.cache, turn, self._timers, _pass_interval_s(settings))
+
         self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,
@@ -103,184 +131,134 @@ class BrokerService:
             reads_limiter=reads_limiter(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        self.ownership = SingleBroker()
-        self._loop = asyncio.get_running_loop()
+        self._ownership = SingleBroker()
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings.of(settings),
             ServiceSettings.of(settings),
             self.namespaces,
-            ownership=self.ownership,
-            call_later=self._loop.call_later,
+            ownership=self._ownership,
+            call_later=loop.call_later,
         )
         self.partitioned = PartitionedTopics(self.registry)
+        self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
+
         self.net = ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
             settings=NetSettings.of(settings),
             turn=turn,
-            call_later=self._loop.call_later,
-            spawn=self.tasks.spawn,
+            call_later=loop.call_later,
+            spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
             server_version=f"Magnetar {version}",
         )
-        self.addresses = Addresses("", "")
         self._server: asyncio.Server | None = None
-        self._web_socket: socket.socket | None = None
-        self._admin: Admin | None = None
-        self._stopping = False
+        self._admin_port = AdminPort()
 
     # Start
 
     async def start(self) -> Addresses:
+        """Opens both ports; clients can work as soon as it returns. Raises OSError when a port is in use."""
+        # First, because all that follows uses settings. A change of an earlier broker lifetime holds again.
         await self.dynamic_settings.open()
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
-        self._server, port = await listen(
-            self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
-        )
-        self._web_socket = bind(self.settings.str("bindAddress"), self.settings.int("webServicePort"))
-        host = self.settings.str("advertisedAddress")
-        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
-        self.addresses = Addresses(f"pulsar://{host}:{port}", admin_url)
-        self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
-        self.cache.manager.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
-        self._look_after_cache()
-        self._every(FLUSH_CURSORS_S, self._look_after_ledgers)
-        self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
-        self._every(ROLL_CHECK_S, self._roll_ledgers)
-        self._every(BACKLOG_CHECK_S, self._check_backlogs)
-        self._publish_counts(self.settings.str("entryCacheCountsTopic"), host)
+        await self._open_ports()
+        self._cache_passes.start()
+        self._ledger_upkeep.start(self._timers, self.settings.int("retentionCheckIntervalInSeconds"))
+        self._publish_counts()
         return self.addresses
 
     async def start_admin(self) -> None:
-        """After the data port listens. aiohttp takes longer to import than all the rest, so a thread does that."""
-        assert self._web_socket is not None
-        server = await asyncio.to_thread(import_module, "broker.admin.server")
-        http = await asyncio.to_thread(import_module, "broker.metrics.http")
-        scraper = scraper_of(self)
-        self._admin = await server.start_admin(
-            self, self._web_socket, http.metrics_routes(scraper), scraper.window_of
-        )
-        self.tasks.spawn(
-            scraper.run_windows(
-                self.settings.int("statsUpdateFrequencyInSecs"),
-                self.settings.int("managedLedgerStatsPeriodSeconds"),
-            ),
-            "metrics windows",
-        )
+        """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
+        # In a thread and only now: clients need none of it, so it must not lengthen the start.
+        await asyncio.to_thread(import_module, "broker.compose.metrics_source")
+        from broker.compose.metrics_source import scraper_of
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Hand every room its values anew: all that a setting does when it changes at run time."""
-        self.settings = settings
-        self.decisions.keep(settings.int("entryCacheDecisionsKept"))
-        self.cache.manager.reconfigure(EntryCacheSettings.of(settings))
-        self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
-        self.net.reconfigure(NetSettings.of(settings))
+        scraper = scraper_of(self)
+        await self._admin_port.serve(self, scraper)
+        topics_s = self.settings.int("statsUpdateFrequencyInSecs")
+        broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
+        self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
+
+    async def _open_ports(self) -> None:
+        settings = self.settings
+        bind_address = settings.str("bindAddress")
+        self._server, port = await listen(self.net, bind_address, settings.int("brokerServicePort"))
+        # No await from here on: no client may be served before the broker knows its own addresses.
+        web_port = self._admin_port.bind(bind_address, settings.int("webServicePort"))
+        host = settings.str("advertisedAddress")
+        self.addresses = Addresses(f"pulsar://{host}:{port}", f"http://{host}:{web_port}")
+        self._ownership.owner = TopicOwner(
+            self.addresses.service_url, self.addresses.admin_url, _listeners(settings)
+        )
 
     async def _count_start(self) -> int:
-        """How often a broker has started on this metadata: part of the producer names that it makes up."""
-        found = await self.metadata.get(STARTS_KEY)
+        """Counts this start and returns the number of earlier ones, which makes names of producers unique."""
+        found = await self.environment.metadata.get(STARTS_KEY)
         count = int(found.value) if found else 0
-        await self.metadata.put(STARTS_KEY, b"%d" % (count + 1))
+        await self.environment.metadata.put(STARTS_KEY, b"%d" % (count + 1))
         return count
 
-    # What happens now and then
-
-    def _every(self, seconds: float, action: Callable[[], object]) -> None:
-        def again() -> None:
-            if not self._stopping:
-                action()
-                self._loop.call_later(seconds, again)
-
-        self._loop.call_later(seconds, again)
-
-    def _look_after_cache(self) -> None:
-        """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
-        if self._stopping:
-            return
-        delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
-        try:
-            if not self.cache.manager.policy:
-                delay = IDLE_CACHE_LOOK_S
-            elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
-                delay = 0.0
-        finally:  # A defect in one pass must not be the last of all passes.
-            self._loop.call_later(delay, self._look_after_cache)
-
-    def _check_cache_size(self, now_ns: int) -> None:
-        """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self._run_slice("insert", self.cache.run_pending, now_ns):
-            self._loop.call_soon(self.turn.write, self._check_cache_size)
-
-    def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
-        began_ns = time.perf_counter_ns()
-        more = slice_of(now_ns, VISITS_PER_SLICE)
-        self.cache.eviction_stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
-        return more
-
-    def _publish_counts(self, topic: str, host: str) -> None:
+    def _publish_counts(self) -> None:
+        """Begins to publish the cache's counts, if a topic for them is set."""
+        topic = self.settings.str("entryCacheCountsTopic")
         if not topic:
             return
         interval_s = self.settings.int("entryCacheCountsIntervalSeconds")
         counts = CacheCounts(
             self.registry,
             parse_topic_name(topic),
-            host,
+            self.settings.str("advertisedAddress"),
             interval_s,
-            spawn=self.tasks.spawn,
+            spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
         )
-        self._every(interval_s, counts.tick)
+        self._timers.every(interval_s, counts.tick)
 
-    def _look_after_ledgers(self) -> None:
-        """Store cursors that are due; fail reads that wait too long for permits or for storage."""
-        now_ns = clock.monotonic_ns()
-        self.environment.unsaved_cursors.write_due(now_ns)
-        self.environment.reads_limiter.expire_due(now_ns)
-        self.environment.read_deadlines.fire_due(now_ns)
+    # Run time
 
-    def _roll_ledgers(self) -> None:
-        now_ns = clock.monotonic_ns()
-        for topic in self.registry.topics.values():
-            if isinstance(topic, PersistentTopic):
-                topic.ledger.writer.roll_if_due(now_ns)
-
-    def _check_backlogs(self) -> None:
-        for topic in self.registry.topics.values():
-            if isinstance(topic, PersistentTopic):
-                topic.ledger.cursors.check_backlogs()
-
-    def _trim_ledgers(self) -> None:
-        for topic in self.registry.topics.values():
-            if isinstance(topic, PersistentTopic):
-                topic.ledger.trimming.trim(clock.wall_ms(), without_cursors=True)
+    def reconfigure(self, settings: Settings) -> None:
+        """Gives every room its values again: all that happens when a setting changes at run time."""
+        self.settings = settings
+        self.cache.decisions.keep(settings.int("entryCacheDecisionsKept"))
+        self.cache.manager.reconfigure(EntryCacheSettings.of(settings))
+        self._cache_passes.interval_s = _pass_interval_s(settings)
+        self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
+        self.net.reconfigure(NetSettings.of(settings))
 
     # Stop
 
     async def stop(self) -> None:
-        """Drain: nothing that was confirmed or acknowledged is lost, and the next start has nothing to recover."""
-        self._stopping = True
+        """Stores everything that was confirmed or acknowledged, so that the next start has nothing to recover."""
         started = time.monotonic()
+        self._timers.stop()
         if self._server is not None:
             self._server.close()
+        # Topics before connections: a topic's last receipts and acknowledgements still go through them.
         await self.registry.close()
-        for cnx in list(self.net.connections):
-            cnx.close("the broker stops")
-        if self._admin is not None:
-            await self._admin.close()
-        await self.tasks.close()
+        # Over a copy: a connection that closes removes itself.
+        for connection in list(self.net.connections):
+            connection.close("the broker stops")
+        await self._admin_port.close()
+        await self._tasks.close()
         if self.recorder is not None:
+            # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
-        await self.ledgers.close()
-        await self.metadata.close()
+        await self.environment.ledgers.close()
+        await self.environment.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
 
 
+def _pass_interval_s(settings: Settings) -> float:
+    return settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
+
+
 def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
-    """Listens before anything happens in the cache, so that the record is complete. None where nothing is recorded."""
+    """Makes the recorder; it listens from the first event on, so that the record is complete."""
     recorded = record_settings(settings)
     if recorded is None:
         return None
@@ -290,6 +268,6 @@ def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorde
 
 
 def _listeners(settings: Settings) -> dict[str, str]:
-    """`name:pulsar://host:port` texts by name."""
+    """Returns the addresses of `advertisedListeners`, texts such as `name:pulsar://host:port`, by name."""
     pairs = [text.partition(":") for text in settings.list("advertisedListeners")]
     return {name.strip(): url.strip() for name, _, url in pairs}

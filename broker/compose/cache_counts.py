@@ -1,10 +1,11 @@
-"""Publishes what the cache has counted: per topic and interval, to a topic of this broker, for live views.
+"""CacheCounts: publishes the cache's counts per topic and interval to a topic of this broker, for live views.
 
 One message holds up to `TOPICS_PER_MESSAGE` topics, as JSON:
     {"at_ms": 1700000060000, "interval_s": 60, "broker": "b:8080",
      "topics": [{"topic": "persistent://public/default/t", "hits": 900, "misses": 80, "coalesced": 20}]}
-The numbers are entries since the message before, those of the metrics. Topics that were not read are left out, and so
-is the topic itself. A message that cannot be stored is lost and said so; its numbers are in no later one.
+The numbers are entries since the message before; the counters are those of the metrics. Topics that were not read, and
+the topic itself, are left out. A message that cannot be stored is lost with a warning; no later one has its numbers.
+`magnetar pipeline live` reads the topic.
 """
 
 from __future__ import annotations
@@ -26,29 +27,38 @@ from protocol.pulsar_api_pb2 import MessageMetadata
 log = logging.getLogger("magnetar")
 
 TOPICS_PER_MESSAGE: Final = 1000
+"""Topics in one message; more topics make more messages."""
 PRODUCER: Final = "magnetar-cache-counts"
+"""Name of the producer of the messages."""
 Counts = tuple[int, int, int]
-"""hits, misses, coalesced"""
+"""Hits, misses and coalesced reads."""
 
 
 class CountsPort:
-    """The producer's side: nobody waits for a receipt."""
+    """The port of a producer inside the broker: it ignores receipts and logs refusals."""
 
     def receipt(
         self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
-    ) -> None: ...
+    ) -> None:
+        """Does nothing: the next message does not depend on the receipt."""
 
     def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
-        log.warning("the cache's counts are not stored: %s", error)
+        """Logs the loss of the message."""
+        log.warning("the cache's counts are lost for this interval: %s", error)
 
-    def ready(self, topic_epoch: int | None) -> None: ...
+    def ready(self, topic_epoch: int | None) -> None:
+        """Does nothing: a producer with shared access is ready at once."""
 
-    def failed(self, error: BrokerError) -> None: ...
+    def failed(self, error: BrokerError) -> None:
+        """Does nothing: only a producer that waits for exclusive access can fail."""
 
-    def closed_by_broker(self) -> None: ...
+    def closed_by_broker(self) -> None:
+        """Does nothing: each message has a producer of its own."""
 
 
 class CacheCounts:
+    """Publishes the growth of the counters of all topics, at each `tick`."""
+
     def __init__(
         self,
         registry: TopicRegistry,
@@ -59,6 +69,7 @@ class CacheCounts:
         spawn: Callable[[Coroutine[object, object, None], str], object],
         wall_ms: Callable[[], int],
     ) -> None:
+        """`name`: the topic to publish to; `broker` and `interval_s` are copied into the messages."""
         self._registry = registry
         self._name = name
         self._broker = broker
@@ -67,16 +78,16 @@ class CacheCounts:
         self._wall_ms = wall_ms
         self._last: dict[str, Counts] = {}
         self._sequence_id = wall_ms()
-        """Rises over restarts, so that deduplication lets every message through."""
+        """Begins with the time, so that it rises over restarts: deduplication drops a message with a lower one."""
 
     def tick(self) -> None:
-        """Publish what has been counted since the last call. For the owner's timer."""
+        """Publishes the growth since the last call. The owner's timer calls it every `interval_s`."""
         rows = iter(list(self._changes()))
         while some := list(islice(rows, TOPICS_PER_MESSAGE)):
             self._spawn(self._publish(some), "cache counts")
 
     def _changes(self) -> Iterator[dict[str, object]]:
-        """A topic that was unloaded begins again at nothing."""
+        """Yields a row for each topic that was read. The counters of a topic begin again at 0 when it is unloaded."""
         counted: dict[str, Counts] = {}
         for topic in self._registry.topics.values():
             if not isinstance(topic, PersistentTopic) or topic.name == self._name:
@@ -110,4 +121,4 @@ class CacheCounts:
             body = message_body(metadata, json.dumps(value, separators=(",", ":")).encode())
             producer.publish(self._sequence_id, self._sequence_id, 1, body, chunk=False)
         except BrokerError as error:
-            log.warning("the cache's counts are not stored: %s", error)
+            log.warning("the cache's counts are lost for this interval: %s", error)

@@ -77,7 +77,9 @@ class DynamicSettings:
         return notes
 
     async def _change(self, texts: dict[str, str]) -> list[Note]:
+        # On the settings of the start and not on `current`: a key that is unset must get its old value back.
         settings = changed_settings(self._started, texts)
+        # Stored before it is applied: the next start would silently lose a value that could not be stored.
         await save_dynamic_configuration(self._metadata, texts)
         return self._apply(texts, settings)
 
@@ -91,7 +93,7 @@ class DynamicSettings:
         return news
 
     def _still_allowed(self, stored: dict[str, str]) -> tuple[dict[str, str], Settings]:
-        """Returns the stored texts that this start's rules allow, and the settings with them.
+        """Returns the stored texts that this start allows, and the settings.
 
         File and profile may have changed since the texts were stored. All texts are tried together first, because two of
         them may only be allowed together.

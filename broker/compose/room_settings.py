@@ -20,6 +20,7 @@ NS_PER_MS = 1_000_000
 def ensemble_settings(settings: Settings, *, alone: bool) -> LedgerSettings:
     """Returns the layout of ledgers. `alone` means one bookie, which gets every entry whatever the quorums say."""
     if alone:
+        # A broker.conf of a cluster must start with one bookie too; `rules.check` notes that entries have one copy.
         return LedgerSettings.of(settings, ensemble_size=1, write_quorum=1, ack_quorum=1)
     return LedgerSettings.of(settings)
 
@@ -34,7 +35,7 @@ def reads_limiter(settings: Settings) -> InflightReadsLimiter:
 
 
 def record_settings(settings: Settings) -> RecordSettings | None:
-    """Returns the settings of the access record, None where no folder for it is set."""
+    """Returns the access record's settings; None without a folder."""
     directory = settings.str("entryCacheRecordDirectory")
     if not directory:
         return None

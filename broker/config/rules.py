@@ -49,6 +49,7 @@ def _continue_caching(settings: Settings) -> Computed:
 
 
 BROKER_RULES: Final[dict[str, Rule]] = {
+    # Functions and not values: a key that is set, or never read, costs no look at memory or name server.
     "advertisedAddress": host_name,
     "metadataStoreUrl": _metadata_store_url,
     "managedLedgerDefaultEnsembleSize": _ensemble_size,
@@ -165,6 +166,7 @@ def _to_blame(settings: Settings, low: str, high: str) -> str:
     """Chooses the key that the error names: one changed at run time, else one that was set."""
     changed = [name for name in (low, high) if settings.origin(name) == DYNAMIC]
     given = [name for name in (low, high) if settings.is_set(name)]
+    # `high` when neither was set: then a computed value is the one that does not fit.
     return [*changed, *given, high][0]
 
 

@@ -82,6 +82,21 @@ class ComposedCache:
         return passes(now_ns, visits_max) or self._pinned.behind
 
     @property
+    def inserted_entries(self) -> int:
+        """Entries inserted since the start: those that are cached, and those that were removed."""
+        return self.manager.entries + sum(self.manager.stats.evicted_entries.values())
+
+    @property
+    def queue_length(self) -> int:
+        """Slots of the policy, those of invalidated entries included."""
+        return len(self.manager.policy)
+
+    @property
+    def tombstones(self) -> int:
+        """Slots of the policy whose entries were invalidated."""
+        return self.queue_length - self.manager.entries
+
+    @property
     def pinned_bytes(self) -> int:
         """Bytes that cached entries keep alive beyond their own: the rest of their receive buffers."""
         return self._pinned.count

@@ -85,7 +85,7 @@ class BookieConnection(asyncio.Protocol):
         try:
             offset = self._cut_frames(data)
         except FrameError as error:
-            log.error("the bookie sent what is no answer: %s; connection dropped", error)
+            log.error("the bookie sent bytes that are no answer: %s; connection dropped", error)
             self._chunks.clear()
             self.abort()
             return

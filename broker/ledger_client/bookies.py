@@ -138,7 +138,7 @@ class OneBookie:
         return (self._address,)
 
     def failed(self, address: str) -> None:
-        """Nothing: there is no other bookie to prefer."""
+        """Do nothing: there is no other bookie to prefer."""
 
     async def close(self) -> None:
         """Close the connections in turn."""
@@ -182,10 +182,10 @@ class Unreachable:
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing."""
+        """Do nothing: no bookie has the ledger's entries."""
 
     async def close(self) -> None:
-        """Nothing: there is no connection."""
+        """Do nothing: there is no connection."""
 
 
 class BookieSet:
@@ -276,6 +276,7 @@ class BookieSet:
         """Begins a quarantine after enough failures in the interval, and logs it."""
         rules = self._quarantine
         now_ns = self._now_ns()
+        # As many times as the threshold: the first of a full deque says how long the last failures took.
         errors = self._errors.setdefault(address, deque(maxlen=max(rules.errors, 1)))
         errors.append(now_ns)
         soon_enough = now_ns - errors[0] <= rules.interval_s * _NS_PER_SECOND

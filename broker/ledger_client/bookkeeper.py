@@ -99,6 +99,7 @@ class BookKeeperLedgerClient:
         self._add_sizes: dict[_Key, int] = {}
         self._oldest_seen: _Oldest = ()
         """For each kind of request, the oldest that was out at the last look."""
+        # One timer per bookie and not per request: a request is late between one and two intervals after it was sent.
         self._watch = self._loop.call_later(timeout_s, self._check_progress)
         self._connect()
 
@@ -173,6 +174,7 @@ class BookKeeperLedgerClient:
             return
         self._next_batch += 1
         self._batches[self._next_batch] = done
+        # A larger answer would end the connection, as its frame is above our own limit.
         bytes_max = min(bytes_max, self._frame_bytes_max)
         self._send(encode_batch_read_request(ledger_id, first, self._next_batch, count_max, bytes_max))
 
@@ -183,7 +185,7 @@ class BookKeeperLedgerClient:
         self._read((ledger_id, entry_id), frame, done)
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing: the wire has no request for it.
+        """Do nothing: the wire has no request for it.
 
         The bookie's garbage collection finds the ledger gone.
         """
@@ -243,7 +245,7 @@ class BookKeeperLedgerClient:
         done(rc, entry_id)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
-        """Fail what is outstanding, and connect again after a pause."""
+        """Fail outstanding requests, and connect again after a pause."""
         # A connection that `close` or a timed-out attempt has given up is no longer ours.
         if connection is self._connection:
             self._connection = None

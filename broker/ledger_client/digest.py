@@ -1,4 +1,4 @@
-"""The digest that guards an entry from the broker that wrote it to the broker that reads it.
+"""The digest that guards an entry between its writer and its reader.
 
 A stored entry, big-endian:
 
@@ -74,9 +74,10 @@ def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """One way to seal and check entries, with the ledger's key."""
+    """A way to seal and check entries, with the ledger's key."""
 
     type: DigestType
+    """As the ledger's metadata names it."""
     overhead_bytes: int
     """Bytes of a stored entry in front of its payload."""
     master_key: bytes
@@ -128,6 +129,7 @@ def _makers(password: bytes) -> dict[DigestType, Callable[[bytes, bytes, Buffer]
         return code.digest()
 
     return {
+        # BookKeeper stores a CRC32 as a long (CRC32DigestManager), so four of the eight bytes are 0.
         DigestType.CRC32: lambda head, header, body: _LONG_CRC.pack(crc32(body, crc32(head + header))),
         DigestType.HMAC: mac,
         DigestType.DUMMY: lambda head, header, body: b"",

@@ -35,9 +35,10 @@ SINGLE_READS_MAX = 64
 
 
 class ReadRequest(NamedTuple):
-    """One read of a run of entries."""
+    """A read of consecutive entries of one ledger."""
 
     ledger_id: int
+    """The ledger of all entries."""
     first: int
     """The entry that must be read."""
     last: int
@@ -115,7 +116,7 @@ class EnsembleReader:
 
 
 class _Read:
-    """One run, asked of one bookie after the other until one serves it."""
+    """A run that is asked of one bookie after the other."""
 
     __slots__ = (
         "_asked",
@@ -197,6 +198,7 @@ class _Read:
         """A bookie did not serve the read; `negative`: it certainly does not have the entry."""
         if self._error is None or not negative:
             self._error = error
+        # Only the first bookie is the sticky one; failures of later ones say nothing about where to begin.
         if place == 0 and len(self._order) > 1:
             self._reader.move_on(self._request.ledger_id)
         if self._asked < len(self._order):

@@ -43,6 +43,7 @@ class Ledger(Protocol):
     """The ledger that is written: `OwnLedger` or `RecoveringLedger`."""
 
     ledger_id: int
+    """The ledger's number."""
     metadata: LedgerMetadata
     """The present one; the last segment has the ensemble that is written to."""
 
@@ -252,7 +253,10 @@ class EnsembleWriter:
         self._fail_if_hopeless()
 
     def _fail_if_hopeless(self) -> None:
-        """Fail when no other bookie can be had and too many refused an entry: it can never be confirmed."""
+        """Fail when an entry can never be confirmed any more.
+
+        Too many bookies refused it, and no other bookie can be had.
+        """
         # With Qw = 3 and Qa = 2 one refusal leaves two bookies, which are enough.
         refusals_max = len(self._write_sets[0]) - self._quorum
         if self._failed and any(len(each.refusals) > refusals_max for each in self._pending.values()):
@@ -283,7 +287,7 @@ class EnsembleWriter:
 
 
 def _code_of(error: BrokerError) -> int:
-    """The result code that tells the owner of the ledger about this error."""
+    """The result code that stands for this error."""
     if isinstance(error, LedgerFenced):
         return RC_FENCED
     return NOT_ENOUGH_BOOKIES if isinstance(error, NotEnoughBookies) else RC_IO_ERROR

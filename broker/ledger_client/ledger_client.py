@@ -58,7 +58,7 @@ class EntryAdds(Protocol):
 
 
 class LedgerClient(EntryAdds, Protocol):
-    """One bookie."""
+    """The requests that a bookie answers."""
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Read one entry; LAST_ENTRY reads the highest one that the bookie has."""

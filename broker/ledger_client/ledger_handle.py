@@ -165,6 +165,7 @@ class LedgerHandle:
         )
 
     def _add_done(self, rc: int, entry_id: int) -> None:
+        # Answers come in the order of the adds nearly always, so this case is first and touches no set.
         if rc == _OK and entry_id == self._answered:
             self._answered = entry_id + 1
             if self._early:
@@ -180,7 +181,7 @@ class LedgerHandle:
             self._turn.confirm(self._deliver)
 
     def _take_early(self) -> None:
-        """Move past the entries whose answers came before the one that was waited for."""
+        """Move past entries whose answers came early."""
         while self._answered in self._early:
             self._early.remove(self._answered)
             self._answered += 1
@@ -194,6 +195,7 @@ class LedgerHandle:
         self._rc = rc
         self._failed_entry = entry_id
         if first:
+            # Once, and at once: the owner must send no more in this turn, also before `adds_failed` comes.
             self._owner.ledger_failing(self, rc)
         return True
 

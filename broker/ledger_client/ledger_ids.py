@@ -82,6 +82,7 @@ class LedgerIds:
             await self._metadata.put(KEY, b"%d" % end, found.version if found else ABSENT)
         except BadVersion:
             return  # Another broker reserved a block in between: the caller looks again.
+        # Only after the write: ids of a block that is not reserved could be used by two brokers.
         self._next, self._end = start, end
 
 

@@ -38,7 +38,7 @@ _Loaded = Callable[[LedgerMetadata | BrokerError], None]
 
 
 class Ledgers:
-    """All ledgers that a broker uses, from its start to `close`."""
+    """Makes, writes, reads, recovers and deletes a broker's ledgers."""
 
     def __init__(
         self,
@@ -156,9 +156,10 @@ class Ledgers:
         entries: list[Entry],
         error: BrokerError | None,
     ) -> None:
-        """Report the outcome, unless it is an error and newer metadata names other bookies: then read there.
+        """Report the outcome, or read again where newer metadata says.
 
-        `before` is the metadata that the read went by.
+        Only an error leads to a second read, and only when the loaded metadata names other segments than `before`, by
+        which the first read went.
         """
         if error is None:
             request.done(entries, error)
@@ -197,7 +198,7 @@ class Ledgers:
                 log.exception("a reader of ledger %d failed on its metadata", ledger_id)
 
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """Keep the metadata of a ledger that is not written here, or not any more."""
+        """Keep the metadata of a ledger that this broker does not write."""
         self._own.pop(ledger_id, None)
         # Removed first, so that it goes to the end: dicts keep the place of a key that is set again.
         self._kept.pop(ledger_id, None)

@@ -105,6 +105,7 @@ class MemoryLedgerClient:
             self._answer(partial(done, RC_NO_LEDGER, []))
             return
         entries: list[bytes] = []
+        # A bookie counts the answer's overhead too, and tests against this one must see equal batches.
         bytes_left = bytes_max - BATCH_OVERHEAD_BYTES
         while count_max <= 0 or len(entries) < count_max:
             entry = ledger.entries.get(first + len(entries))
@@ -136,6 +137,7 @@ class MemoryLedgerClient:
     def _answer(self, answer: Callable[[], None]) -> None:
         self._answers.append(answer)
         if len(self._answers) == 1:
+            # Asked for with the first answer of a turn; the others of the turn go with it, in order.
             self._call_soon(self._deliver)
 
     def _deliver(self) -> None:

@@ -170,6 +170,7 @@ class RecoveringLedger:
             metadata, version = found
             if metadata.state is LedgerState.CLOSED:
                 return metadata
+            # A ledger that is IN_RECOVERY already is taken as it is: its recovery may have died, and the close decides.
             if metadata.state is LedgerState.OPEN:
                 metadata = replace(metadata, state=LedgerState.IN_RECOVERY)
                 try:

@@ -87,6 +87,7 @@ class _Recovery:
                 if error is not None:
                     wait.failed(error)
                     return
+                # The highest of all: each bookie knows the LAC of the last entry that it got, and may be behind.
                 confirmed = max(confirmed, last_add_confirmed(stored))
             elif rc not in NEGATIVE:
                 wait.failed(error_of(rc, f"{what} on {segment.members[position]}"))
@@ -114,6 +115,7 @@ class _Recovery:
         found = b""
         try:
             while stored is not None:
+                # Several at once, or a ledger with a long unconfirmed end would cost a round trip per entry.
                 while len(reads) < ahead:
                     reads.append(self._read(next_read, segment, fencing=True))
                     next_read += 1
@@ -202,7 +204,7 @@ class _Recovery:
 
 
 class _Wait:
-    """Waits for one good answer of several bookies, or for enough negative ones."""
+    """Waits for one good answer, or for enough negative ones."""
 
     def __init__(self, bookies: int, what: str) -> None:
         """`bookies`: how many were asked; `what`: the question, for the error."""

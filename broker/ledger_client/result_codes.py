@@ -1,4 +1,4 @@
-"""Result codes of BookKeeper's wire, sorted by what each of them proves, and the broker's error for each.
+"""BookKeeper's result codes: what each proves, and the broker's error.
 
 BookKeeper's names: BookieProtocol for the codes on the wire, BKException.Code for its client's own.
 """

@@ -48,6 +48,7 @@ class ZookeeperLedgerIds:
         )
         path = answer.value_or_raise()
         assert isinstance(path, str)
+        # The node has done its work. Left there, one per ledger would pile up until the session ends.
         gone = await self._requests.ask(lambda: client.delete_async(path))
         if not gone.refused(NoNodeError):
             gone.value_or_raise()

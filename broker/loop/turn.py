@@ -26,7 +26,7 @@ Callback = Callable[[int], None]
 
 
 class Turn:
-    """One per event loop, shared by everything that runs on it."""
+    """Collects callbacks of one event loop and runs them by rank."""
 
     __slots__ = ("_call_soon", "_confirms", "_dispatches", "_now_ns", "_scheduled", "_writes")
 
@@ -60,8 +60,10 @@ class Turn:
 
     def _run(self) -> None:
         for _ in range(ROUNDS_MAX):
+            # One reading per round: callbacks of a round agree on the time, and a clock call each would add up.
             now_ns = self._now_ns()
             for name in ("_confirms", "_dispatches", "_writes"):
+                # By name, because the list itself is replaced on the object below.
                 callbacks: list[Callback] = getattr(self, name)
                 if callbacks:
                     # Swapped before the calls, so that callbacks registered by them run in the next round.
@@ -74,4 +76,5 @@ class Turn:
             if not (self._confirms or self._dispatches or self._writes):
                 self._scheduled = False
                 return
+        # `_scheduled` stays set, so callbacks that come meanwhile wait for this call and ask for none.
         self._call_soon(self._run)

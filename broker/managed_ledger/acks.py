@@ -44,7 +44,8 @@ class Acks:
 
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
-        """Restore what was stored, without entries that no longer exist."""
+        """Restore stored acknowledgements, without entries that no longer exist."""
+        # A position behind the last entry would acknowledge entries that are still to be added.
         mark_delete = min(info.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete, info.properties)
         for ledger_id, first, bits in info.acked:
@@ -55,6 +56,7 @@ class Acks:
         for position, bits in info.batches:
             if acks._is_open(*position):
                 acks._batches[position] = bits
+        # Trimmed ledgers may have closed the hole before the first acknowledged entry.
         acks._advance()
         return acks
 
@@ -73,7 +75,7 @@ class Acks:
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to here is acknowledged."""
+        """The last position up to which every entry is acknowledged."""
         return Position(self.ledger_id, self.entry_id)
 
     def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
@@ -93,6 +95,7 @@ class Acks:
                 newly += 1
             elif self._acknowledge_one(ledger_id, entry_id):
                 newly += 1
+                # The mark-delete position may have moved on into another ledger.
                 last = self._ledgers.last_entry(self.ledger_id)
         return newly
 
@@ -120,6 +123,7 @@ class Acks:
             return False
         bits = bits_of(ack_set)
         # Clients may send bits beyond the batch; they must not keep the entry open for ever.
+        # -1 has every bit set, so without a size the words alone decide.
         everything = (1 << batch_size) - 1 if batch_size > 0 else -1
         key = (position[0], position[1])
         left = self._batches.get(key, everything) & bits & everything
@@ -175,7 +179,7 @@ class Acks:
 
     @property
     def partly_acknowledged(self) -> int:
-        """How many entries are acknowledged in part."""
+        """Number of entries acknowledged in part."""
         return len(self._batches)
 
     def first_open(self, position: Position) -> Position:
@@ -204,7 +208,7 @@ class Acks:
         )
 
     def _advance(self) -> None:
-        """Move the mark-delete position over what is acknowledged right behind it."""
+        """Move the mark-delete position over acknowledged entries behind it."""
         following = self._ledgers.next_valid((self.ledger_id, self.entry_id))
         while following in self.beyond:
             ledger_id = following.ledger_id
@@ -214,6 +218,7 @@ class Acks:
 
     def _set(self, mark_delete: Position) -> None:
         self.ledger_id, self.entry_id = mark_delete
+        # Both guards: with acknowledgements in order the two collections stay empty, and this runs per message.
         if self.beyond.count:
             for ledger_id in self.beyond.ledger_ids():
                 if ledger_id < mark_delete.ledger_id:

@@ -1,8 +1,8 @@
 """CursorInfoWriter: writes a cursor's acknowledgements to the metadata store.
 
 At most one write per cursor is in flight, at most one begins per loop turn, and with a mark-delete rate limit at
-most one per interval. A write stores everything acknowledged up to its beginning, so changes in between are joined. A
-change that must wait for its interval registers in UnsavedCursors. A failed write is tried again in the same way.
+most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
+write before. A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed.
 
 A cursor that is not durable has a NoCursorInfo instead, which stores nothing.
 """
@@ -38,14 +38,14 @@ class CursorStore(Protocol):
         ...
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything acknowledged so far would survive a crash.
+        """Call back when all acknowledgements so far would survive a crash.
 
-        At once if it would now.
+        At once when they already would.
         """
         ...
 
     async def flush(self) -> None:
-        """Store what changed now, whatever the rate limit. Raises MetadataError."""
+        """Store changes at once, past the rate limit. Raises MetadataError."""
         ...
 
     async def close(self) -> None:
@@ -64,22 +64,23 @@ class NoCursorInfo:
     """The store of a cursor in memory, which stores nothing."""
 
     durable: Final = False
+    """See CursorStore."""
 
     def changed(self) -> None:
-        """Nothing to store."""
+        """Do nothing: the cursor ends with the process."""
 
     def on_durable(self, callback: Callable[[], None]) -> None:
         """Call back at once: nothing will make it safer."""
         callback()
 
     async def flush(self) -> None:
-        """Nothing to store."""
+        """Do nothing: the cursor ends with the process."""
 
     async def close(self) -> None:
-        """Nothing to store."""
+        """Do nothing: the cursor ends with the process."""
 
     def abandon(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no write is ever in flight."""
 
 
 class CursorInfoWriter:
@@ -105,6 +106,7 @@ class CursorInfoWriter:
     )
 
     durable: Final = True
+    """See CursorStore."""
 
     def __init__(self, context: LedgerContext, cursor_name: str, acks: Acks, version: int) -> None:
         """`version`: of the value stored now, or ABSENT."""
@@ -116,7 +118,7 @@ class CursorInfoWriter:
         self._one_at_a_time = asyncio.Lock()
         self._version = version
         self._wanted = 0
-        """How many changes there were, and how many of them are stored."""
+        """Number of changes so far; `_written` is the number that is stored."""
         self._written = 0
         self._not_before_ns = 0
         self._look_pending = False
@@ -127,7 +129,7 @@ class CursorInfoWriter:
         self.closed = False
         """Writes no more: closed, deleted, or another broker writes this info."""
         self.writes = 0
-        """How often the info was stored."""
+        """Number of writes that succeeded."""
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
 
@@ -142,6 +144,7 @@ class CursorInfoWriter:
     def _look_at_end_of_turn(self) -> None:
         if not self._look_pending:
             self._look_pending = True
+            # In the rank of dispatchers: acknowledgements of all connections of this turn join one write.
             self._context.environment.turn.dispatch(self.write_if_due)
 
     def on_durable(self, callback: Callable[[], None]) -> None:
@@ -170,9 +173,8 @@ class CursorInfoWriter:
         self._context.environment.unsaved_cursors.add(self)
 
     async def _write_in_background(self) -> None:
-        with contextlib.suppress(
-            MetadataError
-        ):  # Kept as `last_error`; the writer has registered for another try.
+        # The error is kept as `last_error`, and the writer has registered for another try.
+        with contextlib.suppress(MetadataError):
             await self._write()
             if self._written != self._wanted:
                 self._look_at_end_of_turn()
@@ -180,6 +182,7 @@ class CursorInfoWriter:
     async def _write(self) -> None:
         # `flush` may come while a write is in flight; two writes of one version would fail each other.
         async with self._one_at_a_time:
+            # Fixed before the wait: changes that come during the write are not in it.
             wanted = self._wanted
             if self._written == wanted:
                 return
@@ -225,6 +228,7 @@ class CursorInfoWriter:
         A deletion needs that: a later write would make the info anew.
         """
         await self._background.drain()
+        # A write that began in `flush` is no background task; holding the lock once means that it has ended.
         async with self._one_at_a_time:
             pass
 

@@ -183,7 +183,7 @@ class EntryRead:
             self._context.at_end_of_turn(self._end)
 
     def _carry_out(self, wanted: EntryRange, plan: ReadPlan) -> None:
-        """Join and start what the plan says; no part ends inside this call."""
+        """Join and start the plan's reads; no part ends inside this call."""
         # Counted before the calls, as nothing may look complete while parts are still being started.
         self._open += len(plan.join) + len(plan.fetch)
         for join in plan.join:
@@ -204,6 +204,7 @@ class EntryRead:
     def overdue(self) -> None:
         """Fail the storage reads that this read started, for all their readers."""
         limit = f"{self._context.settings.read_timeout_s} s (managedLedgerReadEntryTimeoutSeconds)"
+        # The last failure ends this pass, which sets `_own_reads` to a new list; the loop keeps the old one.
         for read in self._own_reads:
             place = f"{read.ledger_id}:{read.first}-{read.last}"
             read.fail(ReadTimedOut(f"reading entries {place}: not read within {limit}"))
@@ -239,6 +240,7 @@ class EntryRead:
         self._open -= 1
         if self._open:
             return
+        # Before a second pass, which sets a deadline of its own.
         self._context.environment.read_deadlines.remove(self)
         if self._repeating:
             self._end_second_pass()
@@ -257,10 +259,14 @@ class EntryRead:
     # A second pass, from storage alone
 
     def _end_first_pass(self) -> None:
-        """Read the ranges with a failed part again if law 3 says so; give the others up."""
+        """Read ranges with a failed part again where law 3 says so.
+
+        The others are given up, with their first error.
+        """
         errors: dict[EntryRange, BrokerError] = {}
         for part, error in self._failed:
             errors.setdefault(part.wanted, error)
+        # Law 2: the parts of these ranges that did arrive must not be delivered alone.
         self._drop(errors)
         again: list[EntryRange] = []
         for wanted, error in errors.items():
@@ -307,7 +313,7 @@ class EntryRead:
         ]
 
     def _note(self, read: StorageRead, part: ReadPart) -> None:
-        """Report to the observers of the cache what was asked for and what failed; a second pass reports nothing."""
+        """Report an event to the cache's observers; a second pass reports none."""
         if not self._repeating:
             self._note_always(read, part)
 

@@ -22,15 +22,18 @@ from broker.metadata.metadata_store import MetadataStore
 
 @dataclass(frozen=True)
 class ManagedLedgerEnvironment:
-    """One per broker; each managed ledger receives it when it is opened."""
+    """Stores, clocks and limits that a broker's managed ledgers share."""
 
     metadata: MetadataStore
+    """Keeps ledger lists and cursor infos."""
     ledgers: Ledgers
     """Makes, writes, reads, recovers and deletes BookKeeper ledgers."""
     ids: LedgerIdSource
     """Gives out ids of new ledgers."""
     caches: EntryCacheManager
+    """Holds the entry cache of each managed ledger."""
     turn: Turn
+    """Runs callbacks at the end of a turn of the event loop."""
     now_ns: Callable[[], int]
     """Monotonic clock, for intervals."""
     wall_ms: Callable[[], int]

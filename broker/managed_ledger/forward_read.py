@@ -23,7 +23,7 @@ class ForwardReader(ReadingCursor, Protocol):
     """The cursor of a ForwardRead."""
 
     def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
-        """Where to read now, None when nothing is left."""
+        """Return the range to read now, None when nothing is left."""
         ...
 
     def forward_read_ended(
@@ -34,7 +34,7 @@ class ForwardReader(ReadingCursor, Protocol):
 
 
 class ForwardRead:
-    """One read of a cursor from its read position on.
+    """A cursor's read from its read position on.
 
     `ready` is called exactly once, when the read has ended or was withdrawn.
     """
@@ -130,6 +130,7 @@ class ReadyEntries:
             if size_bytes > bytes_max and count:
                 break
             count += 1
+        # Both slices are new lists: the taken entries belong to the dispatcher, which may change its list.
         self.entries = ready[count:]
         if not self.entries:
             self._settle_later()
@@ -147,7 +148,10 @@ class ReadyEntries:
             permits.release()
 
     def _settle_later(self) -> None:
-        """Look after the dispatchers of this turn, which take what they can: the rank of writes comes later."""
+        """Settle the permits after the dispatchers of this turn.
+
+        They take entries first: the rank of writes comes after theirs.
+        """
         if self._permits is not None and self._permits.held:
             self._turn.write(self._settle)
 

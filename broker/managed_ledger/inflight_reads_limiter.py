@@ -100,6 +100,7 @@ class InflightReadsLimiter:
         """
         if not self.enabled:
             return Permits(0)
+        # Pulsar lets small reads past larger ones that wait; a large one may then wait until it times out.
         overtakes = not (self._fair and self._waiters) or size_bytes <= 0
         permits = self._take(size_bytes) if overtakes else None
         if permits is not None:
@@ -193,7 +194,7 @@ class InflightReadsLimiter:
         self._answer(answers)
 
     def _serve(self, now_ns: int) -> None:
-        """Answer the queue from its head while the head has waited too long or fits."""
+        """Answer waiting reads from the head while it is late or fits."""
         answers: list[tuple[_Waiter, Permits | None]] = []
         self._take_for_waiters(now_ns, answers)
         self._answer(answers)
@@ -201,6 +202,7 @@ class InflightReadsLimiter:
     def _take_for_waiters(self, now_ns: int, answers: list[tuple[_Waiter, Permits | None]]) -> None:
         while self._waiters:
             waiter = self._waiters[0]
+            # `>` here and `>=` in `timer_fired`, as Pulsar's InflightReadsLimiter decides (golden vectors `limiter`).
             late = self._timeout_ns > 0 and now_ns - waiter.since_ns > self._timeout_ns
             served = None if late else self._take(waiter.size_bytes)
             if not late and served is None:
@@ -208,6 +210,7 @@ class InflightReadsLimiter:
             answers.append((self._waiters.popleft(), served))
 
     def _take(self, size_bytes: int) -> Permits | None:
+        # A read above the whole budget gets all of it, alone; otherwise it would wait for ever (as in Pulsar).
         untouched = self.remaining_bytes == self.budget_bytes
         if size_bytes > self.remaining_bytes and not (untouched and size_bytes > self.budget_bytes):
             return None
@@ -230,7 +233,7 @@ class InflightReadsLimiter:
 
 
 class ReadPermits:
-    """One read's share of the budget: acquired, corrected, lent, released.
+    """A read's share of the budget: acquired, corrected, lent, released.
 
     `release` may come at any time and more than once, also while the read waits. So the owner that ends a
     read need not know how far it came.
@@ -292,7 +295,7 @@ class ReadPermits:
             limiter.recall()
 
     def correct(self, size_bytes: int) -> None:
-        """Adjust the share to the real size of what was read."""
+        """Adjust the share to the real size of the entries."""
         if self._held is not None:
             self._limiter.correct(self._held, size_bytes, self._now_ns())
 

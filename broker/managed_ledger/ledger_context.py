@@ -75,6 +75,7 @@ class LedgerContext:
         """The cached entries of this managed ledger."""
         self.single_reader = self.cache.reader(SINGLE_READS)
         """Counts the reads that belong to no cursor."""
+        # Own tasks per managed ledger, so that closing one topic waits for its work alone.
         self.background = Background(f"managed ledger {name}")
         """Ledger rolls and removals in progress; a close waits for them."""
 

@@ -62,6 +62,7 @@ class LedgerCursors:
             cursor = self._add_durable(name, CursorInfo(ledgers.previous(start), properties or {}), ABSENT)
             cursor.store.changed()
         try:
+            # Also for a cursor that was found: another `open` may be storing it at this moment.
             await cursor.store.flush()
         except MetadataError:
             # A cursor that was never stored must not look as if it could keep acknowledgements.

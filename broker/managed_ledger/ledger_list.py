@@ -15,9 +15,10 @@ from broker.model.position import Position
 
 @dataclass(slots=True)
 class LedgerInfo:
-    """One ledger of the list."""
+    """A ledger of the list."""
 
     ledger_id: int
+    """Above the ids of all ledgers before it."""
     entries: int = 0
     """Confirmed entries."""
 
@@ -35,6 +36,7 @@ class LedgerList:
 
     def __init__(self, infos: list[LedgerInfo], current: LedgerInfo) -> None:
         infos = [*infos, current]
+        # Beside the dict, so that any position finds its neighbours by bisection.
         self._ids = [info.ledger_id for info in infos]
         assert self._ids == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
         self._infos = {info.ledger_id: info for info in infos}
@@ -65,6 +67,7 @@ class LedgerList:
     def remove(self, ledger_id: int) -> LedgerInfo:
         """Remove a ledger other than the current one, and return it."""
         assert ledger_id != self.current.ledger_id
+        # Trimming removes from the front, where the search ends at once.
         self._ids.remove(ledger_id)
         return self._infos.pop(ledger_id)
 
@@ -163,6 +166,7 @@ class LedgerList:
             if known > ledger_id:
                 break
             entries = self._infos[known].entries
+            # A position may have any entry id, so it is cut to the entries that exist.
             count += entries if known < ledger_id else min(max(entry_id + 1, 0), entries)
         return count
 

@@ -2,8 +2,7 @@
 
 Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a managed ledger over"):
 
-1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger
-finds
+1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger finds
    it there and fences it, or has made sure by a write of its own that it never begins.
 2. A ledger ends in its own metadata first, then in the list, so an end in the list needs no second look.
 3. A ledger leaves the list first ("deleting"), then the metadata store and the bookie.
@@ -80,6 +79,7 @@ class LedgerListStore:
         """
         await self._seal()
         ledger_id = self.ledgers.current.ledger_id
+        # Not through `_put`: list and ledger are one write, or a crash between two would leave one without the other.
         list_put = Put(self._key, self._encoded(with_current=True), self._version)
         own, (self._version,) = await self._client.create_beside(ledger_id, self._custom(), (list_put,))
         self._unsealed[ledger_id] = own
@@ -118,6 +118,7 @@ class LedgerListStore:
 
     async def finish_delete(self) -> None:
         """Finish a `delete` whose beginning is stored."""
+        # The list itself goes last: while it says "deleted", the next open finishes an interrupted deletion.
         names = await self._metadata.children(self._key)
         await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
         await self._remove(self._deleting)

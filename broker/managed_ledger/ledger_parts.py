@@ -12,9 +12,13 @@ from broker.managed_ledger.trimming import Trimming
 
 @dataclass(frozen=True, slots=True)
 class LedgerParts:
-    """One per managed ledger; every cursor of it receives the same one."""
+    """The parts that all cursors of one managed ledger share."""
 
     context: LedgerContext
+    """State of the managed ledger."""
     storage_reads: StorageReads
+    """Reads from BookKeeper ledgers that are under way."""
     reading_cursors: ReadingCursors
+    """The active cursors, as the cache knows them."""
     trimming: Trimming
+    """Removes ledgers when an acknowledgement made them superfluous."""

@@ -40,11 +40,17 @@ from broker.model.errors import (
 from broker.model.position import Position
 
 _NEVER: Final = 2**62
+"""A limit that no count of entries or bytes reaches, nor a clock in nanoseconds (2**62 ns are 146 years)."""
 _messages = attrgetter("messages")
 
 
 class ManagedLedgerState(StrEnum):
-    """Whether a managed ledger takes adds."""
+    """State of one managed ledger's writer.
+
+    OPEN and ROLLING alternate; after a failed roll the writer is OPEN, and the next add tries again. Either may turn
+    into FENCED, TERMINATED or CLOSED, and these never turn back: adds are possible again only through a new writer,
+    which the next `ManagedLedger.open` makes. FENCED and TERMINATED may still become CLOSED.
+    """
 
     OPEN = "open"
     """Adds go to the current ledger, or begin one."""
@@ -55,6 +61,7 @@ class ManagedLedgerState(StrEnum):
     TERMINATED = "terminated"
     """No entry will ever be added any more; reading goes on."""
     CLOSED = "closed"
+    """This broker has closed or deleted the managed ledger; the next open makes another writer."""
 
 
 _REFUSALS: Final[dict[ManagedLedgerState, type[BrokerError]]] = {
@@ -105,6 +112,7 @@ class LedgerWriter:
     )
 
     listener: LedgerListener
+    """Receives the outcome of every add; the topic sets it after the open."""
 
     def __init__(
         self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
@@ -143,6 +151,7 @@ class LedgerWriter:
         # The bytes of the client go on as they are: only the metadata block in front of them is new.
         handle.add(self._stamp_entry(messages), body, messages, context, now_ns)
         if (
+            # Compared behind the add: the entry that fills the ledger still belongs to it.
             handle.next_entry_id >= self._entries_max
             or handle.length >= self._size_max
             or now_ns >= self._roll_at_ns
@@ -151,6 +160,7 @@ class LedgerWriter:
 
     def _add_later(self, body: Buffer, messages: int, context: object) -> None:
         self._refuse_in(*_REFUSALS)
+        # Queued before the roll is spawned, because a roll adds what waits.
         self._waiting.append((body, messages, context))
         if self.state is ManagedLedgerState.OPEN:
             self.state = ManagedLedgerState.ROLLING
@@ -161,7 +171,7 @@ class LedgerWriter:
             raise _REFUSALS[self.state](f"{self._context.name} is {self.state.value}")
 
     def _roll_when_old_enough(self, handle: LedgerHandle, now_ns: int) -> None:
-        """The ledger is full or has reached its time. A full one that is too young is written on."""
+        """Roll, unless the ledger is full but too young."""
         allowed_ns = self._started_ns + self._context.settings.rollover_ns_min
         if now_ns < min(allowed_ns, self._roll_at_ns):
             # Leave one comparison per add until the minimum age is reached, instead of coming here with each add.
@@ -181,7 +191,7 @@ class LedgerWriter:
             self._stop_adding(handle)
 
     def _stop_adding(self, handle: LedgerHandle) -> None:
-        """Let the ledger finish the adds in flight, then go on in a new one."""
+        """Finish the adds in flight, then go on in a new ledger."""
         self._handle = None
         self._closing = handle
         if self.state is ManagedLedgerState.OPEN:
@@ -222,6 +232,7 @@ class LedgerWriter:
 
         Fencing means that another broker has taken the managed ledger over.
         """
+        # TERMINATED and CLOSED stay: both refuse adds already, and neither may turn into another state.
         if rc in FENCED and self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
             self.state = ManagedLedgerState.FENCED
         if handle is self._handle:
@@ -292,7 +303,7 @@ class LedgerWriter:
         return self.state is ManagedLedgerState.ROLLING
 
     async def _retire_current(self) -> None:
-        """Give the current ledger its end, if it was begun, and reserve the next one's id."""
+        """End the current ledger, if it was begun; reserve the next id."""
         context = self._context
         self.end_current()
         current = context.ledgers.current
@@ -302,6 +313,7 @@ class LedgerWriter:
             context.ledgers.append(LedgerInfo(following))
             context.store.current_started = False
             self._trimming.remove_if_empty(current)
+            # Without any entry the position names the current ledger, which is another one now.
             context.last_confirmed = context.ledgers.last()
 
     def _begin_handle(self, ledger: OwnLedger) -> None:
@@ -332,6 +344,7 @@ class LedgerWriter:
         current = context.ledgers.current
         if context.store.current_started and current.closed_at_ms is None:
             current.closed_at_ms = context.environment.wall_ms()
+            # Stored at a ledger's end alone: after a crash the open takes it from the last entry instead.
             context.store.properties[INDEX] = str(self._stamp.index)
 
     async def stop(self, state: ManagedLedgerState) -> None:
@@ -343,6 +356,7 @@ class LedgerWriter:
         self.state = state
         if self._handle is not None:
             self._stop_adding(self._handle)
+        # Still set only while adds are in flight: a ledger without any has drained inside `_stop_adding`.
         if self._closing is not None:
             self._drained = asyncio.Event()
             await self._drained.wait()

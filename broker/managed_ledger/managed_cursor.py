@@ -94,7 +94,7 @@ class ManagedCursor:
 
     @property
     def mark_delete_position(self) -> Position:
-        """Everything up to here is acknowledged."""
+        """The last position up to which every entry is acknowledged."""
         return self.acks.mark_delete
 
     @property
@@ -104,7 +104,7 @@ class ManagedCursor:
 
     @property
     def backlog(self) -> int:
-        """Entries not acknowledged yet; one acknowledged in part counts."""
+        """Number of confirmed entries that are not acknowledged as a whole."""
         acks = self.acks
         behind = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
         return behind - acks.beyond.count
@@ -116,7 +116,10 @@ class ManagedCursor:
             self._reading_cursors.activated(self)
 
     def deactivate(self) -> None:
-        """Drop what was or is being read: the last consumer has disconnected."""
+        """Stop reading: the last consumer has disconnected.
+
+        Entries that were read are dropped now, those of a read in flight when it ends.
+        """
         if self.active:
             self.active = False
             self._reading_cursors.deactivated(self)
@@ -133,7 +136,7 @@ class ManagedCursor:
         It may turn out to be acknowledged.
         """
         end_ledger, end_entry = self.ledger.last_confirmed
-        # Asked per look of a dispatcher; as good as always the answer is in the current ledger.
+        # Every run of a dispatcher asks; nearly always the read position is in the current ledger.
         if self._read_ledger == end_ledger:
             return self._read_entry <= end_entry
         return self._ledgers.at_or_after((self._read_ledger, self._read_entry)) <= (end_ledger, end_entry)
@@ -141,8 +144,8 @@ class ManagedCursor:
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
         """Return the next unacknowledged entries that are in memory; [] if none.
 
-        Never more than a run of consecutive entries of one ledger, so call again for more. At least one
-        entry, whatever its size, if one is in memory.
+        One call returns consecutive entries of one ledger only, so call again for more. The first entry is returned
+        whatever its size.
         """
         beyond = self.acks.beyond
         by_hit = not self._ready.entries
@@ -169,17 +172,19 @@ class ManagedCursor:
         if beyond.count:
             taken, acknowledged = self.acks.split(taken)
             if acknowledged:
-                # Their read is done too, as far as the cache is concerned.
+                # No consumer gets these, so this cursor's expected read of them ends here.
                 self.ledger.environment.caches.delivered(acknowledged)
         self.ledger.stats.took(taken)
         return taken
 
     def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
-        """Undo the last `take` from `position` on: these are taken next.
+        """Undo the last `take` from `position` on.
 
-        Passing them as `rest` spares a read from storage should the cache not have them.
+        The next `take` begins there. `rest` has the entries from there on; without it, those that the cache has lost
+        are read from storage again.
         """
         assert position <= self.read_position
+        # A read in flight begins behind these entries; kept, it would be delivered with a gap before it.
         if self._request is not None:
             self._request.position_jumped()
         if rest:
@@ -198,7 +203,9 @@ class ManagedCursor:
         """
         assert self._request is None, "one read at a time"
         assert entries_max > 0
+        # No exception for a closed cursor: the dispatcher expects `ready` and looks at `last_error` then.
         self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
+        # All entries were taken, but their permits go back at the end of the turn: this read may need them now.
         self._ready.drop()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
@@ -252,7 +259,10 @@ class ManagedCursor:
             self._reading_cursors.moved(self)
 
     def _jump(self, position: Position) -> None:
-        """Move to a place that is not the end of the last run, so entries read for the old one are of no use."""
+        """Move elsewhere, and drop entries that were read for the old position.
+
+        `_move_to` alone is for moves along the entries that were read.
+        """
         if self._request is not None:
             self._request.position_jumped()
         self._ready.drop()
@@ -302,6 +312,7 @@ class ManagedCursor:
         acks = self.acks
         if self.durable:
             self.store.changed()
+        # Integers first: nearly every acknowledgement is behind the read position, and no Position is made for it.
         if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
             # Entries that were acknowledged without being read need no reading any more.
             mark_delete = acks.mark_delete
@@ -315,7 +326,10 @@ class ManagedCursor:
             self._reading_cursors.acknowledged(self)
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
-        """The mark-delete position is in another ledger than before, or at the end of a closed one."""
+        """Return True when this acknowledgement may let Trimming remove a ledger.
+
+        The position is in another ledger than at the last call, or at the end of a closed one.
+        """
         if ledger_id != self._left_ledger:
             self._left_ledger = ledger_id
             return True
@@ -335,12 +349,13 @@ class ManagedCursor:
         if self.active:
             self._reading_cursors.acknowledged(self)
         self.store.changed()
+        # Past the rate limit: after a crash a client that has sought must not find the old position.
         await self.store.flush()
 
     # Ends
 
     async def close(self) -> None:
-        """Store what is acknowledged and read no more.
+        """Store the acknowledgements and read no more.
 
         Raises MetadataError; the cursor is closed all the same.
         """

@@ -67,6 +67,7 @@ class ManagedLedger:
         """Counters for metrics and the admin API."""
         self.store = context.store
         """The stored form of the list."""
+        # One dict for two parts: LedgerCursors fills it and needs Trimming, and Trimming looks at the cursors.
         cursors: dict[str, ManagedCursor] = {}
         self.storage_reads = StorageReads(context)
         """The reads from BookKeeper ledgers that are under way."""
@@ -107,7 +108,7 @@ class ManagedLedger:
 
     @property
     def state(self) -> ManagedLedgerState:
-        """Whether it takes adds."""
+        """The writer's state, which says whether adds are taken."""
         return self.writer.state
 
     @property
@@ -153,6 +154,7 @@ class ManagedLedger:
         if store.terminated is not None:
             return store.terminated
         self.writer.refuse_unless_usable()
+        # Before the position is taken: the last entry is known only when the adds in flight have ended.
         await self.writer.stop(ManagedLedgerState.TERMINATED)
         async with store.lock:
             self.writer.end_current()
@@ -178,7 +180,7 @@ class ManagedLedger:
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
-        # After the adds: deduplication acknowledges what was added last.
+        # After the adds: with the last of them deduplication acknowledges once more.
         problems += await self.cursors.close()
         await self._release()
         # A fenced one has nothing to report: every write is refused, as it must be.
@@ -191,6 +193,7 @@ class ManagedLedger:
             started = self.store.current_started
             self.writer.end_current()
             try:
+                # Without a begun ledger the list is as the open left it, so closing an idle topic costs no write.
                 if started:
                     await self.store.save()
             except BrokerError as error:

@@ -39,6 +39,7 @@ class ManagedLedgerInfo:
     ledgers: list[LedgerInfo] = field(default_factory=list)
     """In order, the current one last."""
     properties: dict[str, str] = field(default_factory=dict)
+    """`index` (PIP-70) and the topic's own."""
     terminated: Position | None = None
     """The last entry, if no entry may follow."""
     deleting: list[int] = field(default_factory=list)
@@ -52,7 +53,7 @@ class CursorInfo:
     """The stored state of a cursor."""
 
     mark_delete: Position
-    """Everything up to here is acknowledged."""
+    """The last position up to which every entry is acknowledged."""
     properties: Mapping[str, int] = field(default_factory=dict)
     """Kept with the mark-delete position; deduplication keeps its sequence ids here."""
     acked: list[tuple[int, int, int]] = field(default_factory=list)
@@ -118,6 +119,7 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
         acked: dict[int, dict[int, str]] = {}
         for ledger_id, first, bits in info.acked:
             acked.setdefault(ledger_id, {})[first] = f"{bits:x}"
+        # JSON turns the numbers into text: its keys are texts, and most parsers lose bits of integers above 2**53.
         value["acked"] = acked
     if info.batches:
         value["batches"] = [(*position, f"{bits:x}") for position, bits in info.batches]
@@ -143,6 +145,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
 
 
 def _ledger_value(ledger: LedgerInfo) -> dict[str, int]:
+    # Counts of an open ledger would be out of date at once; a reader asks the bookie for its end.
     if ledger.closed_at_ms is None:
         return {"id": ledger.ledger_id}
     return {

@@ -52,7 +52,7 @@ class EntryStamp(Protocol):
 async def open_ledger_list(
     name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
 ) -> LedgerListStore:
-    """Load the list, finish what a crash has interrupted, and set `stamp.index`.
+    """Load the list, finish interrupted work, and set `stamp.index`.
 
     Raises MetadataError or PersistenceError; opening may then be tried again.
     """
@@ -124,6 +124,7 @@ async def _find_end(
             last = await _read_one(environment, ledger.ledger_id, ledger.entries - 1, settings)
             index = broker_entry_metadata.decode(last.header).index
             stamp.index = stamp.index if index is None else index
+    # Retention counts from here: when the former writer stopped is not known.
     ledger.closed_at_ms = environment.wall_ms()
 
 
@@ -133,7 +134,7 @@ async def _read_one(
     answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
     def done(entries: list[Entry], error: BrokerError | None) -> None:
-        if answer.done():
+        if answer.done():  # The caller was cancelled.
             return
         if error is not None:
             answer.set_exception(error)

@@ -25,7 +25,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 class Match(StrEnum):
-    """How a running storage read fits a gap.
+    """Relation of a running storage read to a gap.
 
     The overlaps are named by the side on which the read lacks entries.
     """
@@ -43,8 +43,11 @@ class Join(NamedTuple):
     running: Span
     """The storage read, by its own range."""
     first: int
+    """First entry to receive."""
     last: int
+    """Last entry to receive, included."""
     match: Match
+    """For the counters of coalesced reads."""
 
 
 class ReadPlan(NamedTuple):
@@ -53,6 +56,7 @@ class ReadPlan(NamedTuple):
     have: Sequence[int]
     """Entry ids that the cache has, ascending."""
     join: list[Join]
+    """Running reads to wait for."""
     fetch: list[Span]
     """Ranges to ask of storage, ascending."""
 
@@ -92,6 +96,7 @@ def _cover(first: int, last: int, running: Collection[Span], plan: ReadPlan) -> 
     if (first, last) in running:
         plan.join.append(Join((first, last), first, last, Match.SAME))
         return
+    # The first one that includes the gap is the oldest: it has been under way for longest.
     for span in running:
         if span[0] <= first and last <= span[1]:
             plan.join.append(Join(span, first, last, Match.INCLUDED))
@@ -110,7 +115,9 @@ def _cover(first: int, last: int, running: Collection[Span], plan: ReadPlan) -> 
 
 
 def _best_overlap(running: Iterable[Span], first: int, last: int) -> tuple[Span, Match] | None:
-    """Prefer a read that lacks the right side, then the left, then both; of several, the newest.
+    """Return the overlapping read that lacks the least useful side.
+
+    Right before left before both; of several, the newest.
 
     A read that lacks only the right side is the best: the rest is then fetched in the order of delivery.
     """

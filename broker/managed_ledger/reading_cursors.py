@@ -25,9 +25,13 @@ class ReadingCursor(Protocol):
     """The view of a cursor that the cache's bookkeeping needs."""
 
     name: str
+    """The subscription's name."""
     reader: Reader
+    """The cursor as the cache knows it; hits and misses count for it."""
     active: bool
+    """A consumer reads through the cursor."""
     caches_reads: bool
+    """By the older rules: its storage reads fill the cache. `check_backlogs` sets it."""
 
     @property
     def read_position(self) -> Position:
@@ -36,7 +40,7 @@ class ReadingCursor(Protocol):
 
     @property
     def mark_delete_position(self) -> Position:
-        """Everything up to here is acknowledged."""
+        """The last position up to which every entry is acknowledged."""
         ...
 
 
@@ -76,6 +80,7 @@ class ReadingCursors:
         self._cache = cache = context.cache
         self._counted = settings.expected_reads
         self._track_mark_delete = settings.track_mark_delete
+        # The grace time is part of expected reads (PIP-430); the older rules stop caching with the last cursor.
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
         now_ns = self._environment.now_ns()
         self.active = ActiveCursors(continue_ns, now_ns)
@@ -195,7 +200,7 @@ class ReadingCursors:
                 self.activated(cursor)
 
     def _check_slowest(self) -> None:
-        """Invalidate at the end of the turn if the slowest reader has changed or moved."""
+        """Ask for an invalidation if the slowest position has changed."""
         if self._counted:
             return
         slowest = self.active.slowest()
@@ -203,10 +208,11 @@ class ReadingCursors:
             self._slowest = slowest
             if not self._invalidation_due:
                 self._invalidation_due = True
+                # Once per turn, however many cursors moved in it.
                 self._environment.turn.confirm(self._invalidate)
 
     def _invalidate(self, now_ns: int) -> None:
-        """Drop the entries before the slowest active cursor, or all when none is active."""
+        """Invalidate entries before the slowest active cursor; all without one."""
         self._invalidation_due = False
         # An empty cache has nothing to invalidate, and an access record needs no event of that.
         if self._cache.entries:

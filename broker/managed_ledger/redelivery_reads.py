@@ -107,11 +107,12 @@ class RedeliveryReads:
         self._in_flight.remove(read)
         self.last_error = error
         self._parts.context.stats.took(entries)
+        # Last, because the dispatcher may begin the next read inside this call.
         ready(entries)
 
 
 class _RedeliveryRead:
-    """One request: positions as ranges of neighbours, read under one share of the budget."""
+    """A request: positions as ranges, read under one share of the budget."""
 
     __slots__ = ("_cursor", "_owner", "_parts", "_ranges", "_read", "_ready", "reader")
 

@@ -54,6 +54,7 @@ async def read_entry(context: LedgerContext, storage_reads: StorageReads, positi
         raise NoSuchLedger(f"{context.name} has no ledger {ledger_id}")
     if not context.ledgers.has_entry(ledger_id, entry_id):
         raise NoSuchEntry(f"{context.name} has no entry {ledger_id}:{entry_id}")
+    # Looked up first: a hit needs no permits, no request and no future.
     cached = context.cache.get(context.single_reader, ledger_id, entry_id)
     if cached is not None:
         return cached

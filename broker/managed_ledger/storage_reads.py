@@ -24,11 +24,14 @@ _NONE_RUNNING: Final[Mapping[Span, RunningRead]] = {}
 
 
 class ReadPart(NamedTuple):
-    """One part of a range that a reader wants."""
+    """A part of a range that a reader wants."""
 
     wanted: EntryRange
+    """The whole range."""
     first: int
+    """First entry of the part."""
     last: int
+    """Last entry of the part, included."""
 
 
 class PartReceiver(Protocol):
@@ -47,7 +50,7 @@ class PartReceiver(Protocol):
 
 
 class RunningRead:
-    """One range of one ledger, read in batches of limited bytes."""
+    """A range of one ledger, read in batches of limited bytes."""
 
     __slots__ = (
         "_ended",
@@ -90,9 +93,8 @@ class RunningRead:
         self._reads.ask_ledger(self.ledger_id, self._next, self.last, self._arrived)
 
     def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
-        if (
-            self._ended
-        ):  # Given up before: the readers have been told, and the cache must not change behind them.
+        # Given up before: the readers have been told, and the cache must not change behind them.
+        if self._ended:
             return
         if error is not None:
             self.fail(error)
@@ -128,6 +130,7 @@ class RunningRead:
         if self._ended:
             return
         self._ended = True
+        # Before the receivers, as in `_succeed`: none of them may join a read that has ended.
         self._reads.failed(self)
         for receiver, part in self._waiters:
             receiver.part_failed(part, error)
@@ -200,6 +203,7 @@ class StorageReads:
         stats.storage_entries_read += len(entries)
         stats.storage_bytes_read += sum([entry.size for entry in entries])
         now_ns = context.environment.now_ns()
+        # Told first: a record must show the read before the insertion that it causes.
         cache.listener.fetched(cache, entries, expected_reads, now_ns)
         if expected_reads is not None and caches.policy.counts.fills_cache(expected_reads):
             cache.insert_run(entries, expected_reads, now_ns)
@@ -207,7 +211,7 @@ class StorageReads:
             cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 
     def failed(self, read: RunningRead) -> None:
-        """The read has ended with an error."""
+        """Count the failed read, then end it."""
         self._context.stats.read_errors += 1
         self.ended(read)
 

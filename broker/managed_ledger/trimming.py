@@ -18,7 +18,7 @@ from broker.model.position import LATEST, Position
 
 
 class Acknowledging(Protocol):
-    """The view of a cursor that decides what it still needs."""
+    """The view of a cursor that says which entries it still needs."""
 
     @property
     def durable(self) -> bool:
@@ -27,7 +27,7 @@ class Acknowledging(Protocol):
 
     @property
     def mark_delete_position(self) -> Position:
-        """Everything up to here is acknowledged."""
+        """The last position up to which every entry is acknowledged."""
         ...
 
 
@@ -58,6 +58,7 @@ class Trimming:
         context = self._context
         ledgers = context.ledgers
         durable = [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
+        # The current ledger stays, so there is nothing to look for below two.
         if len(ledgers) < 2 or not (durable or without_cursors):
             return []
         removed = ledgers_to_trim(
@@ -69,6 +70,7 @@ class Trimming:
                 # Its entries cannot be asked for any more, whatever the policy expects.
                 context.cache.invalidate_ledger(ledger_id)
                 self._storage_reads.invalidate_ledger(ledger_id)
+            # The last confirmed entry may have been in a ledger that is gone, when the current one is still empty.
             context.last_confirmed = ledgers.last()
             self._remove_from_store(removed)
         return removed

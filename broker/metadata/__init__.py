@@ -1,1 +1,1 @@
-"""Versioned keys and values for what must outlive the process but is not a message."""
+"""Versioned values that outlive the process and are no messages."""

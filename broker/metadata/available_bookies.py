@@ -49,6 +49,7 @@ class AvailableBookies:
         Raises MetadataError.
         """
         self.bookies = await self._read()
+        # Behind the first read, which sets the watches that wake the task.
         self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
 

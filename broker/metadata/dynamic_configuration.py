@@ -1,4 +1,4 @@
-"""Keeps the settings that were changed at run time, in the order of the changes.
+"""Stores the settings that were changed at run time, in order.
 
 One JSON object of texts by key, at Pulsar's own key `/admin/configuration`. `DynamicSettings` checks the texts; here they
 are only stored.

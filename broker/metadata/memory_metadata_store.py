@@ -62,7 +62,10 @@ class MemoryMetadataStore:
         return version
 
     def _link(self, key: str) -> None:
-        """Enter the key into its parents' names, up to one that is there already."""
+        """Enter the key into the names of its parents.
+
+        Ends at the first parent that has the name already: those above it have theirs too.
+        """
         while key:
             parent, _, name = key.rpartition("/")
             names = self._children.setdefault(parent, set())
@@ -72,7 +75,10 @@ class MemoryMetadataStore:
             key = parent
 
     def _unlink(self, key: str) -> None:
-        """Take the key, and parents that nothing needs any more, out of their parents' names."""
+        """Remove the key from its parent's names, and parents that became empty.
+
+        A parent with a value or another child stays.
+        """
         while key and key not in self._values and key not in self._children:
             parent, _, name = key.rpartition("/")
             names = self._children[parent]

@@ -31,10 +31,12 @@ ABSENT = -1
 
 
 class Put(NamedTuple):
-    """One write of several that belong together."""
+    """A write of several that belong together."""
 
     key: str
+    """A path."""
     value: bytes
+    """At least one byte."""
     expected: int
     """A version, or ABSENT."""
 

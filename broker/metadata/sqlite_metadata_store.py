@@ -55,7 +55,7 @@ class _Change:
 @dataclass(slots=True)
 class _Write:
     changes: tuple[_Change, ...]
-    """All of them or none."""
+    """Applied together, or not at all."""
     done: asyncio.Future[list[int]]
 
 
@@ -97,7 +97,7 @@ class SqliteMetadataStore:
         return version
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """One savepoint inside the group's transaction."""
+        """Uses a savepoint inside the group's transaction."""
         return await self._submit(*(_Change(*put) for put in puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
@@ -105,7 +105,7 @@ class SqliteMetadataStore:
         await self._submit(_Change(key, None, expected))
 
     async def children(self, key: str) -> list[str]:
-        """One index lookup per name, whatever lies below it."""
+        """Costs an index lookup per name, whatever lies below it."""
         prefix = key.rstrip("/") + "/"
         end = prefix[:-1] + "0"  # "0" follows "/", so this is behind everything that starts with the prefix.
         names: set[str] = set()

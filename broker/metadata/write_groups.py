@@ -75,7 +75,7 @@ class WriteGroups:
                     _settle(write, outcome)
 
     def _next_group(self) -> list[_Write]:
-        """Takes writes from the queue, up to the second one of a key."""
+        """Remove a group of writes from the queue, each key once."""
         group: list[_Write] = []
         keys: set[str] = set()
         while self._queue and len(group) < GROUP_MAX and keys.isdisjoint(self._queue[0].keys):

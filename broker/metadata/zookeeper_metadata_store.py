@@ -47,6 +47,7 @@ class ZookeeperMetadataStore:
         path = self._path(key)
         async with self._reading(key):
             found = await self._writes.node(path)
+        # A node without bytes only carries the keys below it, and counts as absent (law 2 of `zookeeper_writes`).
         return found if found is not None and found.value else None
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
@@ -96,10 +97,12 @@ class ZookeeperMetadataStore:
         try:
             await self._groups.drain(self._timeout_s)
         finally:
+            # Before `ended`: writes that still wait for ZooKeeper get their error from the closed session.
             await self.requests.close()
             await self._groups.ended()
 
     def _path(self, key: str) -> str:
+        # ZooKeeper refuses these parts itself, but with an error that does not name the key.
         parts = key.split("/")[1:]
         if any(part in ("", ".", "..") for part in parts):
             raise MetadataError(f"{key!r} cannot be a node of ZooKeeper")

@@ -128,6 +128,7 @@ class ZookeeperRequests:
             await self._connected.wait()
             if self._closed:
                 raise MetadataError("the metadata store is closed")
+            # Counted before the request: an attempt whose answer is lost may have been carried out.
             asked += 1
             try:
                 return Answer(await self._answer_of(request()), None, asked)

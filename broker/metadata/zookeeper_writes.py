@@ -147,7 +147,10 @@ class ZookeeperWrites:
         return pending
 
     async def _is_absent(self, path: str, placeholders: dict[str, int]) -> bool:
-        """True when the node, which the transaction took for another, counts as absent: then try again."""
+        """Return True when the node counts as absent: then try again.
+
+        The transaction took it for one in another version.
+        """
         placeholders.pop(path, None)
         found = await self.node(path)
         if found is not None and not found.value:
@@ -157,7 +160,10 @@ class ZookeeperWrites:
     async def _versions_if_ours(
         self, puts: Sequence[Put], placeholders: dict[str, int], answer: Answer
     ) -> list[int]:
-        """The new versions when an earlier attempt of a refused transaction was carried out; else BadVersion."""
+        """Return the new versions if an earlier attempt was carried out.
+
+        Raises BadVersion otherwise: the refusal of the transaction stands.
+        """
         wanted = [Versioned(value, placeholders.get(path, expected) + 1) for path, value, expected in puts]
         if answer.asked > 1 and await asyncio.gather(*(self.node(put.key) for put in puts)) == wanted:
             return [each.version for each in wanted]

@@ -1,1 +1,1 @@
-"""Numbers that rooms count, as the text that Prometheus scrapes."""
+"""Prints the numbers that the rooms count in the text format of Prometheus."""

@@ -1,16 +1,17 @@
-"""The broker-level families, for prometheus-client's registry: cache, connections, latencies, process.
+"""Prints the families of the broker through prometheus-client's registry: cache, connections, latencies, process.
 
-Some dozens of series whatever the number of topics, so the registry's own exposition is fast enough. This
-module imports prometheus_client, and is itself imported when the first scrape comes, to keep the start short.
+These are some dozens of series whatever the number of topics, so the registry's own exposition is fast enough.
+`scraper.py` imports this module with the first scrape: prometheus_client takes 50 ms and more to import, which would
+lengthen every start.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate
-from operator import attrgetter
+from typing import Final, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -22,7 +23,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from broker.metrics.definitions import (
+from broker.entry_cache.observe.pass_stats import TimeHistogram
+from broker.metrics.broker_families import (
     BROKER,
     BROKER_BY,
     CONSTANTS,
@@ -30,63 +32,55 @@ from broker.metrics.definitions import (
     JOINED_READS,
     QUANTILES,
     SUMMARIES,
-    Family,
 )
+from broker.metrics.broker_reading import BrokerReading, value_at
+from broker.metrics.family import Family
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
-from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, RecordStats
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
 
-
-@dataclass(slots=True)
-class BrokerSource:
-    """Where the sources of the broker's families are found: `now.`, `cache.`, `record.`, `window.`"""
-
-    now: BrokerStats
-    cache: CacheStats
-    window: BrokerWindow
-
-    @property
-    def record(self) -> RecordStats:
-        return self.now.record
-
-    @property
-    def evicted(self) -> int:
-        return sum(self.cache.evictions.values())
+Counted = TypeVar("Counted")
+NS_PER_SECOND: Final = 1e9
+"""The rooms count ns, Prometheus wants seconds."""
 
 
 class BrokerCollector(Collector):
+    """Collects the families of `broker_families.py` from one reading."""
+
     def __init__(
         self,
         cluster: str,
-        stats: Callable[[], BrokerStats],
+        read: Callable[[], BrokerReading],
         window: BrokerWindow,
         topics: TopicWindows,
     ) -> None:
+        """`read` is called once for each scrape."""
         self._cluster = cluster
-        self._stats = stats
+        self._read = read
         self._window = window
         self._topics = topics
 
     def collect(self) -> Iterable[Metric]:
-        stats = self._stats()
-        source = BrokerSource(stats, stats.cache, self._window)
-        for family in BROKER:
-            yield self._family(family, {(): attrgetter(family.source)(source)})
+        """Yields every family; the registry calls it for each scrape."""
+        reading = self._read()
+        for family in (*BROKER, *JOINED_READS):
+            yield self._family(family, {(): cast(float, self._value(family, reading))})
         for family in BROKER_BY:
-            counted: Mapping[str, int] = attrgetter(family.source)(source)
+            counted = _by_label(cast(Mapping[object, float], self._value(family, reading)))
+            # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
             values: dict[tuple[str, ...], float] = {
                 (value,): counted.get(value, 0) for value in (*family.values, *counted)
             }
             yield self._family(family, values, family.label)
         for family in HISTOGRAMS:
-            yield self._histogram(family, attrgetter(family.source)(source))
-        for name in JOINED_READS:
-            text = "Entries seen by the read coalescer."
-            family = Family(f"pulsar_ml_cache_pendingreads_{name}_total", "counter", "", text)
-            yield self._family(family, {(): stats.cache.joined_reads.get(name, 0)})
+            measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
+            yield self._histogram(family, measured)
         for family, value in CONSTANTS:
             yield self._family(family, {(): value})
         yield from self._summaries()
+
+    def _value(self, family: Family, reading: BrokerReading) -> object:
+        first, *rest = family.source.split(".")
+        return value_at(self._window, *rest) if first == "window" else value_at(reading, first, *rest)
 
     def _family(
         self, family: Family, values: Mapping[tuple[str, ...], float], *labels: str
@@ -97,12 +91,12 @@ class BrokerCollector(Collector):
             metric.add_metric([self._cluster, *label_values], value)
         return metric
 
-    def _histogram(self, family: Family, measured: Mapping[str, Histogram]) -> Metric:
+    def _histogram(self, family: Family, measured: Mapping[str, TimeHistogram]) -> Metric:
         metric = HistogramMetricFamily(family.name, family.help, labels=("cluster", family.label))
         for value, histogram in measured.items():
-            upper = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+            upper = [*(f"{bound / NS_PER_SECOND:g}" for bound in histogram.bounds_ns), "+Inf"]
             buckets = list(zip(upper, accumulate(histogram.counts), strict=True))
-            metric.add_metric([self._cluster, value], buckets, histogram.total)
+            metric.add_metric([self._cluster, value], buckets, histogram.sum_ns / NS_PER_SECOND)
         return metric
 
     def _summaries(self) -> Iterator[Metric]:
@@ -110,6 +104,7 @@ class BrokerCollector(Collector):
         latency = self._topics.write_latency_ms
         quantiles = [quantile(latency, q) for q in QUANTILES]
         count = sum(latency.counts)
+        # The same numbers under both names, because stock boards ask for either.
         yield self._summary(publish, publish_help, count, latency.total, quantiles)
         yield self._summary(instance, instance_help, count, latency.total, quantiles)
         times = self._window.topic_loads_ms
@@ -119,30 +114,34 @@ class BrokerCollector(Collector):
     def _summary(self, name: str, text: str, count: int, total: float, quantiles: Sequence[float]) -> Metric:
         metric = SummaryMetricFamily(name, text, labels=("cluster",))
         metric.add_metric([self._cluster], count, total)
+        # By hand, because the family's own class knows no quantiles.
         for q, value in zip(QUANTILES, quantiles, strict=True):
             metric.add_sample(name, {"cluster": self._cluster, "quantile": str(q)}, value)
         return metric
 
 
 class ProcessBoardCollector(Collector):
-    """`jvm_*`, `pulsar_lb_*_usage` and the version, so that the boards' variables find something."""
+    """Collects `jvm_*`, `pulsar_lb_*_usage` and the version, which stock boards need for their variables."""
 
     def __init__(
-        self, cluster: str, version: str, stats: Callable[[], BrokerStats], cpu: CpuWindow, gc: GarbageTimes
+        self, cluster: str, version: str, read: Callable[[], BrokerReading], cpu: CpuWindow, gc: GarbageTimes
     ) -> None:
+        """`read` is called once for each scrape."""
         self._cluster = cluster
         self._version = version
-        self._stats = stats
+        self._read = read
         self._cpu = cpu
         self._gc = gc
 
     def collect(self) -> Iterator[Metric]:
+        """Yields every family; leaves out those that the system cannot tell."""
         yield self._info("pulsar_version_info", "The broker's version.", version=self._version)
         runtime = f"{platform.python_implementation()} {platform.python_version()}"
         yield self._info(
-            "jvm_info", "What runs the broker.", runtime=runtime, version=platform.python_version()
+            "jvm_info", "The Python that runs the broker.", runtime=runtime, version=platform.python_version()
         )
-        cache = self._stats().cache
+        manager = self._read().manager
+        used, most = manager.used_bytes, manager.settings.size_bytes_max
         limit = memory_limit_bytes()
         resident = resident_bytes()
         if resident is not None:
@@ -152,12 +151,12 @@ class ProcessBoardCollector(Collector):
                 "pulsar_lb_memory_usage", "Resident set in percent of the limit.", 100 * resident / limit
             )
         yield self._gauge("jvm_memory_bytes_max", "Memory limit of process or machine.", limit, area="heap")
-        yield self._gauge("jvm_memory_direct_bytes_used", "Entry cache, bytes.", cache.used_bytes)
-        yield self._gauge("jvm_memory_direct_bytes_max", "Entry cache limit, bytes.", cache.max_bytes)
+        yield self._gauge("jvm_memory_direct_bytes_used", "Entry cache, bytes.", used)
+        yield self._gauge("jvm_memory_direct_bytes_max", "Entry cache limit, bytes.", most)
         yield self._gauge(
             "pulsar_lb_directMemory_usage",
             "Entry cache in percent of its limit.",
-            100 * cache.used_bytes / max(cache.max_bytes, 1),
+            100 * used / max(most, 1),  # The limit is 0 when the cache is off.
         )
         yield self._gauge("pulsar_lb_cpu_usage", "Percent of all processors.", self._cpu.percent)
         yield self._gauge("jvm_threads_current", "Python threads.", threads())
@@ -181,9 +180,19 @@ class ProcessBoardCollector(Collector):
 
 
 def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """The collectors and prometheus-client's own for the process (`process_cpu_seconds_total` and others)."""
+    """Returns a registry of the collectors and of prometheus-client's own for the process.
+
+    The latter prints `process_cpu_seconds_total` and others. A registry of our own, because the library's global one
+    would add the Python collectors that no board asks for.
+    """
+    # auto_describe would call collect() once more at each registration, only to learn the names.
     registry = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         registry.register(collector)
     ProcessCollector(registry=registry)
     return registry
+
+
+def _by_label(counted: Mapping[object, Counted]) -> dict[str, Counted]:
+    """Returns the mapping with label values as keys: an enum's value stands for its member."""
+    return {str(key.value if isinstance(key, Enum) else key): value for key, value in counted.items()}

@@ -1,10 +1,13 @@
-"""The text of all that hangs on topics, written by hand, because it can be tens of thousands of series.
+"""Writes the text of the families of topics by hand, because these can be tens of thousands of series.
 
-The Prometheus text formats want every family in one piece, the broker has one topic after the other. So
-each topic becomes one flat row of numbers, and 64 rows at a time are turned into columns and appended to
-the text of their families: a few list comprehensions in place of an object per series (prometheus-client
-takes 12 µs a series, this takes 0.3). Written in slices: the generator yields after each 64 topics, about
-2 ms, so that a large broker never holds its loop for a scrape. Pure: no clock, no I/O.
+prometheus-client takes 12 µs for a series, this module 0.3 µs. The Prometheus text formats want every family in one
+piece, but the broker has one topic after the other. So each topic becomes one flat row of numbers; 64 rows at a time
+are turned into columns, and each column is appended to the text of its family. A few list comprehensions stand in place
+of an object per series.
+
+`TopicExposition.slices` yields after each 64 topics, about 2 ms, so that the scrape of a large broker never holds the
+event loop. The module is pure: no clock, no I/O. `tests/broker/metrics/test_exposition.py` compares its text with that
+of prometheus-client's registry.
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ from heapq import heappush, heapreplace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from broker.metrics.definitions import (
+from broker.metrics.family import Family
+from broker.metrics.readings import (
+    NO_LATENCIES,
+    NO_SIZES,
+    ConsumerReading,
+    ProducerReading,
+    SubscriptionReading,
+    TopicReading,
+)
+from broker.metrics.topic_families import (
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
     CONSUMER,
     NAMESPACE,
@@ -27,15 +39,6 @@ from broker.metrics.definitions import (
     TOPIC,
     TOPICS_COUNT,
     TOTALS,
-    Family,
-)
-from broker.metrics.snapshot import (
-    NO_LATENCIES,
-    NO_SIZES,
-    ConsumerStats,
-    ProducerStats,
-    SubscriptionStats,
-    TopicStats,
 )
 from broker.metrics.window import (
     NO_CONSUMER,
@@ -49,17 +52,24 @@ from broker.metrics.window import (
 )
 
 Number: TypeAlias = int | float
+"""A value of a series."""
 Row: TypeAlias = tuple[Number, ...]
+"""The numbers of one topic, subscription, consumer or producer, in the order of their `Columns`."""
 
 SLICE_TOPICS: Final = 64
+"""Topics between two pauses: about 2 ms."""
 BYTES_PER_CHUNK: Final = 1 << 18
+"""Size of the pieces in which the text is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpositionSettings:
+    """The settings of a scrape, fixed at the start of the broker."""
+
     cluster: str
+    """clusterName, a label of every series."""
     topic_level: bool = True
-    """exposeTopicLevelMetricsInPrometheus; False prints sums per namespace in their place."""
+    """exposeTopicLevelMetricsInPrometheus; False prints sums per namespace in place of topics."""
     consumer_level: bool = False
     """exposeConsumerLevelMetricsInPrometheus"""
     producer_level: bool = False
@@ -67,51 +77,66 @@ class ExpositionSettings:
     managed_ledger: bool = True
     """exposeManagedLedgerMetricsInPrometheus"""
     split_partition: bool = False
-    """splitTopicAndPartitionLabelInPrometheus: `partition` beside `topic`, "-1" for none."""
+    """splitTopicAndPartitionLabelInPrometheus: a label `partition` beside `topic`, "-1" for none."""
     cache_subscriptions_max: int = 100
     """entryCacheSubscriptionMetricsMax"""
 
 
 class Columns:
-    """Turns one pair of snapshot and window into a row, and says which place a source has in it."""
+    """Turns pairs of reading and window into rows, and knows the place of each source in a row."""
 
     def __init__(self, now: type, window: type, *extra: str) -> None:
+        """`extra` are sources whose values the caller appends to each row."""
+        # Field types are texts here, because the modules of readings and windows postpone annotations.
         plain = ("int", "float")
+        # Ids are labels, not values. Properties are values that a reading computes from its fields.
         self._now = [f.name for f in fields(now) if f.type in plain and not f.name.endswith("_id")]
         self._now += [name for name, value in vars(now).items() if isinstance(value, property)]
         self._window = [f.name for f in fields(window) if f.type in plain]
         names = [f"now.{name}" for name in self._now] + [f"window.{name}" for name in self._window]
         self.place = {name: place for place, name in enumerate([*names, *extra])}
+        """Place in a row by source."""
         self.of_now: Callable[[object], Row] = _tuple_getter(self._now)
+        """Returns the numbers of a reading."""
         self.of_window: Callable[[object], Row] = _tuple_getter(self._window)
+        """Returns the numbers of a window."""
 
 
 def _tuple_getter(names: list[str]) -> Callable[[object], Row]:
-    return attrgetter(*names)  # attrgetter answers a tuple because every room here has two fields or more.
+    # One call into C for a whole row. attrgetter returns a tuple only for two names or more, which all classes here have.
+    return attrgetter(*names)
 
 
 TOPIC_COLUMNS: Final = Columns(
-    TopicStats,
+    TopicReading,
     TopicWindow,
     *(f"window.write_latency.{place}" for place in range(len(NO_LATENCIES))),
     *(f"window.entry_size.{place}" for place in range(len(NO_SIZES))),
-    "topics",
+    "topics",  # Always 1, so that its sum is the number of topics.
 )
+"""Rows of topics, and of sums over topics."""
 NOTHING: Final[Row] = (0,) * len(TOPIC_COLUMNS.place)
-SUBSCRIPTION_COLUMNS: Final = Columns(SubscriptionStats, SubscriptionWindow)
-CONSUMER_COLUMNS: Final = Columns(ConsumerStats, ConsumerWindow)
-PRODUCER_COLUMNS: Final = Columns(ProducerStats, ProducerWindow)
+"""The sum over no topics."""
+SUBSCRIPTION_COLUMNS: Final = Columns(SubscriptionReading, SubscriptionWindow)
+"""Rows of subscriptions."""
+CONSUMER_COLUMNS: Final = Columns(ConsumerReading, ConsumerWindow)
+"""Rows of consumers."""
+PRODUCER_COLUMNS: Final = Columns(ProducerReading, ProducerWindow)
+"""Rows of producers."""
 
 
 class Busiest:
-    """The subscriptions that have read most from cache and storage, up to a number, and how many there are more."""
+    """The subscriptions that have read most, up to a number; a heap keeps the memory at that number."""
 
     def __init__(self, count_max: int) -> None:
+        """`count_max` 0 keeps none and counts all as left out."""
         self._count_max = count_max
         self._heap: list[tuple[int, str, Row]] = []
         self.left_out = 0
+        """Subscriptions that were offered and are not kept."""
 
     def offer(self, reads: int, label: str, row: Row) -> None:
+        """Keeps the subscription if it has read more than one of those kept so far."""
         if len(self._heap) < self._count_max:
             heappush(self._heap, (reads, label, row))
             return
@@ -120,6 +145,7 @@ class Busiest:
             heapreplace(self._heap, (reads, label, row))
 
     def labels_and_rows(self) -> tuple[list[str], list[Row]]:
+        """Returns labels and rows in the same order, the busiest first."""
         ordered = sorted(self._heap, reverse=True)
         return [label for _, label, _ in ordered], [row for _, _, row in ordered]
 
@@ -128,7 +154,7 @@ class Block:
     """The growing text of some families that share their rows."""
 
     def __init__(self, families: Sequence[Family], columns: Columns, zero: str = "") -> None:
-        """`zero` = the labels of the series that is printed as 0 whatever there is, for families that ask."""
+        """`zero` = the labels of the series that families with `zero` always print as 0; none without it."""
         self._families = families
         self._places = [columns.place[family.source] for family in families]
         self._parts: list[list[bytes]] = [
@@ -136,7 +162,7 @@ class Block:
         ]
 
     def add(self, labels: Sequence[str], rows: Sequence[Row]) -> None:
-        """One line per row and family. `labels[i]`, with its braces, belongs to `rows[i]`."""
+        """Appends one line per row and family. `labels[i]`, with its braces, belongs to `rows[i]`."""
         if not rows:
             return
         columns = list(zip(*rows, strict=True))
@@ -144,6 +170,7 @@ class Block:
             parts.append(_lines(family.name, labels, columns[place]).encode())
 
     def text(self, openmetrics: bool) -> Iterator[bytes]:
+        """Yields the text family by family; nothing for a family without a series."""
         for family, parts in zip(self._families, self._parts, strict=True):
             if parts:
                 yield _head(family, openmetrics)
@@ -152,34 +179,39 @@ class Block:
 
 def _lines(name: str, labels: Sequence[str], values: Row) -> str:
     first = values[0]
-    if values.count(first) == len(values):  # Mostly so: all zero. One join, ten times as fast.
+    # Mostly all values are 0: one join then, ten times as fast as a line at a time.
+    if values.count(first) == len(values):
         between = f" {first}\n{name}"
         return f"{name}{between.join(labels)} {first}\n"
     return "".join([f"{name}{label} {value}\n" for label, value in zip(labels, values, strict=True)])
 
 
 def escape(value: str) -> str:
-    """A label value as the text formats want it."""
+    """Returns a label value with quotes, backslashes and line ends escaped, as the text formats want it."""
+    # Nearly no name has such a character, so look first.
     if '"' in value or "\\" in value or "\n" in value:
         return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return value
 
 
 def _head(family: Family, openmetrics: bool) -> bytes:
+    # OpenMetrics names a counter's family without the `_total` that its samples have.
     name = family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
     return f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n".encode()
 
 
 class TopicExposition:
-    """One scrape's worth of topic, subscription, namespace and broker-total series."""
+    """The text of one scrape: topics, subscriptions, consumers, producers, namespaces and totals."""
 
     def __init__(self, settings: ExpositionSettings, windows: TopicWindows) -> None:
+        """`windows` has the rates. When they roll between two slices, later topics show the new window."""
         self._settings = settings
         self._windows = windows
         self._cluster = f'{{cluster="{escape(settings.cluster)}"'
         zero = self._cluster + "}"
         topic = TOPIC if settings.topic_level else tuple(family for family in TOPIC if family.sums)
         self._topics = Block(topic, TOPIC_COLUMNS, zero)
+        # A stock board asks for the redelivery rate at subscriptions too; with consumers it would count twice.
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
         self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
         self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
@@ -192,11 +224,11 @@ class TopicExposition:
         self._buckets: list[tuple[Family, list[bytes]]] = []
         self._sums: dict[str, Row] = {}
 
-    def slices(self, topics: Iterable[TopicStats]) -> Iterator[None]:
-        """Write everything; take it to its end, pausing where it yields. Then ask for `chunks`."""
-        batch: list[TopicStats] = []
-        for stats in topics:
-            batch.append(stats)
+    def slices(self, topics: Iterable[TopicReading]) -> Iterator[None]:
+        """Writes everything; yields after every SLICE_TOPICS topics. At its end the text is complete."""
+        batch: list[TopicReading] = []
+        for reading in topics:
+            batch.append(reading)
             if len(batch) == SLICE_TOPICS:
                 self._write(batch)
                 batch = []
@@ -206,10 +238,11 @@ class TopicExposition:
         self._cache_readers.add(*self._busiest.labels_and_rows())
 
     def size(self, openmetrics: bool) -> int:
+        """Returns the bytes of all chunks, for the header `Content-Length`."""
         return sum(map(len, self._parts(openmetrics)))
 
     def chunks(self, openmetrics: bool) -> Iterator[bytes]:
-        """The text, in pieces of about 256 KiB, without the `# EOF` that ends an OpenMetrics answer."""
+        """Yields the text in pieces of about 256 KiB, without the `# EOF` that ends an OpenMetrics answer."""
         pending: list[bytes] = []
         pending_bytes = 0
         for part in self._parts(openmetrics):
@@ -233,21 +266,23 @@ class TopicExposition:
             yield from parts
         yield from self._totals.text(openmetrics)
 
-    def _write(self, batch: Sequence[TopicStats]) -> None:
+    def _write(self, batch: Sequence[TopicReading]) -> None:
         of_now, of_window, window_of = TOPIC_COLUMNS.of_now, TOPIC_COLUMNS.of_window, self._windows.of
         rows: list[Row] = []
         windows: list[TopicWindow] = []
         by_namespace: dict[str, list[Row]] = {}
-        for stats in batch:
-            window = window_of(stats.topic)
-            row = of_now(stats) + of_window(window) + tuple(window.write_latency) + window.entry_size + (1,)
+        for reading in batch:
+            window = window_of(reading.topic)
+            row = of_now(reading) + of_window(window) + tuple(window.write_latency) + window.entry_size + (1,)
             rows.append(row)
             windows.append(window)
-            by_namespace.setdefault(stats.namespace, []).append(row)
+            by_namespace.setdefault(reading.namespace, []).append(row)
         for namespace, of_it in by_namespace.items():
             so_far = self._sums.get(namespace, NOTHING)
+            # Whole rows are added, limits and means too: families without `sums` are not printed from them.
             self._sums[namespace] = tuple(map(sum, zip(so_far, *of_it, strict=True)))
         if self._settings.topic_level:
+            # Without the closing brace, so that subscriptions, consumers and producers append labels of their own.
             labels = [
                 f'{self._cluster},namespace="{escape(t.namespace)}",{self._topic_labels(t.topic)}'
                 for t in batch
@@ -261,56 +296,59 @@ class TopicExposition:
         if not self._settings.split_partition:
             return f'topic="{escape(topic)}"'
         base, _, partition = topic.rpartition("-partition-")
-        if not base or not partition.isdecimal():
+        if not base or not partition.isdecimal():  # A name such as `a-partition-x` is no partition's.
             base, partition = topic, "-1"
         return f'topic="{escape(base)}",partition="{partition}"'
 
     def _write_subscriptions(
-        self, labels: Sequence[str], batch: Sequence[TopicStats], windows: Sequence[TopicWindow]
+        self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]
     ) -> None:
         of_now, of_window = SUBSCRIPTION_COLUMNS.of_now, SUBSCRIPTION_COLUMNS.of_window
         of: list[str] = []
         rows: list[Row] = []
         for label, topic, topic_window in zip(labels, batch, windows, strict=True):
             known = topic_window.subscriptions
-            for stats in topic.subscriptions:
-                window = known.get(stats.name, NO_DELIVERIES)
-                label_here = f'{label},subscription="{escape(stats.name)}"'
-                row = of_now(stats) + of_window(window)
+            for reading in topic.subscriptions:
+                window = known.get(reading.name, NO_DELIVERIES)
+                label_here = f'{label},subscription="{escape(reading.name)}"'
+                row = of_now(reading) + of_window(window)
                 of.append(label_here + "}")
                 rows.append(row)
-                reads = stats.cache_hits + stats.cache_misses + stats.cache_coalesced
+                # A subscription that has read nothing is neither printed nor counted as left out.
+                reads = reading.cache_hits + reading.cache_misses + reading.cache_coalesced
                 if reads:
                     self._busiest.offer(reads, label_here + "}", row)
                 if self._settings.consumer_level:
-                    self._write_consumers(label_here, stats, window)
+                    self._write_consumers(label_here, reading, window)
         self._subscriptions.add(of, rows)
 
-    def _write_consumers(self, label: str, stats: SubscriptionStats, window: SubscriptionWindow) -> None:
+    def _write_consumers(self, label: str, reading: SubscriptionReading, window: SubscriptionWindow) -> None:
         of_now, of_window = CONSUMER_COLUMNS.of_now, CONSUMER_COLUMNS.of_window
         of = [
             f'{label},consumer_name="{escape(c.name)}",consumer_id="{c.consumer_id}"}}'
-            for c in stats.consumer_stats
+            for c in reading.consumer_readings
         ]
         known = window.consumers
         self._consumers.add(
             of,
             [
                 of_now(c) + of_window(known.get((c.name, c.consumer_id), NO_CONSUMER))
-                for c in stats.consumer_stats
+                for c in reading.consumer_readings
             ],
         )
 
     def _write_producers(
-        self, labels: Sequence[str], batch: Sequence[TopicStats], windows: Sequence[TopicWindow]
+        self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]
     ) -> None:
         of_now, of_window = PRODUCER_COLUMNS.of_now, PRODUCER_COLUMNS.of_window
         of: list[str] = []
         rows: list[Row] = []
         for label, topic, window in zip(labels, batch, windows, strict=True):
-            for stats in topic.producer_stats:
-                of.append(f'{label},producer_name="{escape(stats.name)}",producer_id="{stats.producer_id}"}}')
-                rows.append(of_now(stats) + of_window(window.producers.get(stats.name, NO_PRODUCER)))
+            for reading in topic.producer_readings:
+                of.append(
+                    f'{label},producer_name="{escape(reading.name)}",producer_id="{reading.producer_id}"}}'
+                )
+                rows.append(of_now(reading) + of_window(window.producers.get(reading.name, NO_PRODUCER)))
         self._producers.add(of, rows)
 
     def _write_sums(self) -> None:
@@ -319,6 +357,7 @@ class TopicExposition:
         rows = list(self._sums.values())
         self._counts.add(closed, rows)
         if not self._settings.topic_level:
+            # Never beside the series of topics: boards sum over a name, and would count everything twice.
             self._topics.add(closed, rows)
         self._ledgers.add(closed, rows)
         if self._settings.managed_ledger and rows:

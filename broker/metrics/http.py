@@ -1,7 +1,7 @@
-"""`/metrics` for aiohttp: answered at once, without the redirect to `/metrics/` that Pulsar makes.
+"""Serves `/metrics` through aiohttp, at once, without the redirect to `/metrics/` that Pulsar makes.
 
-Whoever asks for `/metrics/` or adds `?cluster=` gets the same. The text is written piece by piece, so that a
-slow scraper holds its own answer and nobody else.
+`/metrics/` and `?cluster=` answer the same. The text is sent piece by piece, so that a slow scraper delays its own
+answer alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from broker.metrics.scraper import Scraper
 
 
 def metrics_routes(scraper: Scraper) -> list[web.RouteDef]:
+    """Returns the routes for the admin server."""
     handler = _handler(scraper)
     return [web.get("/metrics", handler), web.get("/metrics/", handler)]
 
@@ -27,7 +28,8 @@ def _handler(scraper: Scraper) -> Callable[[web.Request], Awaitable[web.StreamRe
         await response.prepare(request)
         for chunk in scrape.chunks:
             await response.write(chunk)
-            await asyncio.sleep(0)  # A reader that keeps up never makes `write` wait.
+            # `write` does not wait for a reader that keeps up, so without this all pieces would go in one turn.
+            await asyncio.sleep(0)
         await response.write_eof()
         return response
 

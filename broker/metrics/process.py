@@ -1,7 +1,7 @@
-"""What the process itself uses, under the names that the JVM and load boards ask for.
+"""Memory, threads, processors and garbage collection of this process, for the JVM and load boards.
 
-There is no JVM here: heap is the resident set, direct memory is the entry cache, the collectors are the
-generations of Python's own. Read from /proc and /sys; where those are missing the series are left out.
+There is no JVM here. The boards' *heap* is the resident set, *direct memory* is the entry cache, the *collectors* are
+the generations of Python's collector. Values come from /proc and /sys; a system without these files has no such series.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Final
 
 CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+"""The container's limit of memory: a number of bytes, or `max`."""
 STATM: Final = Path("/proc/self/statm")
+"""Sizes of the process in pages; the second number is the resident set."""
 
 
 def resident_bytes() -> int | None:
-    """None where the system does not say."""
+    """Returns the resident set; None on a system without STATM."""
     try:
         pages = int(STATM.read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -27,7 +29,7 @@ def resident_bytes() -> int | None:
 
 
 def memory_limit_bytes() -> int:
-    """The limit of the container, else the memory of the machine."""
+    """Returns the limit of the container, else the memory of the machine."""
     try:
         return int(CGROUP_LIMIT.read_text())
     except (OSError, ValueError):  # No such file, or "max".
@@ -35,21 +37,27 @@ def memory_limit_bytes() -> int:
 
 
 def threads() -> int:
+    """Returns the number of Python threads; libraries may have more of their own."""
     return threading.active_count()
 
 
 class GarbageTimes:
-    """How often and how long each generation was collected since `start`."""
+    """Number and time of garbage collections by generation, since `start`."""
 
     def __init__(self) -> None:
+        """Counts nothing before `start`."""
         self.collections = [0, 0, 0]
+        """Collections by generation."""
         self.seconds = [0.0, 0.0, 0.0]
+        """Their time together by generation."""
         self._begun = 0.0
 
     def start(self) -> None:
+        """Begins to count; the interpreter calls back at each collection."""
         gc.callbacks.append(self._called)
 
     def stop(self) -> None:
+        """Ends the counting. Raises ValueError unless `start` was called."""
         gc.callbacks.remove(self._called)
 
     def _called(self, phase: str, info: dict[str, int]) -> None:
@@ -61,14 +69,17 @@ class GarbageTimes:
 
 
 class CpuWindow:
-    """The share of all processors that this process used in the last whole window, in percent."""
+    """The share of all processors that this process used in the last whole window."""
 
     def __init__(self, now_ns: int) -> None:
+        """The first window begins at `now_ns`."""
         self._rolled_ns = now_ns
         self._used_ns = time.process_time_ns()
         self.percent = 0.0
+        """0 to 100, 100 being all processors of the machine."""
 
     def roll(self, now_ns: int) -> None:
+        """Closes the window; the percentage stays the same until the next call."""
         used_ns = time.process_time_ns()
         if now_ns > self._rolled_ns:
             share = (used_ns - self._used_ns) / (now_ns - self._rolled_ns)

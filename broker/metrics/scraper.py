@@ -1,8 +1,8 @@
-"""Answers scrapes and closes windows: the one place of this room with a loop in it.
+"""Scraper: answers scrapes and closes windows; the only module of this room that uses the event loop.
 
-A scrape is written in slices, with a turn of the loop between two of them. Scrapes that come while one is
-being written share its text, so that many or slow scrapers cost no more than one. prometheus_client is
-imported with the first scrape.
+A scrape is written in slices, with a turn of the loop between two of them, so that messages flow meanwhile. Scrapes that
+come while one is being written share its text, so that many or slow scrapers cost no more than one. The text of topics
+comes from `exposition.py`, the rest from prometheus-client's registry (`collectors.py`).
 """
 
 from __future__ import annotations
@@ -11,48 +11,66 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.process import CpuWindow, GarbageTimes
-from broker.metrics.snapshot import BrokerStats, TopicStats
+from broker.metrics.readings import TopicReading
 from broker.metrics.window import BrokerWindow, TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 EOF: Final = b"# EOF\n"
+"""End of an OpenMetrics text; anything behind it is an error."""
 
 
 class Scrape(NamedTuple):
+    """The answer to one request for `/metrics`."""
+
     content_type: str
+    """The format in use, for the header `Content-Type`."""
     size: int
     """Bytes of all chunks together."""
     chunks: Iterator[bytes]
+    """The text in pieces."""
+
+
+class BrokerSource(Protocol):
+    """The readings of a broker; `MetricsSource` takes them from its rooms."""
+
+    def topics(self) -> Iterable[TopicReading]:
+        """Yields a reading of each topic.
+
+        The scraper consumes it over several turns of the loop, so it must iterate over a copy of the topics.
+        """
+        ...
+
+    def broker(self) -> BrokerReading:
+        """Returns the objects that count for the whole broker."""
+        ...
+
+    def count_levels(self) -> Iterator[None]:
+        """Counts levels that take a walk, in slices of some ms; `broker` shows them until the next walk."""
+        ...
 
 
 class Scraper:
-    """`topics` and `broker` are asked anew for every scrape and window.
-
-    `topics` is consumed over several turns of the loop, so it must iterate over a copy of what may change.
-    """
+    """Scrapes and windows of one broker."""
 
     def __init__(
         self,
         settings: ExpositionSettings,
         version: str,
-        topics: Callable[[], Iterable[TopicStats]],
-        broker: Callable[[], BrokerStats],
+        source: BrokerSource,
         now_ns: Callable[[], int],
-        prepare: Callable[[], Iterator[None]] = lambda: iter(()),
     ) -> None:
-        """`prepare` comes before each scrape, in slices as long as its own: levels that take a walk to count."""
+        """`source` is read for every scrape and window; the first windows begin now."""
         self._settings = settings
         self._version = version
-        self._topics = topics
-        self._broker = broker
+        self._source = source
         self._now_ns = now_ns
-        self._prepare = prepare
         self._topic_windows = TopicWindows(now_ns())
         self._broker_window = BrokerWindow(now_ns())
         self._cpu = CpuWindow(now_ns())
@@ -61,11 +79,7 @@ class Scraper:
         self._writing: asyncio.Task[TopicExposition] | None = None
 
     async def run_windows(self, topics_s: float, broker_s: float) -> None:
-        """Close windows until cancelled.
-
-        Every `statsUpdateFrequencyInSecs` for what hangs on topics, every `managedLedgerStatsPeriodSeconds`
-        for the cache and the process.
-        """
+        """Closes windows until cancelled: every `topics_s` for topics, every `broker_s` for cache and process."""
         self._garbage.start()
         try:
             await asyncio.gather(
@@ -80,23 +94,26 @@ class Scraper:
             await roll()
 
     async def roll_topics(self) -> None:
-        """Close the topics' window now."""
-        await _in_slices(self._topic_windows.roll(self._topics(), self._now_ns()))
+        """Closes the window of the topics now."""
+        await _in_slices(self._topic_windows.roll(self._source.topics(), self._now_ns()))
 
     async def roll_broker(self) -> None:
-        """Close the window of the cache and the process now."""
+        """Closes the window of the cache and the process now."""
         now_ns = self._now_ns()
-        self._broker_window.roll(self._broker(), now_ns)
+        self._broker_window.roll(self._source.broker(), now_ns)
         self._cpu.roll(now_ns)
 
     def window_of(self, topic: str) -> TopicWindow:
-        """The topic's last whole window, for whoever else shows rates."""
+        """Returns the topic's last whole window; the admin API shows its rates in `…/stats`."""
         return self._topic_windows.of(topic)
 
     async def scrape(self, accept: str) -> Scrape:
-        """`accept` = the request's Accept header: OpenMetrics for those who ask for it, else text 0.0.4."""
+        """Writes a scrape, or shares one that is being written.
+
+        `accept` is the request's header `Accept`: OpenMetrics when it asks for that, else text format 0.0.4.
+        """
         if self._registry is None:
-            # The import takes 50 ms and more: in a thread of its own, the loop goes on meanwhile.
+            # The import takes 50 ms and more; in a thread it leaves the loop free for messages.
             await asyncio.to_thread(import_module, "broker.metrics.collectors")
         from prometheus_client.exposition import choose_encoder
 
@@ -105,6 +122,7 @@ class Scraper:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(self._written)
+        # Shielded: a scraper that gives up must not cancel the text that others wait for.
         exposition = await asyncio.shield(self._writing)
         broker = encode(self._broker_registry()).removesuffix(EOF)
         end = EOF if openmetrics else b""
@@ -112,9 +130,9 @@ class Scraper:
         return Scrape(content_type, size, chain([broker], exposition.chunks(openmetrics), [end]))
 
     async def _write(self) -> TopicExposition:
-        await _in_slices(self._prepare())
+        await _in_slices(self._source.count_levels())
         exposition = TopicExposition(self._settings, self._topic_windows)
-        await _in_slices(exposition.slices(self._topics()))
+        await _in_slices(exposition.slices(self._source.topics()))
         return exposition
 
     def _written(self, _: asyncio.Task[TopicExposition]) -> None:
@@ -126,8 +144,8 @@ class Scraper:
 
             cluster = self._settings.cluster
             self._registry = registry_of(
-                BrokerCollector(cluster, self._broker, self._broker_window, self._topic_windows),
-                ProcessBoardCollector(cluster, self._version, self._broker, self._cpu, self._garbage),
+                BrokerCollector(cluster, self._source.broker, self._broker_window, self._topic_windows),
+                ProcessBoardCollector(cluster, self._version, self._source.broker, self._cpu, self._garbage),
             )
         return self._registry
 

@@ -1,9 +1,9 @@
-"""Rates and buckets per window: the difference of two snapshots, divided by the time between them.
+"""Rates and buckets per window: the difference of two readings, divided by the time between them.
 
 Pulsar's boards expect rates, latency and size buckets of the last whole window (60 s unless
-`statsUpdateFrequencyInSecs` says otherwise), not since start. A window is closed by `roll`; what it says
-stays the same until the next one. Pure: the caller brings snapshots and time, and may pause between the
-slices of a roll; the new window is shown only when it is complete.
+`statsUpdateFrequencyInSecs` says otherwise), not since start. `roll` closes a window; its numbers stay the same until
+the next call. The module is pure: the caller passes readings and time. A caller may pause between the slices of a roll,
+so the new window replaces the old one only when it is complete.
 """
 
 from __future__ import annotations
@@ -11,111 +11,178 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
+from typing import NamedTuple
 
-from broker.metrics.snapshot import (
+from broker.entry_cache.cache_stats import ReadStats
+from broker.metrics.broker_reading import BrokerReading
+from broker.metrics.readings import (
     NO_LATENCIES,
     NO_SIZES,
     WRITE_LATENCY_BOUNDS_MS,
-    BrokerStats,
-    ConsumerStats,
-    Histogram,
-    ProducerStats,
-    SubscriptionStats,
-    TopicStats,
+    ConsumerReading,
+    ProducerReading,
+    SubscriptionReading,
+    TopicReading,
 )
 
 SLICE_TOPICS = 64
-"""So many topics between two pauses: about 1 ms."""
+"""Topics between two pauses: about 1 ms."""
+
+
+class Histogram(NamedTuple):
+    """Values by bucket.
+
+    `counts[i]` = values above `bounds[i - 1]`, up to and with `bounds[i]`; one count more for the rest.
+    """
+
+    bounds: Sequence[float]
+    """Upper bounds, ascending."""
+    counts: Sequence[int]
+    """One count per bound, and one more."""
+    total: float
+    """The sum of all values."""
 
 
 @dataclass(slots=True)
 class ProducerWindow:
+    """Rates of one producer per second."""
+
     rate_in: float = 0.0
+    """Messages published."""
     throughput_in: float = 0.0
+    """Bytes published."""
 
 
 @dataclass(slots=True)
 class ConsumerWindow:
+    """Rates of one consumer per second."""
+
     rate_out: float = 0.0
+    """Messages sent."""
     throughput_out: float = 0.0
+    """Bytes sent."""
     ack_rate: float = 0.0
+    """Messages acknowledged."""
     redeliver_rate: float = 0.0
+    """Messages sent again."""
 
 
 @dataclass(slots=True)
 class SubscriptionWindow:
+    """Rates of one subscription per second."""
+
     rate_out: float = 0.0
+    """Messages sent."""
     throughput_out: float = 0.0
+    """Bytes sent."""
     redeliver_rate: float = 0.0
+    """Messages sent again."""
     ack_rate: float = 0.0
+    """Messages acknowledged."""
     drop_rate: float = 0.0
+    """Messages of a non-persistent topic that no consumer had a permit for."""
     consumers: dict[tuple[str, int], ConsumerWindow] = field(default_factory=dict)
+    """By name and id; empty unless consumers are read."""
 
 
 @dataclass(slots=True)
 class TopicWindow:
-    """Rates per second; counts are those of the window."""
+    """Rates of one topic per second, and counts of the window."""
 
     rate_in: float = 0.0
+    """Messages published per second."""
     throughput_in: float = 0.0
+    """Bytes published per second."""
     rate_out: float = 0.0
+    """Messages sent to consumers per second."""
     throughput_out: float = 0.0
+    """Bytes sent per second."""
     average_msg_size: float = 0.0
+    """Mean bytes of a published message; 0 without messages."""
     write_rate: float = 0.0
+    """Entries stored per second."""
     write_bytes_rate: float = 0.0
+    """Bytes stored per second."""
     read_rate: float = 0.0
+    """Entries read per second, from the cache or from storage."""
     read_bytes_rate: float = 0.0
+    """Bytes read per second."""
     cache_miss_rate: float = 0.0
+    """Entries read from storage per second."""
     added: int = 0
+    """Entries stored in the window."""
     added_bytes: int = 0
+    """Their bytes."""
     add_errors: int = 0
+    """Adds that failed in the window."""
     read: int = 0
+    """Entries read in the window."""
     read_errors: int = 0
+    """Reads that failed in the window."""
     write_latency_sum_ms: float = 0.0
+    """The sum of the write latencies in the window."""
     write_latency: tuple[int, ...] = NO_LATENCIES
+    """Entries of the window by write latency."""
     entry_size: tuple[int, ...] = NO_SIZES
+    """Entries of the window by size."""
     subscriptions: dict[str, SubscriptionWindow] = field(default_factory=dict)
+    """By name."""
     producers: dict[str, ProducerWindow] = field(default_factory=dict)
+    """By name; empty unless producers are read."""
 
 
 NOTHING_YET = TopicWindow()
+"""Stands for a topic that no whole window has seen."""
 NO_DELIVERIES = SubscriptionWindow()
+"""Stands for such a subscription."""
 NO_CONSUMER = ConsumerWindow()
+"""Stands for such a consumer."""
 NO_PRODUCER = ProducerWindow()
+"""Stands for such a producer."""
 
 
 class TopicWindows:
-    """The last whole window of every topic. The first begins at `started_ns`."""
+    """The last whole window of every topic."""
 
     def __init__(self, started_ns: int) -> None:
+        """The first window begins at `started_ns`."""
         self._rolled_ns = started_ns
-        self._previous: dict[str, TopicStats] = {}
+        self._previous: dict[str, TopicReading] = {}
         self._windows: dict[str, TopicWindow] = {}
         self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, NO_LATENCIES, 0.0)
-        """Of all topics together, in the last whole window."""
+        """Entries of all topics in the last whole window by write latency."""
 
     def of(self, topic: str) -> TopicWindow:
-        """All zero for a topic that no whole window has seen."""
+        """Returns the topic's last whole window, all zero if no whole window has seen it."""
         return self._windows.get(topic, NOTHING_YET)
 
-    def roll(self, topics: Iterable[TopicStats], now_ns: int) -> Iterator[None]:
-        """Close the window. A generator: take it to its end, pausing where it yields."""
+    def roll(self, topics: Iterable[TopicReading], now_ns: int) -> Iterator[None]:
+        """Closes the window. Yields after every SLICE_TOPICS topics, so that the caller can give the loop a turn.
+
+        Does nothing when no time has passed since the last roll.
+        """
         seconds = (now_ns - self._rolled_ns) / 1e9
         if seconds <= 0:
             return
-        previous: dict[str, TopicStats] = {}
+        # Into new dictionaries: topics that are gone are forgotten, and `of` shows the old window until the end.
+        previous: dict[str, TopicReading] = {}
         windows: dict[str, TopicWindow] = {}
         counts = NO_LATENCIES
         total_ms = 0.0
-        for number, stats in enumerate(topics, 1):
-            before = self._previous.get(stats.topic)
-            if before is None or before.entries_added > stats.entries_added or before.msgs_in > stats.msgs_in:
-                before = TopicStats(namespace=stats.namespace, topic=stats.topic)
-            window = _topic_window(before, stats, seconds)
+        for number, reading in enumerate(topics, 1):
+            before = self._previous.get(reading.topic)
+            # Counters that fell belong to a topic that was unloaded or made again: they count from 0.
+            if (
+                before is None
+                or before.entries_added > reading.entries_added
+                or before.msgs_in > reading.msgs_in
+            ):
+                before = TopicReading(namespace=reading.namespace, topic=reading.topic)
+            window = _topic_window(before, reading, seconds)
             counts = tuple(map(add, counts, window.write_latency))
             total_ms += window.write_latency_sum_ms
-            windows[stats.topic] = window
-            previous[stats.topic] = stats
+            windows[reading.topic] = window
+            previous[reading.topic] = reading
             if number % SLICE_TOPICS == 0:
                 yield
         self._rolled_ns = now_ns
@@ -125,47 +192,60 @@ class TopicWindows:
 
 
 class BrokerWindow:
-    """The last whole window of what the broker counts as one: cache rates, times to open a topic."""
+    """The last whole window of the broker's own counters: cache rates, times to open a topic."""
 
     def __init__(self, started_ns: int) -> None:
+        """The first window begins at `started_ns`."""
         self._rolled_ns = started_ns
-        self._previous = BrokerStats()
+        self._reads = ReadStats()
+        self._size_evictions = 0
         self._loads_seen = 0
         self.hits_rate = 0.0
+        """Entries per second read from the cache."""
         self.hits_throughput = 0.0
+        """Their bytes per second."""
         self.misses_rate = 0.0
+        """Entries per second read from storage."""
         self.misses_throughput = 0.0
+        """Their bytes per second."""
         self.evictions = 0
-        """Size-eviction runs."""
+        """Size checks of the window that found bytes to free."""
         self.topic_loads_ms: list[float] = []
-        """Sorted."""
+        """Times to open the topics that were opened in the window, sorted."""
 
-    def roll(self, stats: BrokerStats, now_ns: int) -> None:
+    def roll(self, now: BrokerReading, now_ns: int) -> None:
+        """Closes the window. Does nothing when no time has passed since the last roll."""
         seconds = (now_ns - self._rolled_ns) / 1e9
         if seconds <= 0:
             return
-        before, now = self._previous.cache, stats.cache
-        self.hits_rate = _grown(before.hits, now.hits) / seconds
-        self.hits_throughput = _grown(before.hit_bytes, now.hit_bytes) / seconds
-        self.misses_rate = _grown(before.misses, now.misses) / seconds
-        self.misses_throughput = _grown(before.miss_bytes, now.miss_bytes) / seconds
-        self.evictions = _grown(before.size_passes, now.size_passes)
-        new = min(stats.topic_loads - self._loads_seen, len(stats.topic_loads_ms))
-        self.topic_loads_ms = sorted(stats.topic_loads_ms[len(stats.topic_loads_ms) - new :])
-        self._loads_seen = stats.topic_loads
+        before = self._reads
+        self.hits_rate = (now.reads.hit_entries - before.hit_entries) / seconds
+        self.hits_throughput = (now.reads.hit_bytes - before.hit_bytes) / seconds
+        self.misses_rate = (now.reads.miss_entries - before.miss_entries) / seconds
+        self.misses_throughput = (now.reads.miss_bytes - before.miss_bytes) / seconds
+        size_evictions = now.manager.stats.size_evictions
+        self.evictions = size_evictions - self._size_evictions
+        # Only the last times are kept; more topics than that may have been opened in the window.
+        times = list(now.topic_loads_ms)
+        new = min(now.topic_loads - self._loads_seen, len(times))
+        self.topic_loads_ms = sorted(times[len(times) - new :])
+        self._loads_seen = now.topic_loads
         self._rolled_ns = now_ns
-        self._previous = stats
+        self._reads = now.reads
+        self._size_evictions = size_evictions
 
 
 def quantile(histogram: Histogram, q: float) -> float:
-    """The value below which a share `q` (0 to 1) of all values lies, taken as spread evenly in its bucket.
+    """Returns the value below which a share `q` (0 to 1) of all values lies.
 
-    NaN without values, as Prometheus clients say it; the last bucket has no end and answers its lower bound.
+    Values are taken as spread evenly over their bucket. Returns NaN without values, as Prometheus clients do; the last
+    bucket has no end, so a value in it is returned as its lower bound.
     """
     rank = q * sum(histogram.counts)
     if not any(histogram.counts):
         return float("nan")
     lower = seen = 0.0
+    # Not strict: there is one count more than bounds, and it is the case after the loop.
     for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
         if count and seen + count >= rank:
             return lower + (bound - lower) * (rank - seen) / count
@@ -175,11 +255,12 @@ def quantile(histogram: Histogram, q: float) -> float:
 
 
 def quantile_of(values: Sequence[float], q: float) -> float:
-    """The same for sorted values, exactly."""
+    """Returns the exact quantile of sorted values; NaN without values."""
     return values[min(int(q * len(values)), len(values) - 1)] if values else float("nan")
 
 
 def _grown(before: int, now: int) -> int:
+    """Returns the growth of a counter; one that fell was begun again and counts from 0."""
     return now - before if now >= before else now
 
 
@@ -187,7 +268,7 @@ def _minus(now: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(sub, now, before))
 
 
-def _topic_window(before: TopicStats, now: TopicStats, seconds: float) -> TopicWindow:
+def _topic_window(before: TopicReading, now: TopicReading, seconds: float) -> TopicWindow:
     msgs_in = now.msgs_in - before.msgs_in
     bytes_in = now.bytes_in - before.bytes_in
     added = now.entries_added - before.entries_added
@@ -213,55 +294,57 @@ def _topic_window(before: TopicStats, now: TopicStats, seconds: float) -> TopicW
         write_latency=_minus(now.write_latency, before.write_latency),
         entry_size=_minus(now.entry_size, before.entry_size),
         subscriptions=_subscription_windows(before.subscriptions, now.subscriptions, seconds),
-        producers=_producer_windows(before.producer_stats, now.producer_stats, seconds),
+        producers=_producer_windows(before.producer_readings, now.producer_readings, seconds),
     )
 
 
 def _subscription_windows(
-    before: Sequence[SubscriptionStats], now: Sequence[SubscriptionStats], seconds: float
+    before: Sequence[SubscriptionReading], now: Sequence[SubscriptionReading], seconds: float
 ) -> dict[str, SubscriptionWindow]:
-    earlier = {stats.name: stats for stats in before}
+    earlier = {reading.name: reading for reading in before}
     windows = {}
-    for stats in now:
-        then = earlier.get(stats.name)
-        if then is None or then.msgs_out > stats.msgs_out:
-            then = SubscriptionStats(name=stats.name)
-        windows[stats.name] = SubscriptionWindow(
-            (stats.msgs_out - then.msgs_out) / seconds,
-            _grown(then.bytes_out, stats.bytes_out) / seconds,
-            _grown(then.msgs_redelivered, stats.msgs_redelivered) / seconds,
-            _grown(then.msgs_acked, stats.msgs_acked) / seconds,
-            _grown(then.msgs_dropped, stats.msgs_dropped) / seconds,
-            _consumer_windows(then.consumer_stats, stats.consumer_stats, seconds),
+    for reading in now:
+        then = earlier.get(reading.name)
+        # A subscription that was deleted and made again under its name counts from 0.
+        if then is None or then.msgs_out > reading.msgs_out:
+            then = SubscriptionReading(name=reading.name)
+        windows[reading.name] = SubscriptionWindow(
+            rate_out=(reading.msgs_out - then.msgs_out) / seconds,
+            throughput_out=_grown(then.bytes_out, reading.bytes_out) / seconds,
+            redeliver_rate=_grown(then.msgs_redelivered, reading.msgs_redelivered) / seconds,
+            # Falls when a consumer leaves: a reading has the acknowledgements of connected consumers alone.
+            ack_rate=_grown(then.msgs_acked, reading.msgs_acked) / seconds,
+            drop_rate=_grown(then.msgs_dropped, reading.msgs_dropped) / seconds,
+            consumers=_consumer_windows(then.consumer_readings, reading.consumer_readings, seconds),
         )
     return windows
 
 
 def _consumer_windows(
-    before: Sequence[ConsumerStats], now: Sequence[ConsumerStats], seconds: float
+    before: Sequence[ConsumerReading], now: Sequence[ConsumerReading], seconds: float
 ) -> dict[tuple[str, int], ConsumerWindow]:
-    earlier = {(stats.name, stats.consumer_id): stats for stats in before}
+    earlier = {(reading.name, reading.consumer_id): reading for reading in before}
     windows = {}
-    for stats in now:
-        then = earlier.get((stats.name, stats.consumer_id)) or ConsumerStats(name="", consumer_id=0)
-        windows[stats.name, stats.consumer_id] = ConsumerWindow(
-            _grown(then.msgs_out, stats.msgs_out) / seconds,
-            _grown(then.bytes_out, stats.bytes_out) / seconds,
-            _grown(then.msgs_acked, stats.msgs_acked) / seconds,
-            _grown(then.msgs_redelivered, stats.msgs_redelivered) / seconds,
+    for reading in now:
+        then = earlier.get((reading.name, reading.consumer_id)) or ConsumerReading(name="", consumer_id=0)
+        windows[reading.name, reading.consumer_id] = ConsumerWindow(
+            rate_out=_grown(then.msgs_out, reading.msgs_out) / seconds,
+            throughput_out=_grown(then.bytes_out, reading.bytes_out) / seconds,
+            ack_rate=_grown(then.msgs_acked, reading.msgs_acked) / seconds,
+            redeliver_rate=_grown(then.msgs_redelivered, reading.msgs_redelivered) / seconds,
         )
     return windows
 
 
 def _producer_windows(
-    before: Sequence[ProducerStats], now: Sequence[ProducerStats], seconds: float
+    before: Sequence[ProducerReading], now: Sequence[ProducerReading], seconds: float
 ) -> dict[str, ProducerWindow]:
-    earlier = {stats.name: stats for stats in before}
+    earlier = {reading.name: reading for reading in before}
     windows = {}
-    for stats in now:
-        then = earlier.get(stats.name) or ProducerStats(name="", producer_id=0)
-        windows[stats.name] = ProducerWindow(
-            _grown(then.msgs_in, stats.msgs_in) / seconds,
-            _grown(then.bytes_in, stats.bytes_in) / seconds,
+    for reading in now:
+        then = earlier.get(reading.name) or ProducerReading(name="", producer_id=0)
+        windows[reading.name] = ProducerWindow(
+            rate_in=_grown(then.msgs_in, reading.msgs_in) / seconds,
+            throughput_in=_grown(then.bytes_in, reading.bytes_in) / seconds,
         )
     return windows

@@ -1,4 +1,4 @@
-"""Entry: the bytes of one SEND, where it stands, and what the entry cache knows of it.
+"""Entry: the bytes of one SEND, its position, and the cache's facts about it.
 
 One object per entry serves the ledger handle, the entry cache and every dispatcher, so nothing is copied or parsed
 again on the way. The fields from `cached` on belong to `broker/entry_cache`, and nothing else writes them; of these,
@@ -28,7 +28,7 @@ class Holder(Protocol):
 
 
 class Entry:
-    """One entry of a ledger: one message or one batch, as the client sent it."""
+    """A ledger's entry: one message or one batch, as the client sent it."""
 
     __slots__ = (
         "accessed",
@@ -46,6 +46,7 @@ class Entry:
         "requeue_count",
         "size",
     )
+    # Slots, because millions of entries may be cached: a dictionary for each would cost more than the fields.
 
     def __init__(self, ledger_id: int, entry_id: int, header: bytes, body: Buffer, messages: int) -> None:
         """`header` and `body` together are the bytes that the bookie stores."""
@@ -89,7 +90,7 @@ class Entry:
 
     @property
     def position(self) -> Position:
-        """Its ledger id and entry id."""
+        """The entry's ledger id and entry id."""
         return Position(self.ledger_id, self.entry_id)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The errors of the broker, each with its number on the wire and its HTTP status.
+"""The broker's errors, each with its wire number and HTTP status.
 
 BrokerError
 ├── MetadataError              the metadata store refused or failed

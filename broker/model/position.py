@@ -9,7 +9,9 @@ class Position(NamedTuple):
     """The place of one entry; compares in the order of the adds."""
 
     ledger_id: int
+    """Rises from ledger to ledger of a managed ledger."""
     entry_id: int
+    """Number within the ledger, from 0; -1 = before its first entry."""
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"

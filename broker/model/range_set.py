@@ -23,8 +23,11 @@ class EntryRange(NamedTuple):
     """Consecutive entries of one ledger, both ends included."""
 
     ledger_id: int
+    """The ledger of all entries."""
     first: int
+    """Lowest entry id."""
     last: int
+    """Highest entry id."""
 
 
 class RangeSet:
@@ -96,7 +99,7 @@ class RangeSet:
         return (number << PAGE_BITS) + (~page & (page + 1)).bit_length() - 1
 
     def first_present(self, ledger_id: int, entry_id: int, last: int) -> int:
-        """Return the first entry of the set in this range, or `last` + 1."""
+        """Return the range's first entry in the set, or `last` + 1."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return last + 1
@@ -192,8 +195,9 @@ def _mask(first: int, last: int) -> int:
 
 
 def _last_range_start(page: int) -> int:
-    """Where the highest run of set bits begins."""
+    """Return the lowest place of the highest run of set bits."""
     top = page.bit_length()
+    # The highest clear bit below the top one stands in front of that run.
     gaps = ~page & (1 << top) - 1
     return gaps.bit_length()
 

@@ -23,6 +23,7 @@ class TopicName:
     domain: str
     """`persistent` or `non-persistent`."""
     tenant: str
+    """First part of the namespace."""
     namespace_local: str
     """The namespace without its tenant."""
     local: str

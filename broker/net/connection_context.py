@@ -56,7 +56,10 @@ class ProducerNames:
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionContext:
-    """One object per broker; connections read settings from it at each use, so changes act at once."""
+    """State that all connections of a broker share.
+
+    Connections read settings from it at each use, so a change at run time acts at once.
+    """
 
     registry: TopicRegistry
     """Opens topics."""

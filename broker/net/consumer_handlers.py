@@ -66,6 +66,7 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
             cnx.send(answers.error(request.request_id, ServiceNotReady.code, message))
         return
 
+    # Parsed before the task: the port needs the partition, because every MESSAGE carries it.
     try:
         partition = parse_topic_name(request.topic).partition
     except InvalidTopicName as error:
@@ -100,6 +101,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     try:
         subscription, consumer = await topic.subscribe(port, options)
     except ConsumerBusy:
+        # An Exclusive subscription may be held by an earlier connection of the same client; see `_place_is_free`.
         if not await _place_is_free(cnx, topic, options.subscription):
             raise
         subscription, consumer = await topic.subscribe(port, options)
@@ -172,6 +174,7 @@ def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Con
 def flow(cnx: Connection, command: BaseCommand) -> None:
     """Handles FLOW: adds permits. ProtocolError for 0 permits; an unknown consumer is ignored."""
     permits = command.flow.messagePermits
+    # As recorded of Pulsar 4.2.4, which closes the connection too.
     if permits == 0:
         raise ProtocolError("FLOW without permits")
     port = cnx.consumers.get(command.flow.consumer_id)
@@ -212,6 +215,7 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
         return
     whole: list[tuple[int, int]] = []
     for message_id in request.message_id:
+        # An ack set needs its own call; whole entries are gathered, because one call for all of them is cheaper.
         if message_id.ack_set:
             subscription.acknowledge_batch(
                 consumer, _position(message_id), tuple(message_id.ack_set), message_id.batch_size
@@ -266,6 +270,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
 def close_consumer(cnx: Connection, command: BaseCommand) -> None:
     """Handles CLOSE_CONSUMER; an unknown consumer is answered with success too."""
     request = command.close_consumer
+    # The answer is SUCCESS even when the id is unknown, as recorded of Pulsar 4.2.4.
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
         port.subscription.remove_consumer(port.consumer)
@@ -346,6 +351,7 @@ def consumer_stats(cnx: Connection, command: BaseCommand) -> None:
     request = command.consumerStats
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
+        # Not an error answer: Pulsar 4.2.4 closes the connection, as recorded.
         raise ProtocolError(f"CONSUMER_STATS of consumer {request.consumer_id}, which is not open here")
     consumer = port.consumer
     reply = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)

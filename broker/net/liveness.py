@@ -53,6 +53,7 @@ class Liveness:
     def detach(self) -> None:
         """Stops the timer, because the connection is closed."""
         self._transport = None
+        # `call_later` of a context may return any object; a test's list of timers returns None.
         cancel = getattr(self._timer, "cancel", None)
         if cancel is not None:
             cancel()
@@ -74,13 +75,16 @@ class Liveness:
         if timeout_s <= 0:
             return True
         if self._probe is None:
+            # One PING for all clients that want a place of this connection.
             self._probe = asyncio.get_running_loop().create_future()
             self.probing = True
             self._cnx.send(answers.PING)
+        # `wait` and not `wait_for`: on a timeout that would cancel the future for the other clients that wait.
         done, _ = await asyncio.wait((self._probe,), timeout=timeout_s)
         if done:
             return True
         self._cnx.close("another client wants its place, and it does not answer a PING")
+        # `close` waits until the last bytes are taken, which a dead client never does.
         if self._transport is not None:
             self._transport.abort()
         return False

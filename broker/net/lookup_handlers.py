@@ -67,6 +67,7 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     """Answers GET_TOPICS_OF_NAMESPACE; names are left out when the client's hash shows that it has them."""
     request = command.getTopicsOfNamespace
+    # A malformed name ends the connection, a missing namespace is an empty list: both recorded of Pulsar 4.2.4.
     if not _NAMESPACE.fullmatch(request.namespace):
         raise ProtocolError(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
 
@@ -88,6 +89,7 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
         pattern = compile_topics_pattern(request.topics_pattern)
         topics = [topic for topic in topics if matches(pattern, topic)]
     current = topics_hash(topics)
+    # A client without a hash has no list yet, so an absent hash never counts as equal.
     changed = not request.topics_hash or request.topics_hash != current
     cnx.send(
         answers.topics_of_namespace(

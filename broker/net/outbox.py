@@ -42,6 +42,7 @@ class Outbox:
         """Drops all frames of a closed connection and wakes waiting dispatchers."""
         self._transport = None
         self.frames.clear()
+        # Dispatchers that wait for this connection must look again, now without it.
         self._wake_waiting()
 
     def send(self, frame: bytes) -> None:
@@ -59,7 +60,7 @@ class Outbox:
 
     def _flush(self, now_ns: int) -> None:
         self._touched = False
-        if self._transport is None:
+        if self._transport is None:  # Lost since the frames were added.
             self.frames.clear()
             return
         # Receipts were added in this turn, so fewer publishes are pending now.
@@ -101,6 +102,7 @@ class Outbox:
             self._waiting.append(wake)
 
     def _wake_waiting(self) -> None:
+        # Replaced before the calls: a dispatcher that fills the connection again enters the new list.
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
             wake()

@@ -1,4 +1,4 @@
-"""The connection's side of a producer and of a consumer: turns what the service reports into frames."""
+"""Ports of producers and consumers: write the service's reports as frames."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ class ProducerOnConnection:
         self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
     ) -> None:
         """Writes SEND_RECEIPT. The gate accounts for it at the end of the turn, before the write."""
+        # Subtracted here and not in a method of the gate: a call per receipt would cost more than the subtraction.
         gate = self._gate
         gate.pending_publishes -= 1
         gate.pending_bytes -= size
@@ -173,6 +174,7 @@ class ProducerOnConnection:
         if self.cnx.producers.get(self.producer_id) is not self:
             return
         self.forget()
+        # SENDs that are on their way must be dropped; as SENDs of an unknown producer they would end the connection.
         self.cnx.ignore_sends_of(self.producer_id)
         if self.cnx.protocol_version < VERSION_WITH_CLOSE:
             self.cnx.close("the topic moved and the client is too old to be told")
@@ -229,6 +231,7 @@ class ConsumerOnConnection:
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """Writes one MESSAGE per entry."""
+        # Straight into the outbox's list: a list of their own would be one more copy per consumer and turn.
         outbox = self._outbox
         outbox.unsent_bytes += self._writer.write(entries, outbox.frames)
         outbox.touch()
@@ -246,6 +249,7 @@ class ConsumerOnConnection:
 
     def reached_end_of_topic(self) -> None:
         """Writes REACHED_END_OF_TOPIC, where the client can take it."""
+        # See CLIENTS_WITHOUT_END_OF_TOPIC: those clients would reconnect and get it again, without end.
         if self.protocol_version >= VERSION_WITH_END_OF_TOPIC and not self.cnx.client_version.startswith(
             CLIENTS_WITHOUT_END_OF_TOPIC
         ):

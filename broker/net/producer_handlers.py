@@ -68,6 +68,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         topic,
         port,
         producer_id=request.producer_id,
+        # Present but empty is the name "", as recorded of Pulsar 4.2.4.
         name=request.producer_name
         if request.HasField("producer_name")
         else cnx.context.producer_names.next(),
@@ -85,6 +86,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
     try:
         await topic.add_producer(opened)
     except ProducerBusy:
+        # The name may belong to an earlier connection of the same client, which TCP still reports as open.
         if not await _place_is_free(cnx, topic, opened.name):
             raise
         await topic.add_producer(opened)
@@ -131,6 +133,7 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
     A client that has the answer treats messages without a receipt as failed.
     """
     request = command.close_producer
+    # Removed at once: a SEND behind the client's own CLOSE_PRODUCER ends the connection, as in Pulsar.
     port = cnx.producers.pop(request.producer_id, None)
     if port is None or port.producer is None:
         cnx.send(answers.success(request.request_id))

@@ -38,6 +38,7 @@ class PublishBuffer:
 
     def take(self, size: int) -> bool:
         """Adds bytes of new messages. Returns True above the limit; the caller must then `wait`."""
+        # Counted also above the limit: the bytes are in memory already, so refusing them would save nothing.
         self.used_bytes += size
         return self.used_bytes > self._bytes_max
 

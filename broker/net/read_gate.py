@@ -15,7 +15,7 @@ PENDING_PUBLISHES = 1
 PUBLISH_BUFFER = 2
 """All connections together have too many unconfirmed bytes (`maxMessagePublishBufferSizeInMB`)."""
 UNSENT_ANSWERS = 4
-"""The client does not take what was written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
+"""The client does not take the bytes written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
 UNHANDLED_FRAMES = 8
 """One arrival brought so many frames that they are handled over several turns."""
 
@@ -56,6 +56,7 @@ class ReadGate:
         """Returns a closed connection's bytes to the common publish buffer."""
         self._transport = None
         buffer = self._context.publish_buffer
+        # Receipts still to come reach no gate, so without this their bytes would count for ever.
         buffer.forget(self)
         buffer.give_back(self._counted_bytes)
 
@@ -70,9 +71,11 @@ class ReadGate:
             elif buffer.take(change) and not self.reasons & PUBLISH_BUFFER:
                 self.stop(PUBLISH_BUFFER)
                 buffer.wait(self)
+        # Read anew each time, because the limit may change at run time; 0 = no limit.
         limit = self._context.settings.pending_publishes_max
         if 0 < limit <= self.pending_publishes:
             self.stop(PENDING_PUBLISHES)
+        # Half, as in Pulsar: at the limit itself reading would stop and resume with every receipt.
         elif self.reasons & PENDING_PUBLISHES and self.pending_publishes <= limit // 2:
             self.go_on(PENDING_PUBLISHES)
 

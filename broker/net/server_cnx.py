@@ -229,6 +229,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._command(parse_command(view[start:command_end]), view[command_end:end])
                 if self._transport is None or self._transport.is_closing():
                     return
+            # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
             self.gate.account()
         except (ProtocolError, DecodeError) as error:
             self.close(f"{type(error).__name__}: {error}")
@@ -254,12 +255,14 @@ class ServerCnx(asyncio.BufferedProtocol):
         port = self.producers.get(producer_id)
         producer = None if port is None else port.producer
         if port is None or producer is None or producer.waiting or producer.fenced:
+            # Closed by the broker. Behind the client's own CLOSE_PRODUCER a SEND ends the connection, as in Pulsar.
             if producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
         sequence_id = send.sequence_id
         size = len(body)
         gate = self.gate
+        # Counted before the checks: the port subtracts again for every outcome, a refusal included.
         gate.pending_publishes += 1
         gate.pending_bytes += size
         port.unanswered += 1
@@ -279,6 +282,7 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def ignore_sends_of(self, producer_id: int) -> None:
         """Drops later SENDs of a producer that the broker closed; the client does not know yet."""
+        # A dict as an ordered set: the first key is the id that was closed longest ago.
         self.closed_producers[producer_id] = None
         if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]

@@ -38,6 +38,7 @@ class TopicListWatcher:
 
     def _changed(self, name: TopicName, exists: bool) -> None:
         topic = str(name)
+        # Non-persistent topics are never watched: the first list has none either.
         if name.namespace != self._namespace or not name.is_persistent or not matches(self._pattern, topic):
             return
         # A topic can be created while the first list is read, and is in it then.

@@ -54,5 +54,6 @@ class Clusters:
 
     async def delete(self, name: str) -> None:
         """Deletes the data. ClusterNotFound when there is none."""
+        # For ClusterNotFound: the store itself accepts the deletion of a missing key.
         await self.get(name)
         await self._store.delete(f"{ROOT}/{name}")

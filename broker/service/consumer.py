@@ -159,6 +159,7 @@ class Consumer:
         self.port.deliver_one(entry, redelivery_count, ack_set)
 
     def _count_out(self, messages: int, size: int, entries: int) -> None:
+        # Below zero after a batch larger than the rest; the next entry waits for permits above zero, as in Pulsar.
         self.permits -= messages
         self.messages_out += messages
         self.bytes_out += size

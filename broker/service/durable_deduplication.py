@@ -40,7 +40,7 @@ class DurableDeduplication:
 
     @classmethod
     async def open(cls, ledger: ManagedLedger, settings: ServiceSettings) -> DurableDeduplication:
-        """Loads the saved ids and reads the entries behind them. Raises what reading entries raises."""
+        """Loads the saved ids and reads the entries behind them. Raises as `read_entry`."""
         cursor = await ledger.cursors.open(DEDUPLICATION_CURSOR, EARLIEST)
         known = Deduplication(cursor.acks.properties, producers_max=settings.deduplication_producers_max)
         position = ledger.ledgers.next_valid(cursor.mark_delete_position)

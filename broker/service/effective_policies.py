@@ -24,6 +24,7 @@ class EffectivePolicies:
 
     def _limit(self, name: TopicName, policy: str, setting: int) -> int:
         value = self._namespaces.policy(name.namespace, policy)
+        # Also 0, which lifts the limit of the setting; only an absent policy leaves the setting in force.
         return value if isinstance(value, int) else setting
 
     def producers_max(self, name: TopicName) -> int:

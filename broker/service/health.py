@@ -43,6 +43,7 @@ class HealthProbe:
         if self._probing is None:
             self._probing = asyncio.create_task(self._probe(), name="health probe")
             self._probing.add_done_callback(self._probed)
+        # Shielded: a monitor that gives up must not end the probe that others wait for.
         await asyncio.shield(self._probing)
 
     def _probed(self, task: asyncio.Task[None]) -> None:
@@ -55,6 +56,7 @@ class HealthProbe:
             async with asyncio.timeout(TIMEOUT_S):
                 if self._ledger_id < 0 or self._next_entry >= ENTRIES_PER_LEDGER:
                     await self._renew_ledger()
+                # With each probe, so that a metadata store that cannot write is noticed too.
                 await self._environment.metadata.put(KEY, b"%d" % self._ledger_id)
                 await self._add_entry()
         except TimeoutError:

@@ -94,6 +94,7 @@ class Namespaces:
         info = self._tenants.get(tenant)
         if info is None:
             raise NamespaceNotFound("Tenant does not exist")
+        # Read-only, because it is the registry's own dict: a change must go through the store.
         return MappingProxyType(info)
 
     def exists(self, namespace: str) -> bool:
@@ -128,6 +129,7 @@ class Namespaces:
         async with self._changing:
             if tenant in self._tenants:
                 raise AlreadyExists("Tenant already exist")
+            # The store first, here and below: memory must not show a change that was not stored.
             await self._store.put(f"{ROOT}/{tenant}", _dump(info), ABSENT)
             self._tenants[tenant] = dict(info)
 

@@ -87,6 +87,7 @@ class NonPersistentSubscription:
         consumers = self.consumers
         if not consumers:
             return None
+        # The first one is the active one, also when it cannot take a message: the others must stay passive.
         if self.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
             return consumers[0]
         if self.kind is SubscriptionType.KEY_SHARED:
@@ -149,5 +150,6 @@ class NonPersistentTopic(Topic):
         """There is no storage to release."""
         self.closed = True
         self.disconnect_producers()
+        # A copy: a subscription leaves the dict with its last consumer.
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect()

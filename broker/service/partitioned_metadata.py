@@ -51,6 +51,7 @@ class PartitionedMetadata:
 
     async def set_count(self, name: TopicName, count: int) -> None:
         """Changes the number of partitions and keeps the properties."""
+        # The value is written as a whole, so the properties have to be read first.
         metadata = {"partitions": count, "properties": await self.properties(name)}
         await self._store.put(_key(name), json.dumps(metadata).encode())
         self._counts[str(name)] = count

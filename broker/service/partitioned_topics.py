@@ -76,6 +76,7 @@ class PartitionedTopics:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
+        # Before the partitions: the registry creates none whose index is not below the stored count.
         await self._metadata.set_count(name, count)
         await self._create_partitions(name, range(before, count))
         await self._copy_subscriptions(name, range(before, count))
@@ -89,6 +90,7 @@ class PartitionedTopics:
             partition = name.with_partition(index)
             if await self._registry.exists(partition):
                 await self._registry.delete(partition, force=force)
+        # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:

@@ -165,6 +165,7 @@ class PersistentTopic(Topic):
         messages stored before the failed one.
         """
         if self.deduplication is not None:
+            # Or a message that the client sends again would be judged UNKNOWN for ever.
             self.deduplication.add_failed()
         for producer, sequence_id, _, size in contexts:
             producer.port.refused(sequence_id, size, error)

@@ -68,6 +68,7 @@ class ProducerAccess:
                 self.waiting.append(producer)
                 return []
             case AccessMode.EXCLUSIVE_WITH_FENCING:
+                # Waiting ones too: their place in the queue was for the access that is taken now.
                 fenced = list(self.producers.values()) + self.waiting
                 self.producers.clear()
                 self.waiting.clear()
@@ -82,6 +83,7 @@ class ProducerAccess:
 
     def _grant(self, producer: Producer) -> None:
         if producer.topic_epoch is None or producer.topic_epoch != self.epoch:
+            # The first epoch is 0. A client that brings the current one keeps it, as recorded of Pulsar 4.2.4.
             self.epoch = 0 if self.epoch is None else self.epoch + 1
         producer.topic_epoch = self.epoch
         producer.waiting = False
@@ -100,6 +102,7 @@ class ProducerAccess:
             del self.producers[producer.name]
         if self.exclusive is producer:
             self.exclusive = None
+        # Shared producers may still be there; the queue waits until the last of them has left.
         if self.producers or not self.waiting:
             return None
         heir = self.waiting.pop(0)

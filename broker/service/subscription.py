@@ -177,6 +177,7 @@ class Subscription:
         else:
             self.dispatcher = SingleActiveDispatcher(context, self.kind)
         if before is not None:
+            # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -184,6 +185,7 @@ class Subscription:
         if consumer not in self.consumers:
             return
         assert self.dispatcher is not None
+        # Kept before the consumer goes: the subscription's counters must never fall.
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
@@ -228,6 +230,7 @@ class Subscription:
         self.cursor.acknowledge_batch(position, ack_set, batch_size)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
+            # The cursor decides: together with earlier acknowledgements this one may have completed the entry.
             if self.cursor.acks.is_acknowledged(position):
                 dispatcher.settled(consumer, position)
             elif left := messages_left(self.cursor.acks.ack_set_of(position) or ()):
@@ -299,6 +302,7 @@ class Subscription:
         self.resetting = True
         try:
             self.disconnect()
+            # Behind `disconnect`: while the new position is stored, no consumer may acknowledge at the old one.
             await self.cursor.reset(position)
             if any(ack_set):
                 self.cursor.acknowledge_batch(position, ack_set, 0)
@@ -310,6 +314,7 @@ class Subscription:
 
     def disconnect(self) -> None:
         """Closes all consumers; their clients look the topic up and subscribe again."""
+        # A copy, because each pass removes the consumer.
         for consumer in list(self.consumers):
             consumer.port.closed_by_broker()
             self.remove_consumer(consumer)

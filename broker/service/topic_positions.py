@@ -46,6 +46,7 @@ class TopicPositions:
         See `last_message`.
         """
         last = self._ledger.last_confirmed
+        # An empty topic: (-1, -1) on the wire, as recorded of Pulsar 4.2.4.
         if last.entry_id < 0:
             return EARLIEST, -1
         return self._last_message if self._last_message[0] == last else None

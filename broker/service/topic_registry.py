@@ -208,6 +208,7 @@ class TopicRegistry:
         """Takes new settings for topics that are open and for later ones."""
         self._ledger_settings = ledger_settings
         self.settings = settings
+        # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
         for topic in self.topics.values():
             self._reconfigure_topic(topic)
@@ -247,6 +248,7 @@ class TopicRegistry:
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""
         self.closed = True
+        # Openings end first, so that the topics they bring are among those closed below.
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
         closing = [self._close_topic(topic, topic.close()) for topic in list(self.topics.values())]
         await asyncio.gather(*closing, return_exceptions=True)

@@ -34,6 +34,7 @@ class TopicSubscriptions:
         self._call_later = call_later
         self._changing = asyncio.Lock()
         for name, cursor in topic.ledger.cursors.by_name.items():
+            # The deduplication cursor is no subscription: no client may join it or delete it.
             if name != DEDUPLICATION_CURSOR:
                 self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
 
@@ -107,6 +108,7 @@ class TopicSubscriptions:
         MetadataError while other consumers are connected, unless forced.
         """
         others = [other for other in subscription.consumers if other is not consumer]
+        # Checked before the lock, so that a refusal does not wait for the metadata store.
         if others and not force:
             raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
         async with self._changing:

@@ -1,7 +1,7 @@
-"""The admin API for our commands: one request, one answer, one clear error when there is none.
+"""Sends requests of commands to a broker's admin API: one request, one answer, one clear error.
 
-Law of the place: nothing here is specific to our broker, so every command works against any Pulsar; imports what
-is heavy when it is called.
+Nothing here is specific to our broker, so every command works against any Pulsar. `http.client` is imported with the
+first request, so that `--help` does not pay for it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,40 @@ from urllib.parse import urlsplit
 from magnetar.clients.client import CommandError, read_client_conf
 
 DEFAULT_ADMIN_URL = "http://localhost:8080"
+"""Address without `--admin-url` and without client.conf."""
 TIMEOUT_S = 30.0
+"""Limit on each wait for the broker: to connect, and to answer."""
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+"""Any JSON value."""
 
 
 class Answer(NamedTuple):
+    """The answer to a request that succeeded."""
+
     body: Json
-    """None where there is none."""
+    """The decoded body; None for an empty one."""
     warnings: list[str]
+    """Texts of the `Warning` header, such as a key without effect."""
 
 
 def admin_url(flag: str | None) -> str:
-    """The flag, else `webServiceUrl` of client.conf, else Pulsar's default. Raises CommandError."""
+    """Returns the flag, else `webServiceUrl` of client.conf, else Pulsar's default, without a slash at the end.
+
+    Raises CommandError when client.conf cannot be read.
+    """
     return (flag or read_client_conf().get("webServiceUrl") or DEFAULT_ADMIN_URL).rstrip("/")
 
 
 def ask(url: str, method: str, path: str) -> Answer:
-    """`path` begins with a slash and is encoded. CommandError says who refused what, or who does not answer."""
+    """Sends a request without a body and returns the answer. `path` begins with a slash and is encoded.
+
+    Raises CommandError for a malformed URL, a broker that does not answer, a refusal, and an answer that is not JSON.
+    """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     try:
+        # Raises ValueError here for broken brackets, or at `port` for a number above 65535.
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
@@ -48,19 +61,20 @@ def ask(url: str, method: str, path: str) -> Answer:
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CommandError(
-            f"no broker answers at {url} ({why}); start one or name it with --admin-url"
+            f"no broker answers at {url} ({reason}); start one or name it with --admin-url"
         ) from None
     finally:
         connection.close()
     if not 200 <= response.status < 300:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
+    # Each warning is `299 - "text"` (RFC 7234); one header holds them all.
     return Answer(_json(url, text), re.findall(r'"([^"]*)"', response.headers.get("Warning", "")))
 
 
 def _reason(text: str) -> str:
-    """What stands in an error's body, where it is one of Pulsar's."""
+    """Returns the text of a refusal in Pulsar's form, `{"reason": text}`; an empty text for any other body."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The official client for our commands: which broker, how to log in, one clear error when it is missing.
+"""Connects commands to a broker with the official client: address, login, one clear error when it is missing.
 
-Law of the place: the client (`pulsar`, an optional extra) is imported only here and only when a command
-needs it; nothing here is specific to our broker, so every command works against any Pulsar.
+The client (`pulsar`, an optional extra) is imported only here and only when a command needs it. Nothing here is
+specific to our broker, so every command works against any Pulsar.
 """
 
 from __future__ import annotations
@@ -13,38 +13,48 @@ import os
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from magnetar.process.config_files import default_file
 
 if TYPE_CHECKING:
     import pulsar
 
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
-CLIENT_CONF = Path("conf/client.conf")
+"""Address without `--url` and without client.conf."""
 
 
 class CommandError(Exception):
-    """A command cannot go on; the text is for the user and stands alone on one line."""
+    """Ends a command; the text is for the user, fits on one line and names the remedy where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where and how to connect; flags first, then `client.conf`, then Pulsar's defaults."""
+    """The arguments of a client: from flags, else from `client.conf`, else Pulsar's defaults."""
 
-    url: str
-    auth_plugin: str
-    auth_params: str
-    trust_certs: str
-    allow_insecure: bool
-    verify_hostname: bool
-    listener_name: str | None
+    url: str = DEFAULT_URL
+    """`pulsar://host:port` or `pulsar+ssl://host:port`."""
+    auth_plugin: str = ""
+    """Name of the authentication plugin; empty for none."""
+    auth_params: str = ""
+    """Parameters of the plugin, such as `token:…` or `file:///path`."""
+    trust_certs: str = ""
+    """File with the trusted certificates; empty for the system's."""
+    allow_insecure: bool = False
+    """Accept a broker whose certificate no trusted one signed."""
+    verify_hostname: bool = False
+    """Compare the certificate's name with the host."""
+    listener_name: str | None = None
+    """The advertised listener to use; None for the broker's default."""
     io_threads: int = 1
+    """Threads of the client that read and write connections."""
     listener_threads: int = 1
+    """Threads of the client that call message listeners."""
 
 
 def official_client() -> ModuleType:
-    """The module `pulsar`. Raises CommandError naming what to install."""
+    """Returns the module `pulsar`. Raises CommandError that names the package to install."""
     try:
         import pulsar
     except ImportError as missing:
@@ -55,7 +65,7 @@ def official_client() -> ModuleType:
 
 
 def connect(connection: Connection) -> pulsar.Client:
-    """A client; it opens its connection with the first topic. Its warnings go to standard error."""
+    """Returns a client; it connects when its first topic is opened. Its warnings go to standard error."""
     pulsar = official_client()
     authentication = None
     if connection.auth_plugin:
@@ -74,7 +84,7 @@ def connect(connection: Connection) -> pulsar.Client:
 
 
 def add_connection_flags(parser: argparse.ArgumentParser, url_flags: tuple[str, ...] = ("--url",)) -> None:
-    """The flags that pulsar-client takes before its sub-command and pulsar-perf after it."""
+    """Adds the flags that pulsar-client takes before its sub-command and pulsar-perf after it."""
     group = parser.add_argument_group("connection")
     group.add_argument(*url_flags, dest="url", help=f"broker URL (client.conf, else {DEFAULT_URL})")
     group.add_argument("--auth-plugin", default=None, metavar="NAME", help="authentication plugin")
@@ -86,7 +96,10 @@ def add_connection_flags(parser: argparse.ArgumentParser, url_flags: tuple[str, 
 
 
 def connection_of(arguments: argparse.Namespace) -> Connection:
-    """Raises CommandError when client.conf was named and cannot be read."""
+    """Returns the connection that flags and client.conf describe.
+
+    Raises CommandError when client.conf cannot be read.
+    """
     conf = read_client_conf()
 
     def first(flag: str | None, *keys: str) -> str:
@@ -109,13 +122,16 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
 
 
 def read_client_conf() -> dict[str, str]:
-    """The file named by `PULSAR_CLIENT_CONF`, else `conf/client.conf` here if there is one."""
+    """Returns the texts in the file named by `PULSAR_CLIENT_CONF`, else in `conf/client.conf` if there is one.
+
+    Raises CommandError when the file cannot be read. The typed table of `client_keys` is not used: importing it
+    takes longer than reading the few keys that a command needs.
+    """
     from settings.errors import SettingsError
     from settings.properties import parse_properties
 
-    named = os.environ.get("PULSAR_CLIENT_CONF")
-    path = Path(named) if named else CLIENT_CONF
-    if not named and not path.is_file():
+    path = default_file("client", os.environ)
+    if path is None:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
@@ -125,24 +141,22 @@ def read_client_conf() -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """One line of a tool's output, with the time in front as Pulsar's tools print it."""
+    """Prints one line of output with the time in front, in the form of Pulsar's tools."""
     at = datetime.now(UTC)
     print(f"{at:%Y-%m-%dT%H:%M:%S},{at.microsecond // 1000:03d}+0000 INFO  {text}", flush=True)
 
 
 def fail(command: str, error: Exception) -> int:
-    """Says on standard error what went wrong; the exit code of a failed command."""
+    """Prints the error on standard error; returns the exit code of a failed command."""
     print(f"magnetar {command}: {error}", file=sys.stderr)
     return 1
 
 
 def _log_to_stderr(pulsar: ModuleType) -> object:
-    """Warnings and worse of the client's own threads; `PULSAR_LOG_LEVEL` shows more.
-
-    Not through Python's logging: the client's threads would ask for the interpreter while it shuts down,
-    and the process would abort. The client opens standard error anew, so that where it is a file, writers
-    that share it have to append or they would overwrite each other.
-    """
+    """Returns a logger of the client for warnings and errors; `PULSAR_LOG_LEVEL` chooses another level."""
+    # A file logger, not Python's logging: the client's threads would ask for the interpreter while it shuts down,
+    # and the process would abort. The logger opens standard error again by name; where that is a file, both
+    # descriptors must append, or they overwrite each other's lines.
     with contextlib.suppress(OSError):
         fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
     levels = pulsar.LoggerLevel

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import add_admin_url
 from settings.keys import mask
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _action(
         name, aliases=[as_pulsar], help=help_text, description=help_text, allow_abbrev=False
     )
     parser.set_defaults(run=action, parser=parser)
-    parser.add_argument("--admin-url", metavar="URL", help="(client.conf, else http://localhost:8080)")
+    add_admin_url(parser)
     return parser
 
 

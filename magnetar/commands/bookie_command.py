@@ -1,15 +1,18 @@
 """`magnetar bookie`: the command line of a bookie process; the same as `python -m bookie_stub`, with our logs.
 
-Law of the place: usage and help are settled here, before anything of the bookie is imported.
+Usage and help are settled before anything of the bookie is imported, so that `--help` stays quick.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from magnetar.commands.shared_options import add_process_options, add_settings_options
 
 TOOLS = ("dump", "check", "index", "compact")
+"""First words that name a tool for the bookie's files; `bookie_tools` runs them."""
 PASSED_ON = ("conf", "data", "ready_file")
+"""Options that `python -m bookie_stub` has under the same names."""
 
 
 def main(argv: list[str]) -> int:
@@ -27,7 +30,7 @@ def main(argv: list[str]) -> int:
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
-    """The command line of `python -m bookie_stub` that says the same."""
+    """Returns the command line of `python -m bookie_stub` that says the same."""
     words = [part for setting in arguments.set for part in ("--set", setting)]
     for name in PASSED_ON:
         value = getattr(arguments, name)
@@ -43,10 +46,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact, each with --help.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("-c", "--conf", "--config", type=Path, metavar="FILE", help="bookkeeper.conf")
-    add("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
-    add("--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready")
-    add("--log-format", choices=("auto", "plain", "json"), default="auto", help="auto: plain on a terminal")
+    add_settings_options(parser, "--conf", "--config", conf_help="bookkeeper.conf")
+    add_process_options(parser)
     return parser

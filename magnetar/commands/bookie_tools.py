@@ -1,7 +1,7 @@
-"""`magnetar bookie dump`, `check`, `index rebuild`, `compact`: to look into a bookie's files and to mend them.
+"""`magnetar bookie dump`, `check`, `index rebuild`, `compact`: inspect and mend the files of a bookie.
 
-They find the files by the bookie's own settings (`--conf`, `--data`, `--set`). Results go to standard output, how far the
-work has come to standard error. Exit codes: 0 done, 1 failed or damage found, 2 wrong usage.
+They find the files by the bookie's own settings (`--conf`, `--data`, `--set`). Results go to standard output, progress
+to standard error. Exit codes: 0 done, 1 failed or damage found, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import add_settings_options, data_override
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
@@ -32,6 +33,7 @@ _TIMEOUT_S = 10
 
 
 def main(argv: list[str]) -> int:
+    """Runs the tool that the first word names; returns the exit code."""
     arguments = _parser().parse_args(argv)
     from bookie_stub.base.errors import BookieError
     from settings.errors import SettingsError
@@ -43,7 +45,7 @@ def main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:
-        raise  # the reader of our output has gone: for the caller
+        raise  # An OSError too, but the caller ends quietly when the reader of our output has gone (`| head`).
     except (CommandError, BookieError, OSError) as error:
         return fail(f"bookie {argv[0]}", error)
 
@@ -56,10 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument(
         "kind",
         choices=("journal", "entrylog", "index", "ledger"),
-        help="records of journals; of entry logs; where each entry is; what is known of each ledger",
+        help="journal and entrylog: their records; index: the place of each entry; ledger: the state of each ledger",
     )
     dump.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="file or directory (the settings')")
-    dump.add_argument("--ledger", type=int, metavar="ID", help="only of this ledger")
+    dump.add_argument("--ledger", type=int, metavar="ID", help="only records of this ledger")
     dump.set_defaults(run=_dump)
 
     check = actions.add_parser("check", help="read every entry and list what is damaged", allow_abbrev=False)
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     index = actions.add_parser("index", help="work on the indexes", allow_abbrev=False)
     works = index.add_subparsers(dest="work", required=True, metavar="WORK")
-    rebuild = works.add_parser("rebuild", help="make them anew from the entry logs", allow_abbrev=False)
+    rebuild = works.add_parser("rebuild", help="rebuild the indexes from the entry logs", allow_abbrev=False)
     rebuild.add_argument(
         "--ledgers", action="store_true", help="the ledger index too; every ledger is fenced then"
     )
@@ -81,11 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     compact.set_defaults(run=_compact)
 
     for action in (dump, check, rebuild, compact):
-        action.add_argument("-c", "--conf", "--config", type=Path, metavar="FILE", help="bookkeeper.conf")
-        action.add_argument("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
-        action.add_argument(
-            "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
-        )
+        add_settings_options(action, "--conf", "--config", conf_help="bookkeeper.conf")
     return parser
 
 
@@ -93,9 +91,7 @@ def _settings(arguments: argparse.Namespace) -> BookieSettings:
     from bookie_stub.config.rules import load_bookie_settings
     from bookie_stub.config.settings import BookieSettings
 
-    overrides = list(arguments.set)
-    if arguments.data is not None:
-        overrides.append(f"magnetarDataDirectory={arguments.data}")
+    overrides = [*arguments.set, *data_override(arguments.data)]
     return BookieSettings.of(load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides))
 
 
@@ -219,6 +215,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     require_directories(
         (*settings.journal_directories, *settings.ledger_directories, *settings.index_directories)
     )
+    # No limit on the rate: with no clients to disturb, the tool may use the whole disk.
     settings = replace(settings, collection=replace(settings.collection, rate=0))
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     bookie = Bookie.open(settings, posted.put)
@@ -251,7 +248,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 def _run_until(
     done: Callable[[], bool], posted: SimpleQueue[Callable[[], None]], progress: Callable[[], str]
 ) -> None:
-    """Be the bookie's loop, and say how far it is now and then."""
+    """Runs the callbacks that the bookie's threads post, as its event loop would; prints progress each second."""
     said = time.monotonic()
     while not done():
         with contextlib.suppress(Empty):
@@ -274,8 +271,9 @@ def _compact_online(url: str, *, minor: bool) -> int:
 
 
 def _wait_online(url: str) -> None:
-    """Until nothing at `url` is said to be at work any more."""
+    """Polls `url` until no work there is reported as running."""
     before = time.monotonic()
+    # Both routes answer objects in which running work is true or "true", under different names.
     while "true" in json.dumps(_ask(url)).lower():
         time.sleep(_POLL_S)
         _say(f"compact: at work for {time.monotonic() - before:.0f} s")

@@ -1,15 +1,15 @@
 """`magnetar standalone` and `magnetar broker`: the command line of the broker process.
 
-Flags are named as `pulsar standalone` and `pulsar broker` name them. Law of the place: words become a
-`BrokerOptions`, logging starts, and the composition root is called; no setting is interpreted here.
+Flags are named as `pulsar standalone` and `pulsar broker` name them. This module turns words into a `BrokerOptions`,
+starts logging, and calls the composition root `magnetar/process/standalone.py`, which interprets the settings.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 
+from magnetar.commands.shared_options import add_process_options, add_settings_options
 from magnetar.process.options import BrokerOptions, Role
 
 log = logging.getLogger(__name__)
@@ -25,33 +25,37 @@ WITHOUT_MEANING = (
     (("--metadata-dir",), 1, "see --data"),
     (("--metadata-url",), 1, "metadata is embedded, see --data"),
 )
-"""Flags of `pulsar standalone` that scripts pass and that have no counterpart: (names, values taken, why)."""
+"""Flags of `pulsar standalone` that scripts pass and that have no counterpart: (names, values taken, reason)."""
 
 
 def standalone(argv: list[str]) -> int:
-    """Broker and bookie in one process; returns the exit code when the broker has stopped."""
+    """Runs broker and bookie in one process; returns the exit code when the broker has stopped."""
     return _run("standalone", argv)
 
 
 def broker(argv: list[str]) -> int:
-    """A broker alone, its ledgers in bookies reached over TCP."""
+    """Runs a broker whose ledgers are in bookies reached over TCP; returns the exit code after its stop."""
     return _run("broker", argv)
 
 
 def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
-    """The options, the log format, and one text for every flag that was accepted without effect."""
+    """Returns the options, the log format, and one text for every flag that was accepted without effect.
+
+    Wrong usage ends the process with status 2, as argparse does.
+    """
     arguments = _parser(role).parse_args(argv)
     overrides: list[str] = list(arguments.set)
     if arguments.advertised_address is not None:
+        # In front of the others, because of two overrides of a key the last one wins: `--set` beats this flag.
         overrides.insert(0, f"advertisedAddress={arguments.advertised_address}")
     ignored = [
-        f"{names[-1]} ({why})"
-        for names, _, why in WITHOUT_MEANING
+        f"{names[-1]} ({reason})"
+        for names, _, reason in WITHOUT_MEANING
         if getattr(arguments, _attribute(names[-1])) not in (None, False)
     ]
     options = BrokerOptions(
         role=role,
-        config_path=arguments.config,
+        config_path=arguments.conf,
         data=arguments.data,
         memory=arguments.memory,
         overrides=tuple(overrides),
@@ -64,6 +68,7 @@ def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
 
 def _run(role: Role, argv: list[str]) -> int:
     options, log_format, ignored = parse(role, argv)
+    # Imported after `parse`, which ends the process for --help and wrong usage.
     from magnetar.process import logs
 
     with logs.running(log_format):
@@ -81,31 +86,21 @@ def _parser(role: Role) -> argparse.ArgumentParser:
         description=f"Run {what}, in the foreground, until SIGTERM or Ctrl-C.",
         allow_abbrev=False,
     )
+    add_settings_options(parser, "--config", "--broker-conf", conf_help="configuration file")
+    add_process_options(parser)
     add = parser.add_argument
-    add("-c", "--config", "--broker-conf", type=Path, metavar="FILE", help="configuration file")
-    add("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
     add("--memory", action="store_true", help="keep nothing on disk (for tests)")
-    add("--set", action="append", default=[], type=_key_value, metavar="KEY=VALUE", help="override a setting")
-    add("--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready")
     add("--profile", choices=("4.0", "4.2", "5.0"), help="defaults of this Pulsar version")
-    add("--log-format", choices=("auto", "plain", "json"), default="auto", help="auto: plain on a terminal")
     add("-a", "--advertised-address", metavar="HOST", help="sets advertisedAddress")
     add("--wipe-data", action="store_true", help="empty the data folder first")
     others = parser.add_argument_group("accepted for scripts written for Apache Pulsar, without effect")
-    for names, values, why in WITHOUT_MEANING:
+    for names, values, reason in WITHOUT_MEANING:
         if values:
-            others.add_argument(*names, metavar="VALUE", help=why)
+            others.add_argument(*names, metavar="VALUE", help=reason)
         else:
-            others.add_argument(*names, action="store_true", help=why)
+            others.add_argument(*names, action="store_true", help=reason)
     return parser
 
 
 def _attribute(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
-
-
-def _key_value(text: str) -> str:
-    key, equals, _ = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
-    return text

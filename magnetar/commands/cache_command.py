@@ -1,7 +1,8 @@
-"""`magnetar cache top` and `why`: what fills a running broker's cache, and why an entry is not in it; and `replay`.
+"""`magnetar cache`: the largest users of a broker's entry cache, one entry's history, and replays of records.
 
-The first two only ask; the broker answers from the newest decisions that it keeps (`entryCacheDecisionsKept`). The
-third needs no broker: it repeats what one has recorded (`entryCacheRecordDirectory`).
+`top` and `why` ask a running broker, which answers from the newest decisions that it keeps
+(`entryCacheDecisionsKept`). `replay` needs no broker: it feeds an access record (`entryCacheRecordDirectory`) to the
+cache's own code again and compares the outcomes.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import add_admin_url
 
 if TYPE_CHECKING:
     from magnetar.clients.admin_client import Json
     from magnetar.commands.cache_text import Top, Why
 
 PATH = "/admin/v2/magnetar/cache"
+"""In front of each route of `broker/admin/cache.py`."""
 SORTS = ("bytes", "hits", "misses", "evictions")
+"""Orders of `top`; the broker refuses others."""
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})", re.ASCII)
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0, or 1 after one line on stderr; for a replay 1 also where it is not equal to the record."""
+    """Returns 0, or 1 after one line on stderr. A replay that differs from its record returns 1 too."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.action == "replay":
@@ -40,16 +44,18 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "magnetar cache",
-        description="Ask a running broker about its entry cache, or repeat what its cache did.",
+        description="Ask a running broker about its entry cache, or replay an access record.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    top = actions.add_parser("top", help="which topics fill the cache, or miss it", allow_abbrev=False)
-    top.add_argument("--sort", choices=SORTS, default="bytes", help="which come first (default bytes)")
-    top.add_argument("-n", type=int, default=10, dest="limit", metavar="N", help="how many (default 10)")
+    top = actions.add_parser("top", help="list the topics that fill the cache or miss it", allow_abbrev=False)
+    top.add_argument("--sort", choices=SORTS, default="bytes", help="order of the topics (default bytes)")
+    top.add_argument(
+        "-n", type=int, default=10, dest="limit", metavar="N", help="number of topics (default 10)"
+    )
     top.set_defaults(answer=_top)
     why = actions.add_parser(
-        "why", help="why an entry is in the cache, or is not: all that is kept about it", allow_abbrev=False
+        "why", help="print all that the broker keeps about an entry in the cache", allow_abbrev=False
     )
     why.add_argument("topic", metavar="TOPIC", help="name, tenant/namespace/name or persistent://…")
     why.add_argument(
@@ -57,14 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     why.set_defaults(answer=_why)
     replay = actions.add_parser(
-        "replay", help="repeat access records, and compare event by event", allow_abbrev=False
+        "replay", help="replay access records and compare event by event", allow_abbrev=False
     )
     replay.add_argument(
         "folders", nargs="+", type=Path, metavar="DIR", help="entryCacheRecordDirectory, or a part of it"
     )
     for action in (top, why):
         action.add_argument("--json", action="store_true", help="print the broker's answer as it is")
-        action.add_argument("--admin-url", metavar="URL", help="(client.conf, else http://localhost:8080)")
+        add_admin_url(action)
     return parser
 
 
@@ -93,7 +99,7 @@ def _why(arguments: argparse.Namespace) -> str:
 def _replay(folders: list[Path]) -> int:
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:
-        raise CommandError(f"there is no {', '.join(missing)}")
+        raise CommandError(f"no such folder: {', '.join(missing)}; name an entryCacheRecordDirectory")
     try:
         from broker.recorder.replay_report import replay_all
     except ImportError as error:
@@ -116,13 +122,16 @@ def _topic_path(text: str) -> str:
 def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:
     from magnetar.clients.admin_client import admin_url, ask
 
-    body = ask(admin_url(arguments.admin_url), "GET", PATH + path).body
+    url = admin_url(arguments.admin_url)
+    body = ask(url, "GET", PATH + path).body
     if not isinstance(body, dict):
-        raise CommandError("this broker does not tell of its cache: it is no Magnetar")
+        raise CommandError(
+            f"{url} answers without a description of a cache: name a Magnetar broker with --admin-url"
+        )
     return body
 
 
 def _json(body: dict[str, Json]) -> str:
-    import json  # only when asked for
+    import json  # Imported here because only `--json` pays for it.
 
     return json.dumps(body, indent=2, ensure_ascii=False)

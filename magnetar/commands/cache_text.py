@@ -1,4 +1,7 @@
-"""What a broker says of its entry cache, as text for people: a table of topics, and the life of one entry."""
+"""Formats a broker's answers about its entry cache: a table of topics, and the history of one entry.
+
+The typed dictionaries name the fields of the answers that are shown; `broker/admin/cache.py` writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,81 @@ MIB = 1 << 20
 
 
 class Topic(TypedDict):
+    """One topic's use of the cache. Hits, misses and coalesced reads are entries since the topic was opened."""
+
     topic: str
+    """Full name, `persistent://tenant/namespace/name`."""
     bytes: int
+    """Bytes of its cached entries."""
     entries: int
+    """Cached entries."""
     hits: int
+    """Entries read from the cache."""
     misses: int
+    """Entries read from storage."""
     coalesced: int
+    """Entries received from a storage read that another reader had begun."""
     hitRatio: float | None
+    """Hits by all reads, 0 to 1; None before the first read."""
     evictions: dict[str, int]
+    """Evicted entries by reason, with `ttl` and `size` always present."""
 
 
 class Top(TypedDict):
     """`GET /admin/v2/magnetar/cache/top`, as far as it is shown."""
 
     sort: str
+    """One of the orders of `magnetar cache top --sort`."""
     usedBytes: int
+    """Bytes of all cached entries."""
     maxBytes: int
+    """`managedLedgerCacheSizeMB` in bytes."""
     entries: int
+    """All cached entries."""
     topicsOpen: int
+    """Open topics, more than `topics` when the list is cut."""
     topics: list[Topic]
+    """The first ones of the order."""
 
 
 class Event(TypedDict, total=False):
+    """One decision of the cache about a run of entries; the last six fields depend on `event`."""
+
     secondsAgo: float
+    """Age of the event."""
     event: str
+    """`insert`, `hit`, `miss`, … as `_event` lists them."""
     firstEntryId: int
+    """First entry of the run."""
     lastEntryId: int
+    """Last entry of the run, inclusive."""
     cursor: str
+    """The reading cursor."""
     cursors: list[str]
+    """At an insert: the active cursors that were still to read the entry."""
     expectedReads: int | None
+    """At an insert: the number of expected reads; None where they are not counted."""
     expected: bool
+    """At an eviction: reads were still expected."""
     cause: str
+    """At a requeue: a key of `CAUSES`."""
     reason: str
+    """At an eviction: a key of `REASONS`; of an entry that was not cached: a key of `OBSTACLES`."""
 
 
 class Why(TypedDict):
     """`GET /admin/v2/magnetar/cache/why/…`, as far as it is shown."""
 
     topic: str
+    """Full name."""
     ledgerId: int
+    """Ledger of the entry."""
     entryId: int
+    """Number of the entry in its ledger."""
     conclusion: str
+    """One sentence: the entry's state and its reason."""
     events: list[Event]
+    """Oldest first; only those that the broker still keeps."""
 
 
 COLUMNS = (
@@ -66,27 +102,32 @@ COLUMNS = (
     "other",
     "topic",
 )
+"""Head of the table of topics."""
 CAUSES = {
     "expected_reads": "reads of it were expected",
-    "recently_accessed": "it had been read since the last look",
-    "may_return": "somebody who had not acknowledged it may return",
+    "recently_accessed": "it had been read since the last pass",
+    "may_return": "a consumer that had not acknowledged it may return",
 }
+"""Causes of a requeue in words."""
 REASONS = {
     "ttl": "its time was over",
     "size": "the cache was full",
     "ledger": "its ledger was deleted or could not be read",
-    "invalidate": "no reader needed it, or the topic was closed",
+    "invalidate": "no cursor needed it any more, or the topic was closed",
 }
+"""Reasons of an eviction in words."""
 OBSTACLES = {
     "disabled": "the cache is switched off",
     "no_active_cursor": "no cursor was active",
     "nobody_to_come": "no active cursor was known to read it again",
-    "full": "the cache was full, and no reader was known to come for it",
+    "full": "the cache was full, and no reader of it was known",
     "too_large": "larger than the cache",
 }
+"""Reasons for not caching an entry in words."""
 
 
 def top_text(top: Top) -> str:
+    """Returns one line on the whole cache and a table with a row per topic."""
     head = (
         f"{_size(top['usedBytes'])} of {_size(top['maxBytes'])} in {top['entries']:,} entries,"
         f" {_plural(top['topicsOpen'], 'topic')} open; first by {top['sort']}"
@@ -118,7 +159,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def why_text(why: Why) -> str:
-    """A line per event, the oldest first, and the conclusion."""
+    """Returns a line per event, the oldest first, and the conclusion."""
     lines = [f"{span(event['secondsAgo']):>12} ago  {_event(why, event)}" for event in why["events"]]
     return "\n".join([f"{why['topic']} {why['ledgerId']}:{why['entryId']}", *lines, why["conclusion"]])
 
@@ -130,15 +171,15 @@ def _event(why: Why, event: Event) -> str:
         case "hit":
             return f"read from the cache by {event['cursor']}"
         case "miss":
-            return f"asked of storage by {event['cursor']}"
+            return f"read from storage for {event['cursor']}"
         case "coalesced":
-            return f"asked for by {event['cursor']} while it was being read from storage"
+            return f"requested by {event['cursor']} while it was being read from storage"
         case "failed":
             return f"the storage read for {event['cursor']} failed"
         case "replay":
-            return "to be delivered once more"
+            return "to be delivered again"
         case "kept_back":
-            return "kept back undelivered, to be read once more"
+            return "not delivered, to be read again"
         case "requeue":
             return f"requeued: {_words(CAUSES, event['cause'])}"
         case "evict":
@@ -166,7 +207,7 @@ def _expected(event: Event) -> str:
 
 
 def _words(known: dict[str, str], name: str) -> str:
-    """A newer broker may know more of them."""
+    # A broker newer than this command may send names that are not in the table: show them as they are.
     return known.get(name, name.replace("_", " "))
 
 

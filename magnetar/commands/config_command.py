@@ -15,18 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.clients import dynamic_config
+from magnetar.process.config_files import FILES, default_file
 from settings.errors import SettingsError
 from settings.keys import PROFILES, Key
 from settings.settings import Note, Settings
-
-ROLES = ("standalone", "broker", "bookie", "client")
-FILES = {
-    "standalone": ("PULSAR_STANDALONE_CONF", "conf/standalone.conf"),
-    "broker": ("PULSAR_BROKER_CONF", "conf/broker.conf"),
-    "bookie": ("PULSAR_BOOKKEEPER_CONF", "conf/bookkeeper.conf"),
-    "client": ("PULSAR_CLIENT_CONF", "conf/client.conf"),
-}
-"""By role: the variable that names the file, and the file that is read without the variable, if it exists."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,7 +39,13 @@ def _add_show(actions: argparse._SubParsersAction[Any]) -> None:
     parser = actions.add_parser("show", help="print the effective settings", allow_abbrev=False)
     add = parser.add_argument
     add("keys", nargs="*", metavar="KEY", help="only these keys")
-    add("--for", dest="role", choices=ROLES, default="standalone", help="whose settings (default standalone)")
+    add(
+        "--for",
+        dest="role",
+        choices=tuple(FILES),
+        default="standalone",
+        help="whose settings (default standalone)",
+    )
     add("-c", "--conf", "--config", type=Path, metavar="FILE", help="configuration file")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
     add("--profile", choices=PROFILES, help="defaults of this Pulsar version")
@@ -102,14 +100,6 @@ def load(
 
         settings = load_client_settings(path, environ=environ, overrides=overrides)
     return [settings], settings.notes
-
-
-def default_file(role: str, environ: Mapping[str, str]) -> Path | None:
-    """Returns the file that is read without `--conf`: the variable's, else ours if it exists, else none."""
-    variable, ours = FILES[role]
-    if environ.get(variable):
-        return Path(environ[variable])
-    return Path(ours) if Path(ours).is_file() else None
 
 
 Row = dict[str, str]

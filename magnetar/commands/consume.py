@@ -1,7 +1,7 @@
 """`magnetar consume`: prints the messages of a topic, with the flags and lines of `pulsar-client consume`.
 
-Law of the place: a message is acknowledged after it was printed. Exit code 0 when all that was asked for
-came, or when the user stopped an endless run.
+A message is acknowledged after it was printed, so an interrupted command loses none. Exit code 0 when the
+requested number came, or when the user stopped an endless command with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     import pulsar
 
 RECEIVE_TIMEOUT_MS = 500
+"""Time after which an idle wait looks at the clock (`--end-timestamp`) and at signals."""
 TYPES = {"Exclusive": "Exclusive", "Shared": "Shared", "Failover": "Failover", "Key_Shared": "KeyShared"}
+"""Subscription types as Pulsar's tools name them, and as the client's `ConsumerType` does."""
 
 
 def main(argv: list[str]) -> int:
+    """Runs `magnetar consume`. Returns 0, or 1 after one line on stderr."""
     arguments = _parser().parse_args(argv)
     try:
         count = _consume_all(arguments)
@@ -41,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def text_of(message: pulsar.Message, *, as_hex: bool, with_metadata: bool) -> str:
-    """`publishTime:[…], eventTime:[…], key:[…], properties:[…], content:…`, as Pulsar's tool prints it."""
+    """Returns `publishTime:[…], eventTime:[…], key:[…], properties:[…], content:…`, the line of Pulsar's tool."""
     data: bytes = message.data()
     content = data.hex(" ") if as_hex else data.decode("utf-8", "replace")
     properties = ", ".join(f"{key}={value}" for key, value in message.properties().items())
@@ -76,12 +79,12 @@ def _consume_all(arguments: argparse.Namespace) -> int:
             if end and message.publish_timestamp() > end:
                 break
             wait()
-            got += 1  # Before it is shown, so that whoever sees a message and interrupts finds it counted.
+            # Count before printing: a user who sees the message and interrupts finds it in the count.
+            got += 1
             _show(message, arguments)
             done_with(message)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-    except errors.Interrupted:
+    except (KeyboardInterrupt, errors.Interrupted):
+        # Two types, because Ctrl-C may arrive in Python or inside of a call into the client's C++ code.
         print(file=sys.stderr)
     except errors.PulsarException as error:
         raise CommandError(f"{error} after {got} messages of {arguments.topic}") from error
@@ -100,13 +103,14 @@ def _show(message: pulsar.Message, arguments: argparse.Namespace) -> None:
 def _source(
     client: pulsar.Client, arguments: argparse.Namespace
 ) -> tuple[Callable[..., pulsar.Message], Callable[[pulsar.Message], object]]:
-    """(receive, acknowledge). A non-durable subscription is what a reader has; it acknowledges nothing."""
+    """Returns (receive, acknowledge). A reader serves a non-durable subscription and acknowledges nothing."""
     module = official_client()
     earliest = arguments.subscription_position == "Earliest"
     if arguments.subscription_mode == "NonDurable":
         if arguments.regex:
             raise CommandError("--regex needs -m Durable: the Python client reads one topic at a time")
         start = module.MessageId.earliest if earliest else module.MessageId.latest
+        # The Python client has no non-durable subscriptions; a reader is one underneath.
         reader = client.create_reader(arguments.topic, start, receiver_queue_size=arguments.queue_size)
         if arguments.start_timestamp:
             reader.seek(arguments.start_timestamp)

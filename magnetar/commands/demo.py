@@ -1,7 +1,7 @@
-"""`python -m magnetar.commands.demo`: an official producer and two subscriptions at work, and what the cache did.
+"""`python -m magnetar.commands.demo`: runs a producer and two subscriptions, and prints what the cache did.
 
 Uses the broker at `--url` when one listens there, else starts one of its own on free ports and stops it again.
-Law of the place: official client and `/metrics` only; every number printed was counted or scraped.
+It uses only the official client and `/metrics`; every printed number was counted or scraped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     import pulsar
 
 START_TIMEOUT_S = 30.0
+"""Limit on the start of a broker of its own."""
 IDLE_TIMEOUT_S = 10.0
+"""Limit on the wait for the consumers after the last receipt."""
 WORKERS = 3
+"""Consumers of the Shared subscription."""
 REFUSED_EVERY = 200
-"""Every so many-th message is refused once by a worker, to show a redelivery."""
+"""A worker refuses each message with such a number once, to show a redelivery."""
 NEGATIVE_ACK_DELAY_MS = 200
+"""Delay of the redelivery after a refusal."""
 SHOWN = (
     ("inserted", "pulsar_ml_cache_x_insertions_total"),
     ("hits", "pulsar_ml_cache_x_hits_total"),
@@ -41,32 +45,43 @@ SHOWN = (
     ("requeued", "pulsar_ml_cache_x_requeues_total"),
     ("evicted", "pulsar_ml_cache_x_evicted_total"),
 )
-
+"""Counters of the whole broker: word in the output, name of the family."""
 TOPIC_COUNTERS = ("pulsar_ml_cache_x_topic_hits_total", "pulsar_ml_cache_x_topic_misses_total")
-
+"""Counters of single topics, printed for the demo's topic alone."""
 Samples = dict[str, float]
 """`name{label="value",…}` as it stands in the scrape, to its value."""
 
 
 class Addresses(NamedTuple):
+    """The broker that the demo uses."""
+
     pulsar: str
+    """URL for clients."""
     admin: str
+    """URL in front of `/metrics`."""
     own: bool
+    """True for a broker that the demo started and will stop."""
 
 
 class Consumed:
-    """What one consumer got; written by its thread only."""
+    """The messages of one consumer. Its own thread writes, other threads read only lengths until it has ended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        """Shown in the output."""
         self.numbers: list[int] = []
+        """Numbers of the acknowledged messages, in the order of their delivery."""
         self.redelivered = 0
+        """Acknowledged messages that were not at their first delivery."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m magnetar.commands.demo", description="A broker at work.")
-    parser.add_argument("--url", default="pulsar://127.0.0.1:6650", help="broker to use if it runs")
-    parser.add_argument("--admin-url", default="http://127.0.0.1:8080", help="where its /metrics is")
+    """Runs the demo. Returns 0, or 1 after one line on stderr."""
+    parser = argparse.ArgumentParser("python -m magnetar.commands.demo", description="Show a broker at work.")
+    parser.add_argument("--url", default="pulsar://127.0.0.1:6650", help="broker to use when one listens")
+    parser.add_argument(
+        "--admin-url", default="http://127.0.0.1:8080", help="address in front of its /metrics"
+    )
     parser.add_argument("-n", "--messages", type=int, default=2000)
     parser.add_argument("-r", "--rate", type=float, default=1000.0, help="messages per second")
     arguments = parser.parse_args(argv)
@@ -84,7 +99,7 @@ def _show(addresses: Addresses, count: int, rate: float) -> None:
     print(f"broker    {addresses.pulsar}{' (started for this demo)' if addresses.own else ''}")
     print(f"topic     {topic}")
     before = scrape(addresses.admin)
-    client = connect(Connection(addresses.pulsar, "", "", "", False, False, None))
+    client = connect(Connection(addresses.pulsar))
     try:
         ledger, workers, receipts = _work(client, topic, count, rate)
     finally:
@@ -105,7 +120,7 @@ def _show(addresses: Addresses, count: int, rate: float) -> None:
 def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
     print("\nWhat the entry cache did meanwhile (from /metrics):")
     if not after:
-        print(f"  {page} does not answer: name the broker's admin address with --admin-url")
+        print(f"  {page} does not answer; name the broker's admin address with --admin-url")
         return
     if not total(after, "pulsar_ml_cache_x_insertions_total"):
         print("  this broker does not count its cache as Magnetar does")
@@ -128,7 +143,7 @@ def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
 def _work(
     client: pulsar.Client, topic: str, count: int, rate: float
 ) -> tuple[Consumed, list[Consumed], Latencies]:
-    """Consumers first, then the producer; ends when everybody has everything or nothing more comes."""
+    """Subscribes, produces, and waits until both subscriptions have all messages or IDLE_TIMEOUT_S are over."""
     module = official_client()
     ledger = Consumed("ledger")
     workers = [Consumed(f"worker-{index + 1}") for index in range(WORKERS)]
@@ -145,6 +160,7 @@ def _work(
         for worker in workers
     ]
     done = threading.Event()
+    # A thread for each consumer, because `receive` blocks.
     threads = [threading.Thread(target=_consume, args=(failover, ledger, done, False))]
     threads += [
         threading.Thread(target=_consume, args=(consumer, worker, done, True))
@@ -184,7 +200,7 @@ def _receipt(receipts: Latencies, sent_ns: int, _result: object, _id: object) ->
 
 
 def _consume(consumer: pulsar.Consumer, consumed: Consumed, done: threading.Event, refuses: bool) -> None:
-    """Until `done`; one that `refuses` sends every so many-th message back at its first delivery."""
+    """Consumes until `done`; with `refuses`, refuses every REFUSED_EVERY-th message at its first delivery."""
     module = official_client()
     while not done.is_set():
         try:
@@ -203,7 +219,7 @@ def _consume(consumer: pulsar.Consumer, consumed: Consumed, done: threading.Even
 
 @contextmanager
 def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
-    """The one that listens at `url`, or one started for the time of the block."""
+    """Yields the broker that listens at `url`, or starts one for the time of the block."""
     if _listens(url):
         yield Addresses(url, admin_url, own=False)
         return
@@ -238,11 +254,13 @@ def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) 
             return Addresses(where["pulsar"], where["admin"], own=True)
         time.sleep(0.01)
     last = log.read_text(errors="replace").splitlines()[-3:]
-    raise CommandError("the broker does not start: " + " | ".join(last))
+    raise CommandError(
+        f"the broker is not ready after {START_TIMEOUT_S:g} s; its last log lines: " + " | ".join(last)
+    )
 
 
 def scrape(admin_url: str) -> Samples:
-    """Every sample of `/metrics`; empty when there is no such page."""
+    """Returns every sample of `/metrics`; an empty mapping when the page does not answer."""
     try:
         with urllib.request.urlopen(f"{admin_url.rstrip('/')}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -257,7 +275,7 @@ def scrape(admin_url: str) -> Samples:
 
 
 def total(samples: Samples, name: str, *labels: str) -> float:
-    """The sum of a family's samples that carry all the labels given as `key="value"`."""
+    """Returns the sum of a family's samples that carry all the labels, each given as `key="value"`."""
     return sum(
         value
         for key, value in samples.items()
@@ -266,7 +284,7 @@ def total(samples: Samples, name: str, *labels: str) -> float:
 
 
 def _parts(before: Samples, after: Samples, name: str) -> str:
-    """The family's growth by its reason or cause, where it has one."""
+    """Returns the family's growth by its label `reason` or `cause`; an empty text without such a label."""
     parts = []
     for key, value in after.items():
         if key.partition("{")[0] == name and value > before.get(key, 0.0):

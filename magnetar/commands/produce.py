@@ -1,7 +1,6 @@
 """`magnetar produce`: sends messages to a topic, with the flags and the last line of `pulsar-client produce`.
 
-Law of the place: one message at a time, each confirmed before the next, so that the exit code tells the
-truth: 0 only when every message has its receipt.
+Each message is confirmed before the next is sent, so the exit code is 0 only when every message has its receipt.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
+    """Runs `magnetar produce`. Returns 0, or 1 after one line on stderr."""
     arguments = _parser().parse_args(argv)
     try:
         contents = contents_of(arguments.messages, arguments.files, arguments.separator)
@@ -39,7 +39,10 @@ def main(argv: list[str]) -> int:
 
 
 def contents_of(messages: list[str], files: list[str], separator: str) -> list[bytes]:
-    """The bodies in the order given. Raises CommandError when there is none or a file cannot be read."""
+    """Returns the bodies in the order given, messages before files.
+
+    Raises CommandError when there is none or a file cannot be read.
+    """
     contents = [
         part.encode() for text in messages for part in (text.split(separator) if separator else [text])
     ]
@@ -54,7 +57,7 @@ def contents_of(messages: list[str], files: list[str], separator: str) -> list[b
 
 
 def properties_of(texts: list[str]) -> dict[str, str]:
-    """`k1=v1,k2=v2` to a mapping; a value may hold `=`. Raises CommandError."""
+    """Parses texts such as `k1=v1,k2=v2` into a mapping; a value may hold `=`. Raises CommandError."""
     properties = {}
     for part in (part for text in texts for part in text.split(",") if part):
         key, equals, value = part.partition("=")
@@ -65,7 +68,10 @@ def properties_of(texts: list[str]) -> dict[str, str]:
 
 
 def pacer(rate: float) -> Callable[[], None]:
-    """Called before each message, waits so that `rate` messages a second go out; 0: never waits."""
+    """Returns a function that waits before each message so that `rate` messages a second go out; 0: never waits.
+
+    A sender that falls behind catches up without waiting, so the mean rate holds.
+    """
     if rate <= 0:
         return lambda: None
     step = 1 / rate
@@ -109,6 +115,7 @@ def _producer(client: pulsar.Client, arguments: argparse.Namespace) -> pulsar.Pr
     return client.create_producer(
         arguments.topic,
         batching_enabled=not (arguments.disable_batching or arguments.chunking),
+        # Each message waits for its receipt, so none joins its batch: waiting longer would only slow the command.
         batching_max_publish_delay_ms=1,
         chunking_enabled=arguments.chunking,
     )

@@ -1,6 +1,6 @@
-"""`magnetar version`: which Magnetar, on which Python, with which libraries.
+"""`magnetar version`: prints the versions of Magnetar, Python and the libraries.
 
-Law of the place: versions are read from package metadata, nothing is imported to learn its version.
+Versions come from package metadata: importing a library to ask it would take longer than the whole command.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TextIO
 from magnetar import __version__
 
 LIBRARIES = ("protobuf", "crc32c", "rocksdict", "uvloop", "aiohttp", "prometheus-client", "pulsar-client")
+"""Distributions that `--verbose` lists, installed or not."""
 
 
 def main(argv: list[str], out: TextIO | None = None) -> int:
-    """Prints one line, or with `--verbose` one per library as well."""
+    """Prints one line, with `--verbose` one per library as well; `out` None means standard output."""
     parser = argparse.ArgumentParser("magnetar version", description="Print version information and exit.")
     parser.add_argument("-v", "--verbose", action="store_true", help="also Python and the libraries in use")
     arguments = parser.parse_args(argv)

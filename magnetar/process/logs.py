@@ -1,9 +1,9 @@
-"""Log lines on standard error: plain on a terminal, one JSON object per line otherwise.
+"""Writes log lines to standard error: plain on a terminal, one JSON object per line otherwise.
 
-A record's `extra` fields are kept: `log.info("topic loaded", extra={"topic": name})`.
-Law of the place: the thread that logs never waits for standard error. Records pass through a bounded queue
-to a writer thread; when the queue is full a record is dropped and counted, and the count is logged as
-soon as there is room. The level comes from `PULSAR_LOG_LEVEL` (trace … error, off), default info.
+Invariant: the thread that logs never waits for standard error. A slow terminal or pipe would otherwise stop the event
+loop. Records pass through a bounded queue to a writer thread; a record that finds the queue full is dropped and
+counted, and the count is logged when the queue has space again. The level comes from `PULSAR_LOG_LEVEL` (trace … error,
+off), default info. A record's `extra` fields are kept: `log.info("topic loaded", extra={"topic": name})`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
-from typing import Literal, TextIO
+from typing import TextIO
 
-Format = Literal["auto", "plain", "json"]
 QUEUE_RECORDS_MAX = 10_000
+"""Records that may wait for the writer thread."""
 OFF = logging.CRITICAL + 1
+"""A level above every record's."""
 LEVELS = {
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
@@ -32,12 +33,16 @@ LEVELS = {
     "fatal": logging.CRITICAL,
     "off": OFF,
 }
+"""Values of `PULSAR_LOG_LEVEL`, Log4j's names; Python has no level below debug and none above critical."""
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 @contextmanager
 def running(log_format: str = "auto", stream: TextIO | None = None) -> Iterator[None]:
-    """Sends all logging to `stream` (default standard error) during the block, then writes what is left."""
+    """Sends all logging to `stream` (default standard error) during the block, then writes the queued rest.
+
+    `log_format` is `plain`, `json`, or `auto`: plain on a terminal, JSON otherwise.
+    """
     out = sys.stderr if stream is None else stream
     plain = log_format == "plain" or (log_format == "auto" and out.isatty())
     writer = logging.StreamHandler(out)
@@ -45,7 +50,7 @@ def running(log_format: str = "auto", stream: TextIO | None = None) -> Iterator[
     records: queue.Queue[logging.LogRecord] = queue.Queue(QUEUE_RECORDS_MAX)
     handler = BoundedQueueHandler(records)
     listener = QueueListener(records, writer)
-    _leave_out_what_no_line_shows()
+    _skip_unused_fields()
     root = logging.getLogger()
     level_before = root.level
     root.setLevel(level_from_environment())
@@ -59,28 +64,34 @@ def running(log_format: str = "auto", stream: TextIO | None = None) -> Iterator[
         listener.stop()
 
 
-def _leave_out_what_no_line_shows() -> None:
-    """The optimizations that logging's own documentation names: no stack walk, no thread and process names."""
+def _skip_unused_fields() -> None:
+    """Turns off the stack walk and the thread and process names, which no line of ours shows.
+
+    The documentation of `logging` names these switches under "Optimization".
+    """
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def level_from_environment() -> int:
+    """Returns the level that `PULSAR_LOG_LEVEL` names; info for a name that is not in LEVELS."""
     return LEVELS.get(os.environ.get("PULSAR_LOG_LEVEL", "info").strip().lower(), logging.INFO)
 
 
 class BoundedQueueHandler(QueueHandler):
-    """Puts records on the queue without ever waiting."""
+    """Puts records on the queue without waiting; drops and counts them while it is full."""
 
     def __init__(self, records: queue.Queue[logging.LogRecord]) -> None:
         super().__init__(records)
         self.dropped = 0
+        """Records dropped since the last notice of it."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Fixes the text now, while its arguments are as they were; the traceback stays a field.
+        """Formats the text in the thread that logs, because arguments may change before it is written.
 
-        In place: this is the only handler, so nobody else sees the record.
+        The traceback becomes text too, but stays a field of its own, so that JSON lines can show it apart.
         """
+        # In place, without the copy that the base class makes: no other handler sees the record.
         record.msg = record.getMessage()
         record.args = None
         if record.exc_info and not record.exc_text:
@@ -89,6 +100,7 @@ class BoundedQueueHandler(QueueHandler):
         return record
 
     def enqueue(self, record: logging.LogRecord) -> None:
+        """Queues the record, in front of it a notice of those that were dropped before."""
         try:
             if self.dropped:
                 self.queue.put_nowait(self._dropped_notice(self.dropped))
@@ -99,14 +111,17 @@ class BoundedQueueHandler(QueueHandler):
 
     @staticmethod
     def _dropped_notice(count: int) -> logging.LogRecord:
-        text = f"{count} log records were dropped: standard error does not keep up"
+        text = (
+            f"{count} log records were dropped: standard error is slower than the log; raise PULSAR_LOG_LEVEL"
+        )
         return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 
 class PlainFormatter(logging.Formatter):
-    """`2026-11-21T17:48:48,802+0000 INFO  logger - message key=value`, Pulsar's order of things."""
+    """Formats `2026-11-21T17:48:48,802+0000 INFO  logger - message key=value`, in the order of Pulsar's log lines."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns one line, and below it the traceback where the record has one."""
         at = datetime.fromtimestamp(record.created, UTC)
         when = f"{at:%Y-%m-%dT%H:%M:%S},{at.microsecond // 1000:03d}+0000"
         line = f"{when} {record.levelname:<5} {record.name} - {record.getMessage()}"
@@ -117,9 +132,10 @@ class PlainFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object: time, level, logger, message, the record's own fields, and exception where there is one."""
+    """Formats a JSON object: time, level, logger, message, the record's own fields, and exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns one line; values that JSON does not know are written as their `str`."""
         at = datetime.fromtimestamp(record.created, UTC)
         entry: dict[str, object] = {
             "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
@@ -135,7 +151,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:
-    """What the caller passed as `extra`."""
+    """Returns the fields that the caller passed as `extra`."""
     return {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
 
 

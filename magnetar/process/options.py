@@ -1,7 +1,7 @@
-"""What `magnetar standalone` and `magnetar broker` were asked to do, as one value.
+"""The options of `magnetar standalone` and `magnetar broker` as one value.
 
-This is all that the command line hands to the composition root. Law of the place: plain data, nothing of
-ours imported, no default hidden in the reader: what the user left out is `None` or empty here.
+The command line passes this value, and nothing else, to the composition root. It is plain data without defaults: an
+option that the user left out is `None`, empty or False, and the composition root decides what follows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 Role = Literal["standalone", "broker"]
+"""The kinds of process with a broker in it: with a bookie inside, or without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +19,18 @@ class BrokerOptions:
     """Options of a broker process, before any configuration file was read."""
 
     role: Role
+    """Decides the configuration file, and if a bookie runs inside."""
     config_path: Path | None
-    """The file of `-c`; `None`: the role's own file in `conf/` if it is there."""
+    """The file of `-c`; None means `default_file` of the role."""
     data: Path | None
-    """Folder of everything that is kept; `None`: the configured one."""
+    """Folder of everything that is kept; None means `magnetarDataDirectory`."""
     memory: bool
-    """Nothing on disk, for tests."""
+    """Keep nothing on disk, for tests."""
     overrides: tuple[str, ...]
     """`key=value`, in the order given; the last one of a key wins, and all win over file and environment."""
     ready_file: Path | None
     """Written when clients can connect: `{"pulsar": url, "admin": url, "pid": n}`."""
     profile: str | None
-    """Whose defaults count: `4.0`, `4.2` or `5.0`."""
+    """The Pulsar release whose defaults hold: `4.0`, `4.2` or `5.0`; None means the configured one."""
     wipe_data: bool
     """Empty the data folder first."""

@@ -1,7 +1,9 @@
-"""`magnetar standalone` and `magnetar broker`: joins broker, ledgers and metadata, and runs them until told to stop.
+"""Runs `magnetar standalone` and `magnetar broker`: joins broker, ledgers and metadata until a signal stops them.
 
-The embedded bookie meets the broker only here, behind the ledger client that a bookie on the network fits too.
-The first SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
+Only this module knows both the broker and the embedded bookie. The broker reaches the bookie through the same ledger
+client interface as a bookie on the network. The first SIGTERM or SIGINT drains and exits with 0; a second one exits
+at once. The order of a start: settings, loop, bookie (in a thread) beside metadata store, bookies, broker, data port,
+ready file, admin server.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from broker.config.rules import EMBEDDED
 from broker.model.errors import MetadataError
 from broker.recorder.errors import RecordError
 from magnetar import __version__
+from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
 from magnetar.process.process_settings import load_standalone_settings
@@ -43,18 +46,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("magnetar")
 
 READY = "messaging service is ready"
-"""What scripts and test containers wait for in the log of a Pulsar."""
+"""Text in Pulsar's log that scripts and test containers wait for."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""The journal's thread should get its turn soon after it asks; the interpreter's own 5 ms are an fsync's time."""
+"""Longest wait of the journal's thread for the interpreter; Python's default of 5 ms is as long as an fsync."""
 
 EMBEDDED_ADDRESS = "127.0.0.1:3181"
-"""What ledger metadata calls a bookie that has no address of its own."""
+"""Stands in ledger metadata for the embedded bookie, which has no address; BookKeeper's default port."""
+
 GC_YOUNG_OBJECTS = 50_000
-"""Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
+"""Objects made between two passes of Python's garbage collector; its default is 700.
 
+Entries come and go by the ten thousand and hold no cycles, so frequent passes cost time and find nothing.
+"""
 
-_WHAT_NEXT = """
+_GREETING = """
 Magnetar {version} is ready.
 
   clients   {url}
@@ -76,15 +82,20 @@ class _ToldToStop(Exception):
 
 
 class ProcessSettings(NamedTuple):
+    """The settings of the whole process, read once."""
+
     broker: Settings
+    """The broker's side."""
     bookie: Settings | None
+    """The embedded bookie's side; None for the role `broker`."""
     notes: tuple[Note, ...]
+    """Warnings about the settings, for the log."""
     memory: bool
-    data: Path
+    """True when nothing is kept on disk."""
 
 
 def run(options: BrokerOptions) -> int:
-    """The process's exit status: 0 after a clean stop, 1 when it could not start, 2 for a bad setting."""
+    """Runs the process. Returns 0 after a clean stop, 1 when it could not start, 2 for a bad setting."""
     try:
         settings = load(options)
     except SettingsError as error:
@@ -104,7 +115,8 @@ def run(options: BrokerOptions) -> int:
 
 
 def load(options: BrokerOptions) -> ProcessSettings:
-    path = options.config_path or _default_config(options.role)
+    """Reads the settings, and empties the data folder if that was asked for. Raises SettingsError."""
+    path = options.config_path or default_file(options.role, os.environ)
     overrides = list(options.overrides)
     if options.data is not None:
         overrides.append(f"magnetarDataDirectory={options.data}")
@@ -124,22 +136,16 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
             )
-    data = Path(broker.str("magnetarDataDirectory")).absolute()
-    if options.wipe_data and data.exists():
-        shutil.rmtree(data)
-    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), data)
-
-
-def _default_config(role: str) -> Path | None:
-    """`PULSAR_STANDALONE_CONF` or `PULSAR_BROKER_CONF`, else the file in `conf/` where there is one."""
-    named = os.environ.get(f"PULSAR_{role.upper()}_CONF")
-    if named:
-        return Path(named)
-    beside = Path("conf") / f"{role}.conf"
-    return beside if beside.is_file() else None
+    if options.wipe_data:
+        # Not before all settings are accepted: a typing error must not cost the data.
+        data = Path(broker.str("magnetarDataDirectory")).absolute()
+        if data.exists():
+            shutil.rmtree(data)
+    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"))
 
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:
+    """Runs on uvloop where it is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -151,6 +157,7 @@ def _run_loop(main: Coroutine[object, object, None]) -> None:
 async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     stop = _stop_on_signals()
     service = await _start(settings, stop)
+    # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
@@ -158,7 +165,7 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
         _announce(service.addresses, ready_file)
         await service.start_admin()
         await stop.wait()
-        log.info("stopping: draining what is under way")
+        log.info("stopping: finishing publishes and writing cursors")
     finally:
         await _stop(service, service.settings.int("brokerShutdownTimeoutMs") / 1000)
 
@@ -167,18 +174,22 @@ async def _stop(service: BrokerService, seconds_max: float) -> None:
     try:
         await asyncio.wait_for(service.stop(), seconds_max or None)
     except TimeoutError:
-        log.error("not stopped within brokerShutdownTimeoutMs; the next start recovers what is missing")
+        log.error(
+            "not stopped within brokerShutdownTimeoutMs=%d; the next start recovers the ledgers that are still open",
+            seconds_max * 1000,
+        )
 
 
 async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerService:
-    """Everything up to the open data port. The bookie replays its journal while the broker's rooms are imported.
+    """Opens everything up to the data port. The bookie replays its journal while the broker's rooms are imported.
 
-    What was opened is closed again when the start fails, so that the next one has nothing to recover.
+    When the start fails, the opened parts are closed again, so that the next start has nothing to recover.
     """
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as opened:
         with ThreadPoolExecutor(1) as opener:
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
+            # Imported only now, beside the replay in the other thread: both take a noticeable part of the start.
             from broker.compose.broker_service import BrokerService
             from broker.compose.room_settings import ensemble_settings
             from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
@@ -199,7 +210,9 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
                 creator_token=random.getrandbits(63),
             )
             opened.push_async_callback(ledgers.close)
-            if bookie is not None:  # The store may be newer or older than the bookie's files.
+            if bookie is not None:
+                # The metadata store may be older than the bookie's files, for example restored from a backup.
+                # Without the bookie's highest id, a new ledger could get the id of one that has entries.
                 ids = LedgerIdsAbove(ids or LedgerIds(metadata), bookie.result().highest_ledger_id)
             elif ids is None and not settings.memory:
                 ids = LedgerIdsUnused(LedgerIds(metadata), bookies)
@@ -248,6 +261,7 @@ async def _bookies(
         return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
     from magnetar.process.remote_bookies import connect_to_bookies
 
+    # Wait for the signal too: a bookie that never answers must not make SIGTERM wait.
     connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn, metadata))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -262,27 +276,28 @@ def _stop_on_signals() -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def asked() -> None:
+    def on_signal() -> None:
         if stop.is_set():
             os._exit(130)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, on_signal)
     return stop
 
 
 def _announce(addresses: Addresses, ready_file: Path | None) -> None:
-    """The file appears whole or not at all, so that whoever waits for it may read it at once."""
+    """Logs the addresses, greets a user at a terminal, and writes the ready file."""
     log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
-    if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Somebody at a terminal, perhaps by `make run`.
+    if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Also under `make run`, whose output may be a pipe.
         print(
-            _WHAT_NEXT.format(version=__version__, url=addresses.service_url, admin=addresses.admin_url),
+            _GREETING.format(version=__version__, url=addresses.service_url, admin=addresses.admin_url),
             flush=True,
         )
     if ready_file is None:
         return
     text = json.dumps({"pulsar": addresses.service_url, "admin": addresses.admin_url, "pid": os.getpid()})
+    # Renamed when complete, so a script that finds the file can read it at once.
     part = ready_file.with_name(ready_file.name + ".part")
     part.write_text(text + "\n")
     part.replace(ready_file)

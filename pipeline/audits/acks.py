@@ -75,6 +75,7 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
         " - case when last_acked_ledger is not null and ledger_id = mark_ledger then mark_entry + 1 else 0 end"
     )
     return (
+        # Window, join and grouping all have the topic among their keys, so Spark moves the rows of each table once.
         cursors.join(lists, "topic", "left")
         .groupBy(
             *("topic", "subscription", "ranges", "acked_entries", "state_bytes", "acks_known", "modified_ms")
@@ -82,7 +83,9 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
         .agg(
             F.coalesce(F.sum(behind), F.lit(0)).alias("backlog_entries"),
             F.coalesce(
-                F.sum(F.floor(behind * F.expr("ledger_bytes / greatest(entries, 1)"))), F.lit(0)
+                # A list has entries and bytes of whole ledgers, so a part of one counts with the mean size.
+                F.sum(F.floor(behind * F.expr("ledger_bytes / greatest(entries, 1)"))),
+                F.lit(0),
             ).alias("backlog_bytes"),
             F.coalesce(F.sum(to_last), F.lit(0)).alias("to_last"),
             F.coalesce(

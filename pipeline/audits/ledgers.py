@@ -33,6 +33,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
     needed = references.where("kind <> 'deleting'").select("ledger_id")
     decided = references.where("kind = 'deleting'").select("ledger_id", "topic").dropDuplicates(["ledger_id"])
     left = (
+        # An anti join first: nearly all ledgers are needed, and the next join sees the few that are left.
         ledgers.join(needed, "ledger_id", "left_anti")
         .join(decided, "ledger_id", "left")
         .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull())

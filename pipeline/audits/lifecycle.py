@@ -1,4 +1,4 @@
-"""`audit lifecycle`: finds closed ledgers that a broker should have removed by now.
+"""`audit lifecycle`: finds closed ledgers that brokers should have removed.
 
 A broker removes a ledger when every subscription has passed it and its retention is over; the TTL moves subscriptions on.
 So a closed ledger is due at the latest
@@ -90,6 +90,7 @@ def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> Da
     )
     return (
         ledgers.join(of_topics, "topic", "left")
+        # A cluster has far fewer namespaces than ledgers: sent to each task, they move no ledger.
         .join(F.broadcast(of_namespaces), "namespace", "left")
         .withColumn("ttl_s", F.coalesce("topic_ttl_s", "namespace_ttl_s", F.lit(limits.ttl_s)))
         .withColumn(

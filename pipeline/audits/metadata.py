@@ -71,6 +71,8 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         )
         .withColumn("tenant", F.element_at(F.split("namespace", "/"), 1))
         .join(topics, "topic", "left")
+        # These three are small beside the nodes. Sent to each task they move none of them; the topics above are too
+        # many.
         .join(F.broadcast(parents), "base", "left")
         .join(F.broadcast(namespaces), "namespace", "left")
         .join(F.broadcast(tenants), "tenant", "left")

@@ -64,6 +64,7 @@ def run_audit(
     progress(f"audit {name}: reading {folder}")
     AUDITS[name](snapshot, limits).write.parquet(str(out / _PLAN))
     progress(f"audit {name}: summing up")
+    # Read back: summing the DataFrame itself would run the audit a second time.
     plan = spark.read.parquet(str(out / _PLAN))
     found = summarise(plan)
     report = Report(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))

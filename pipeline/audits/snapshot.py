@@ -1,4 +1,4 @@
-"""Reads a snapshot that `magnetar admin snapshot` wrote, each table as a DataFrame."""
+"""Reads a snapshot of `magnetar admin snapshot`, each table as a DataFrame."""
 
 from __future__ import annotations
 

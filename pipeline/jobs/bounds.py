@@ -58,6 +58,7 @@ def requests_of(accesses: Accesses) -> Requests:
     """Return appends and reads in their order, each entry with its size."""
     rows = accesses.rows
     came = (rows.op == STORAGE_READ) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
+    # A storage read that brought nothing is no request: no cache could have had its entries.
     wanted = (rows.op == APPEND) | (rows.op == READ) | came
     chosen = rows.take(wanted)
     row, ids = runs_expanded(chosen.first, chosen.entries)

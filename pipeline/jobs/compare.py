@@ -1,4 +1,4 @@
-"""`compare`: compares a broker's counters with those of a replay under its own settings.
+"""`compare`: compares a broker's counters with those of a replay.
 
 They are equal unless the cache, the recorder or the machine code has a defect. This names the counters that differ;
 `magnetar cache replay` then finds the first event that does.
@@ -28,6 +28,7 @@ def compare(
     rows: list[dict[str, Cell]] = []
     compared = different = 0
     for lifetime, outcome in zip(checked.lifetimes, exactly(spark, checked.lifetimes, say), strict=True):
+        # The broker's counters run on over its files, so the last file has the totals of the lifetime.
         counted = lifetime.files[-1].facts.totals
         name = f"{lifetime.broker}, started {lifetime.start}"
         if outcome is None:

@@ -133,6 +133,7 @@ def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
 
 
 def _with_names(rows: DataFrame, record: Record) -> list[dict[str, object]]:
+    # The names join the sums and not the events, so few rows move.
     named = rows.join(record.topics, [*LIFETIME, "topic"], "left").join(
         record.readers, [*LIFETIME, "topic", "sub"], "left"
     )
@@ -231,6 +232,7 @@ def _plots(
 
 def reuse_of_lifetimes(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> list[Reuse]:
     """Compute the reuse of each broker lifetime, as a Spark task each."""
+    # One task each: reuse depends on the order of all events of a lifetime, so it cannot be split further.
     return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(reuse_of).collect()
 
 

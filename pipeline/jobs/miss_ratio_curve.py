@@ -82,6 +82,7 @@ class Point(NamedTuple):
             ]
         )
         spread = float(((ratios - ratios.mean()) ** 2).sum())
+        # The last factor is the correction for a finite population: a sample of everything has no error.
         return STUDENT_T * sqrt((GROUPS - 1) / GROUPS * spread * (1 - self.rate))
 
 
@@ -204,5 +205,6 @@ def added(same: Sequence[Point]) -> Point:
         misses=sum(point.misses for point in same),
         reads_without=tuple(map(sum, zip(*[point.reads_without for point in same], strict=True))),
         misses_without=tuple(map(sum, zip(*[point.misses_without for point in same], strict=True))),
+        # The lifetime with the fewest entries decides if the sum is meaningful.
         entries=min(point.entries for point in same),
     )

@@ -1,4 +1,4 @@
-"""Writes a report: a Parquet file per table, and one self-contained page of HTML."""
+"""Writes a report: Parquet files and one self-contained page of HTML."""
 
 from __future__ import annotations
 

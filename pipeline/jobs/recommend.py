@@ -139,6 +139,7 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
     Among equal sizes it is the one with the shortest time to live.
     """
     top = max(row.hit_ratio for row in grid)
+    # A change of settings has a cost of its own, so a gain below WORTH keeps what is there.
     if top - present.hit_ratio < WORTH:
         return present
     near = [row for row in grid if row.hit_ratio >= top - NEAR]
@@ -148,6 +149,7 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
 def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
     """Cut the size to SPARE times the needed bytes, if the hit ratio stays."""
     size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
+    # The peak of a replay is what the cache needed; more than that brings no hit and takes memory.
     if best is present or size >= best.settings.size_bytes_max:
         return best
     fewer = best.overrides._replace(size_bytes=size)

@@ -84,6 +84,7 @@ class Session:
             if not found.lifetimes:
                 raise no_record(found, paths)
             text = f"starting Spark for {found.rows:,} rows"
+            # Java that compiles less starts sooner and runs slower; below SMALL_ROWS the start is most of the job.
             self._spark = self._start(text, quick_start=found.rows < SMALL_ROWS)
         return self._spark
 

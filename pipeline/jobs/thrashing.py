@@ -1,4 +1,4 @@
-"""`thrashing`: counts entries read from bookies more than once, and computes the readahead that fits.
+"""`thrashing`: counts repeated reads from bookies, and computes a fitting readahead.
 
 A bookie that reads ahead B entries for each request for R of them, and has evicted them before the reader's next request,
 reads (B + 1) / R entries for each requested one (docs/bookie.md). The access record has R, the number of cold readers at a
@@ -47,6 +47,7 @@ def storage_reads(rows: DataFrame) -> DataFrame:
         "ledger",
         f.explode(f.expr("sequence(entry, entry + count - 1)")).alias("one"),
     )
+    # Counted entry by entry: ranges of repeated requests overlap, so their lengths do not add up.
     different = each.groupBy(*LIFETIME, "topic", "sub", "ledger").agg(
         f.countDistinct("one").alias("different")
     )
@@ -139,6 +140,7 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
     for cache_mib in CACHES_MIB:
         cache = cache_mib << 20
         fits = min(readahead_that_fits(cache, readers, entry_bytes), BATCH)
+        # A readahead shorter than one request would make the bookie read the log several times for it.
         best = max(fits, round(per_request))
         rows.append(
             {

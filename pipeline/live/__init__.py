@@ -1,1 +1,1 @@
-"""The hit ratio of a running broker's cache, from the counts that it publishes."""
+"""The hit ratio of a running broker's cache, from its published counts."""

@@ -79,6 +79,7 @@ def start(
     """
 
     def take(batch: DataFrame, batch_id: int) -> None:
+        # Three actions read the batch; without this each would read the messages again.
         batch.persist()
         if out is not None:
             # A batch that is repeated after a crash overwrites itself.
@@ -90,6 +91,8 @@ def start(
             .collect()
         ):
             tell(_describe_minute(*row))
+        # In order, because the moving average of `watch` follows the minutes. One partition at a time: a batch has a
+        # row for each topic.
         for row in batch.orderBy("minute").toLocalIterator():
             drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
             if drop is not None:

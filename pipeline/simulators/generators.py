@@ -1,4 +1,4 @@
-"""Generates traces: requests drawn from a Zipf law, and the reads of a broker's log.
+"""Generates traces: Zipf requests, and reads of a broker's log.
 
 The same arguments give the same trace on every machine, byte for byte, so that recorded miss counts can be checked.
 """

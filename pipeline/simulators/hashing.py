@@ -1,4 +1,4 @@
-"""Computes XXH64 of 64-bit keys, for samples that every broker and every program draws alike."""
+"""Computes XXH64 of 64-bit keys, for samples that all programs share."""
 
 from __future__ import annotations
 

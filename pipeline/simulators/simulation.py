@@ -138,6 +138,7 @@ def _answers(policy: str, trace: Trace, capacity: int, chosen: NDArray[np.bool_]
     ids = trace.ids[chosen]
     keys, sizes = trace.keys[ids].tolist(), trace.sizes[ids].tolist()
     if policy != BELADY:
+        # The loop fills the fields of one request object, so none is made per request.
         for request.obj_id, request.obj_size in zip(keys, sizes, strict=True):
             yield get(request)
         return

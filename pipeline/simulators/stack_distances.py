@@ -49,6 +49,7 @@ def _stack_distances(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArra
         x = ids[i]
         size = sizes[x]
         before = last[x]
+        # Places count from 1, so 0 says that the object was not requested yet.
         if before == 0:
             distances[i] = NEVER
             total += size

@@ -1,4 +1,4 @@
-"""A trace: the sequence of requests for objects that a policy is simulated on.
+"""A trace: the requests for objects on which a policy is simulated.
 
 Objects are numbered from 0 by their first request, because arrays over small numbers are faster than tables over keys.
 Their keys are kept beside the numbers: samples and W-TinyLFU hash keys, and must not depend on the numbering.

@@ -112,5 +112,6 @@ def oracle_general(trace: Trace) -> bytes:
     records["time"] = np.arange(len(trace)) // _REQUESTS_PER_TICK
     records["object"] = trace.keys[trace.ids]
     records["size"] = trace.sizes[trace.ids]
+    # The format counts requests from 1, `following` from 0.
     records["next"] = np.where(following < len(trace), following + 1, -1)
     return records.tobytes()

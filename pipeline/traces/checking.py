@@ -157,6 +157,7 @@ def find_files(paths: Sequence[Path]) -> Checked:
 
 def _reject_duplicates(lifetime: BrokerLifetime, rejected: list[RejectedFile]) -> None:
     """Reject second copies of a file, whose events would count twice."""
+    # By sequence number: a copied file has another path and the same number.
     seen: dict[int, FileOnDisk] = {}
     for file in lifetime.files:
         first = seen.setdefault(file.facts.sequence, file)

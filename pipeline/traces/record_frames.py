@@ -89,6 +89,7 @@ def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
     checked = find_files(paths)
     files = [str(file.path) for file in checked.files]
     if files:
+        # Several slices for each core: files differ in size, and a slice is checked by one core.
         slices = min(len(files), spark.sparkContext.defaultParallelism * 4)
         task = spark.sparkContext.parallelize(files, slices)
         apply_checks(checked, task.map(lambda path: check_file(Path(path))).collect())
@@ -100,6 +101,7 @@ def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
 def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
     # With a given schema Spark need not open the files before the job runs.
     rows = spark.read.schema(ROWS).parquet(*[str(file.path) for file in lifetime.files])
+    # Constants of the lifetime: taken from the names of files by a join, they would move every row.
     return rows.withColumns({"broker": f.lit(lifetime.broker), "start": f.lit(lifetime.start)})
 
 

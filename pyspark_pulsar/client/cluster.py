@@ -1,6 +1,7 @@
-"""A Pulsar cluster as its clients see it: who serves a topic, how many partitions it has, what its schema is.
+"""A Pulsar cluster as its clients see it: the owner of a topic, its partitions, its schema, its first and last entries.
 
-Holds one connection per broker and opens them as needed. Many questions of one kind go out together.
+Holds one connection per broker and opens them as needed. Requests of one kind are sent together, because a query may
+read hundreds of thousands of topics and one round trip each would take minutes.
 """
 
 from __future__ import annotations
@@ -15,47 +16,71 @@ from urllib.parse import urlsplit
 
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse, Schema
-from pyspark_pulsar.client.connection import Connection, Endpoint, Messages, Security
+from pyspark_pulsar.client.connection import Connection, Endpoint, Request, Security
 from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError
-from pyspark_pulsar.planning.position import EARLIEST, Position
+from pyspark_pulsar.position import EARLIEST, Position
 
 Answer = TypeVar("Answer")
 log = logging.getLogger("pyspark_pulsar")
 
-LATEST_ENTRY = (2**63 - 1, 2**63 - 1)
-REDIRECTS_MAX = 20
+_LATEST_ENTRY = (2**63 - 1, 2**63 - 1)
+"""(ledger, entry) of MessageId.latest: a reader that starts there is sent new messages only."""
+_REDIRECTS_MAX = 20
 _PAUSE_S = 0.1
 _PAUSE_MAX_S = 2.0
 TRY_AGAIN = frozenset({"ServiceNotReady", "MetadataError", "TooManyRequests"})
-"""Errors that pass: the topic is being loaded or moved."""
+"""Codes of refusals that pass by themselves: the topic is being loaded or moved."""
 
 NOT_FOUND = frozenset({"TopicNotFound", "SubscriptionNotFound"})
+"""Codes of refusals for a topic that does not exist."""
 
 
 class ClusterSettings(NamedTuple):
+    """How to reach a cluster. Pickled to the tasks."""
+
     service_url: str
+    """`pulsar://` or `pulsar+ssl://` and one or several `host:port`."""
     security: Security
+    """For every connection to the cluster."""
     timeout_s: float
-    """For each answer, and for how long a lost broker is tried again."""
+    """Limit for each answer, and for the time that a lost broker is tried again."""
+
+
+class ReaderStart(NamedTuple):
+    """One topic and the entry from which a reader of it is to start."""
+
+    topic: str
+    """Full name of a topic or partition."""
+    entry: tuple[int, int]
+    """(ledger, entry), included; (-1, -1) is the begin of the topic."""
+    rollback_s: int = 0
+    """Above 0 the reader starts with messages published at most so many seconds ago; `entry` is then (-1, -1)."""
 
 
 class FirstEntry(NamedTuple):
+    """The first entry that the broker sent to a reader."""
+
     ledger: int
+    """Ledger id."""
     entry: int
+    """Entry id."""
     messages: int
+    """Messages in the entry, 1 if it is no batch."""
     payload_bytes: int
+    """Length of the payload as stored, compressed or not."""
 
 
 class SchemaVersions:
-    """Definitions by topic and version, each asked for once."""
+    """Schema definitions by topic and version, each requested once. Lives in one task."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: dict[tuple[str, int], str] = {}
 
     def definition(self, topic: str, version: int) -> str:
-        """BrokerRefused where there is none."""
+        """Returns the definition as JSON text. BrokerRefused where the topic has no such version."""
         key = (topic, version)
         if key not in self._known:
             found = self._cluster.schemas([(topic, version.to_bytes(8, "big"))])[0]
@@ -67,12 +92,16 @@ class SchemaVersions:
 
 
 class TopicSchema(NamedTuple):
+    """A topic's schema as the broker keeps it."""
+
     schema: Schema
+    """Type, and for records the definition as JSON text."""
     version: bytes
+    """Opaque to clients; brokers use 8 bytes, big-endian, counted from 0."""
 
 
 def endpoints(service_url: str) -> list[Endpoint]:
-    """All hosts of `pulsar://host:port,host:port`; OptionError where it is no such address."""
+    """Parses `pulsar://host:port,host:port`. OptionError where it is no such address."""
     parts = urlsplit(service_url)
     if parts.scheme not in ("pulsar", "pulsar+ssl") or not parts.netloc:
         raise OptionError(
@@ -91,29 +120,37 @@ def endpoints(service_url: str) -> list[Endpoint]:
 
 
 class Cluster:
-    """Not thread-safe; a process that forks must open its own."""
+    """The brokers of one cluster, with at most one shared connection to each.
+
+    Not thread-safe. A process must open its own: sockets do not survive pickling, and two processes on one socket
+    would read each other's answers.
+    """
 
     def __init__(self, settings: ClusterSettings) -> None:
+        """Connects to nothing yet. OptionError where the service URL is no address."""
         self.settings = settings
+        """As given; the timeout also limits the retries of callers."""
         self._service = endpoints(settings.service_url)
         self._connections: dict[Endpoint, Connection] = {}
 
+    # Connections
+
     def close(self) -> None:
+        """Closes all shared connections; the next request opens new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    # Connections
-
     def connection(self, endpoint: Endpoint) -> Connection:
+        """Returns the shared connection to `endpoint`, opened at the first call. BrokerLost."""
         found = self._connections.get(endpoint)
         if found is None:
             found = Connection(endpoint, self.settings.security, self.settings.timeout_s)
             self._connections[endpoint] = found
         return found
 
-    def any_connection(self) -> Connection:
-        """To the first host of the service URL that answers; tried again until the time is up."""
+    def _any_connection(self) -> Connection:
+        """Returns a connection to the first host of the service URL that answers; retries until the timeout."""
         deadline = time.monotonic() + self.settings.timeout_s
         pause = _PAUSE_S
         while True:
@@ -130,17 +167,12 @@ class Cluster:
             time.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
 
-    def drop(self, connection: Connection) -> None:
-        """After a BrokerLost: the next request opens a new connection."""
-        connection.close()
-        self._connections = {key: one for key, one in self._connections.items() if one is not connection}
+    def retrying(self, work: Callable[[], Answer]) -> Answer:
+        """Calls `work` again while a broker is lost or not ready, for `timeout_s` at most.
 
-    def forget_lost(self) -> None:
-        """Close all connections: after one was lost, what the others say may be old too."""
-        self.close()
-
-    def patiently(self, work: Callable[[], Answer]) -> Answer:
-        """Do it again if a broker is lost or not ready, until the time is up. It must be harmless to repeat."""
+        `work` must be harmless to repeat. All connections are closed before it is repeated: when one broker is lost,
+        its topics move, and the others may still answer with the old owner.
+        """
         deadline = time.monotonic() + self.settings.timeout_s
         while True:
             try:
@@ -151,21 +183,22 @@ class Cluster:
                 if time.monotonic() > deadline:
                     raise
                 log.warning("%s; trying again", error)
-                self.forget_lost()
+                self.close()
                 time.sleep(_PAUSE_S)
 
-    # Questions
+    # Requests
 
     def owners(self, topics: Sequence[str]) -> list[Endpoint]:
-        """Where each topic is served."""
+        """Returns the broker that serves each topic. BrokerLost, BrokerRefused."""
         found: dict[str, Endpoint] = {}
-        asked: dict[tuple[Endpoint | None, bool], list[str]] = {(None, False): list(topics)}
-        for _ in range(REDIRECTS_MAX):
+        # Lookups are grouped by the broker to ask: a redirect names another broker, and whether it must decide itself.
+        pending: dict[tuple[Endpoint | None, bool], list[str]] = {(None, False): list(topics)}
+        for _ in range(_REDIRECTS_MAX):
             redirected: dict[tuple[Endpoint | None, bool], list[str]] = {}
-            for (where, authoritative), names in asked.items():
-                connection = self.any_connection() if where is None else self.connection(where)
+            for (broker, authoritative), names in pending.items():
+                connection = self._any_connection() if broker is None else self.connection(broker)
                 answers = connection.ask_all(
-                    (
+                    Request(
                         request_id,
                         requests.lookup(request_id, name, authoritative=authoritative),
                         f"looking up {name}",
@@ -174,53 +207,56 @@ class Cluster:
                     for request_id in (connection.next_id(),)
                 )
                 for name, answer in zip(names, answers, strict=True):
-                    endpoint, follow, final = self._read_lookup(answer)
-                    if follow:
-                        redirected.setdefault((endpoint, final), []).append(name)
+                    lookup = self._read_lookup(answer)
+                    if lookup.is_redirect:
+                        redirected.setdefault((lookup.broker, lookup.authoritative), []).append(name)
                     else:
-                        found[name] = endpoint
+                        found[name] = lookup.broker
             if not redirected:
                 return [found[name] for name in topics]
-            asked = redirected
+            pending = redirected
         raise BrokerRefused(
-            f"looking up {topics[0]}", "TooManyRedirects", f"more than {REDIRECTS_MAX} in a row"
+            f"looking up {topics[0]}", "TooManyRedirects", f"more than {_REDIRECTS_MAX} in a row"
         )
 
-    def _read_lookup(self, answer: BaseCommand) -> tuple[Endpoint, bool, bool]:
+    def _read_lookup(self, answer: BaseCommand) -> _Lookup:
         reply = answer.lookupTopicResponse
         tls = self._service[0].tls
         url = reply.brokerServiceUrlTls if tls else reply.brokerServiceUrl
-        endpoint = endpoints(url)[0]
-        follow = reply.response == CommandLookupTopicResponse.Redirect
-        if reply.proxy_through_service_url and not follow:
-            service = self.any_connection().endpoint
-            if (service.host, service.port) != (endpoint.host, endpoint.port):
-                endpoint = service._replace(behind_proxy=f"{endpoint.host}:{endpoint.port}")
-        return endpoint, follow, reply.authoritative
+        broker = endpoints(url)[0]
+        is_redirect = reply.response == CommandLookupTopicResponse.Redirect
+        if reply.proxy_through_service_url and not is_redirect:
+            # Behind a proxy the broker's own address may not be reachable: connect to the proxy and name the broker.
+            service = self._any_connection().endpoint
+            if (service.host, service.port) != (broker.host, broker.port):
+                broker = service._replace(behind_proxy=f"{broker.host}:{broker.port}")
+        return _Lookup(broker, is_redirect, reply.authoritative)
 
     def by_owner(self, topics: Sequence[str]) -> dict[Endpoint, list[str]]:
+        """Groups topics by the broker that serves them."""
         found: dict[Endpoint, list[str]] = {}
         for topic, owner in zip(topics, self.owners(topics) if topics else [], strict=True):
             found.setdefault(owner, []).append(topic)
         return found
 
     def new_connection(self, endpoint: Endpoint) -> Connection:
-        """One of the caller's own, to be closed by it."""
+        """Opens a connection that only the caller uses and must close. BrokerLost, BrokerRefused."""
         return Connection(endpoint, self.settings.security, self.settings.timeout_s)
 
     def first_entry(self, topic: str, start: tuple[int, int], subscription: str) -> FirstEntry | None:
-        """The first entry at or behind `start` (ledger, entry), None where none comes within a second."""
-        return self.first_entries([(topic, start, 0)], subscription)[0]
+        """Returns the first entry at or behind `start` (ledger, entry); None if none comes within a second."""
+        return self.first_entries([ReaderStart(topic, start)], subscription)[0]
 
-    def first_entries(
-        self, wanted: Sequence[tuple[str, tuple[int, int], int]], subscription: str
-    ) -> list[FirstEntry | None]:
-        """For each (topic, start, seconds to go back): the first entry that a reader would be sent."""
-        owners = self.owners([topic for topic, _, _ in wanted])
+    def first_entries(self, wanted: Sequence[ReaderStart], subscription: str) -> list[FirstEntry | None]:
+        """Returns for each start the first entry that a reader is sent; None if none comes within a second.
+
+        Reads with non-durable subscriptions whose names begin with `subscription`; they vanish with the connection.
+        """
+        owners = self.owners([start.topic for start in wanted])
         found: list[FirstEntry | None] = [None] * len(wanted)
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
-            # Its own connection: what is sent ahead is thrown away with it, and nobody else's messages are taken.
+            # A connection of its own: on a shared one, the messages of its other consumers would be taken here too.
             connection = self.new_connection(owner)
             try:
                 for row, entry in zip(
@@ -234,15 +270,18 @@ class Cluster:
     def run_before(
         self, topic: str, last: tuple[int, int], count: int, subscription: str
     ) -> Iterator[tuple[Messages, EntryTable]]:
-        """Up to `count` entries before `last` (ledger, entry), of the same ledger."""
+        """Yields up to `count` entries before `last` (ledger, entry), all of its ledger.
+
+        Ends early when the broker is silent for a second. Used to find the first chunks of a message.
+        """
         ledger, entry = last
         first = max(0, entry - count)
         connection = self.new_connection(self.owners([topic])[0])
         try:
-            (consumer_id,) = open_readers(connection, [(topic, (ledger, first), 0)], subscription)
+            (consumer_id,) = _open_readers(connection, [ReaderStart(topic, (ledger, first))], subscription)
             connection.send(requests.flow(consumer_id, count))
             reached = (ledger, first - 1)
-            while reached < (ledger, entry - 1) and connection.poll(PEEK_QUIET_S):
+            while reached < (ledger, entry - 1) and connection.poll(_PEEK_QUIET_S):
                 if connection.message_bytes:
                     messages = connection.take_messages()
                     entries = cut_entries(messages)
@@ -252,16 +291,16 @@ class Cluster:
             connection.close()
 
     def last_entries(self, topics: Sequence[str], subscription: str) -> list[Position]:
-        """The newest message's place in each topic, `Position(-1, -1)` or entry -1 where there is none."""
+        """Returns each topic's newest position; its entry is -1 where the topic or its newest ledger is empty."""
         owners = self.owners(topics)
         found: list[Position] = [EARLIEST] * len(topics)
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
             connection = self.new_connection(owner)
             try:
-                consumers = open_readers(
-                    connection, [(topics[row], LATEST_ENTRY, 0) for row in rows], subscription
-                )
+                # GET_LAST_MESSAGE_ID needs a consumer; one at the end of the topic is sent nothing.
+                starts = [ReaderStart(topics[row], _LATEST_ENTRY) for row in rows]
+                consumers = _open_readers(connection, starts, subscription)
                 for row, position in zip(rows, ask_last(connection, consumers), strict=True):
                     found[row] = position
             finally:
@@ -269,10 +308,13 @@ class Cluster:
         return found
 
     def partitions(self, topics: Sequence[str], *, create: bool = False) -> list[int]:
-        """The number of partitions of each topic, 0 where it is not partitioned."""
-        connection = self.any_connection()
+        """Returns the number of partitions of each topic, 0 for one that is not partitioned.
+
+        `create` lets the broker create missing topics as its allowAutoTopicCreation settings say. BrokerRefused.
+        """
+        connection = self._any_connection()
         answers = connection.ask_all(
-            (
+            Request(
                 request_id,
                 requests.partitions(request_id, topic, create=create),
                 f"asking for the partitions of {topic}",
@@ -283,17 +325,20 @@ class Cluster:
         return [answer.partitionMetadataResponse.partitions for answer in answers]
 
     def topics_of(self, namespace: str) -> list[str]:
-        connection = self.any_connection()
+        """Returns the full names of all persistent topics and partitions of `tenant/namespace`."""
+        connection = self._any_connection()
         request_id = connection.next_id()
         frame = requests.topics_of_namespace(request_id, namespace)
-        answer = connection.ask(request_id, frame, f"listing the topics of {namespace}")
+        answer = connection.ask(Request(request_id, frame, f"listing the topics of {namespace}"))
         return list(answer.getTopicsOfNamespaceResponse.topics)
 
     def schemas(self, wanted: Iterable[tuple[str, bytes | None]]) -> list[TopicSchema | None]:
-        """The schema of each (topic, version), None where the topic has none; version None is the newest."""
-        connection = self.any_connection()
+        """Returns the schema of each (topic, version); None where there is none. Version None is the newest."""
+        connection = self._any_connection()
         answers = connection.try_all(
-            (request_id, requests.schema(request_id, topic, version), f"asking for the schema of {topic}")
+            Request(
+                request_id, requests.schema(request_id, topic, version), f"asking for the schema of {topic}"
+            )
             for topic, version in wanted
             for request_id in (connection.next_id(),)
         )
@@ -306,34 +351,46 @@ class Cluster:
         return found
 
 
-PEEK_QUIET_S = 1.0
-"""A broker that has something to send sends it sooner."""
+_PEEK_QUIET_S = 1.0
+"""Silence after which a reader counts as having nothing to read: a broker sends what it has sooner."""
 
 
-def open_readers(
-    connection: Connection, wanted: Sequence[tuple[str, tuple[int, int], int]], subscription: str
-) -> list[int]:
-    """Subscribe a reader to each (topic, start, seconds to go back); answers their consumer ids. BrokerRefused."""
+class _Lookup(NamedTuple):
+    broker: Endpoint
+    is_redirect: bool
+    """Ask `broker` again; otherwise it serves the topic."""
+    authoritative: bool
+    """True if the broker named by a redirect must decide by itself."""
+
+
+def _open_readers(connection: Connection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:
+    """Subscribes a reader at each start; returns their consumer ids. BrokerRefused."""
     consumers: list[int] = []
-    asked = []
+    subscribes = []
     for topic, start, rollback_s in wanted:
         request_id, consumer_id = connection.next_id(), connection.next_id()
         consumers.append(consumer_id)
         name = unused_name(f"{subscription}-look")
         frame = requests.subscribe_reader(request_id, consumer_id, topic, name, start, rollback_s=rollback_s)
-        asked.append((request_id, frame, f"reading {topic}"))
-    connection.ask_all(asked)
+        subscribes.append(Request(request_id, frame, f"reading {topic}"))
+    connection.ask_all(subscribes)
     return consumers
 
 
 def unused_name(prefix: str) -> str:
-    """For a subscription of a moment: one of the same name may still be on its way out on the broker."""
+    """Returns `prefix` with a random tail, for a short-lived subscription.
+
+    With a name that was used before, the broker might still be removing the old subscription and refuse the new one.
+    """
     return f"{prefix}-{os.urandom(4).hex()}"
 
 
 def ask_last(connection: Connection, consumers: Sequence[int]) -> list[Position]:
+    """Returns the newest position of the topic of each consumer; entry -1 where there is none."""
     answers = connection.ask_all(
-        (request_id, requests.last_message_id(request_id, consumer_id), "asking for the end of a topic")
+        Request(
+            request_id, requests.last_message_id(request_id, consumer_id), "asking for the end of a topic"
+        )
         for consumer_id in consumers
         for request_id in (connection.next_id(),)
     )
@@ -342,24 +399,26 @@ def ask_last(connection: Connection, consumers: Sequence[int]) -> list[Position]
 
 
 def signed(number: int) -> int:
-    """Ids are int64 to Pulsar and uint64 on the wire."""
+    """Converts an id from the wire: Pulsar's ids are int64, the protobuf field is uint64."""
     return number - (1 << 64) if number >> 63 else number
 
 
 def _peek(
-    connection: Connection, wanted: Sequence[tuple[str, tuple[int, int], int]], subscription: str
+    connection: Connection, wanted: Sequence[ReaderStart], subscription: str
 ) -> list[FirstEntry | None]:
-    consumers = {number: row for row, number in enumerate(open_readers(connection, wanted, subscription))}
+    consumers = {number: row for row, number in enumerate(_open_readers(connection, wanted, subscription))}
+    # One permit brings one entry, with all messages of its batch.
     connection.send(b"".join(requests.flow(consumer_id, 1) for consumer_id in consumers))
     found: list[FirstEntry | None] = [None] * len(wanted)
     missing = set(consumers)
-    deadline = time.monotonic() + PEEK_QUIET_S
+    deadline = time.monotonic() + _PEEK_QUIET_S
     while missing and time.monotonic() < deadline:
         if not connection.poll(max(deadline - time.monotonic(), 0.001)):
             break
         if not connection.message_bytes:
             continue
-        deadline = time.monotonic() + PEEK_QUIET_S
+        # Each entry that comes renews the deadline: for many topics, all entries together may take longer than a second.
+        deadline = time.monotonic() + _PEEK_QUIET_S
         entries = cut_entries(connection.take_messages())
         counts = entries.message_counts()
         sizes = entries.payload_ends - entries.payload_starts
@@ -374,6 +433,7 @@ def _peek(
 
 @contextlib.contextmanager
 def open_cluster(settings: ClusterSettings) -> Iterator[Cluster]:
+    """Yields a cluster and closes its connections at the end of the block."""
     cluster = Cluster(settings)
     try:
         yield cluster

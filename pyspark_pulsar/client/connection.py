@@ -1,7 +1,10 @@
-"""One connection to a broker with plain blocking sockets: requests in flight, and a buffer that messages stay in.
+"""One blocking connection to a broker: requests in flight, and a buffer in which received messages stay.
 
-Frames are cut where they arrived. A MESSAGE is not parsed here: its place in the buffer is noted, and whoever reads
-takes buffer and places together and cuts columns from them. All other commands are parsed one by one.
+Used by the driver and by Spark's Python workers; each process opens its own. There is no thread: bytes move only while
+a caller is inside `send`, `receive` or `poll`, and those calls also answer the broker's PING.
+
+A MESSAGE frame is not parsed here. Its start in the buffer is noted, and `take_messages` gives buffer and starts to
+`cutting/`, which reads thousands of messages column by column. All other commands are parsed one by one.
 """
 
 from __future__ import annotations
@@ -19,72 +22,108 @@ from protocol import answers, requests
 from protocol.commands import parse_command
 from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
+from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 
 CLIENT_VERSION = "pyspark-pulsar"
-BUFFER_BYTES = 1 << 20
-SLACK_BYTES = 16
-"""Room behind the last byte, so that reading a number's next bytes never leaves the buffer."""
-IN_FLIGHT_MAX = 512
-"""Requests sent and not answered: few enough that neither side's socket buffer can fill while both write."""
+"""Name of this client in brokers' logs and statistics."""
+_BUFFER_BYTES = 1 << 20
+_IN_FLIGHT_MAX = 512
+"""Requests sent and not answered.
+
+Sending blocks, and nothing is received meanwhile. With more requests the socket buffers of both sides could fill up
+while both write, and neither would read again.
+"""
 
 _size_at = struct.Struct(">I").unpack_from
 _Command = BaseCommand
 
 
 class Credentials(NamedTuple):
+    """Authentication data that CONNECT carries."""
+
     method: str
+    """Pulsar's name of the method; `token` is the only one that the options can give."""
     data: bytes
+    """The token itself, for the method `token`."""
 
 
 class Endpoint(NamedTuple):
-    """Where to connect. `behind_proxy`: the broker that is meant, where host and port are a proxy's."""
+    """Address of a broker or of a proxy in front of it."""
 
     host: str
+    """Name or address, without brackets."""
     port: int
+    """TCP port."""
     tls: bool = False
+    """True for `pulsar+ssl`."""
     behind_proxy: str | None = None
+    """`host:port` of the broker that the proxy is to connect to; None without a proxy."""
 
 
 class Security(NamedTuple):
+    """How connections are encrypted and authenticated. Pickled to the tasks with the options."""
+
     credentials: Credentials | None = None
+    """None connects without authentication."""
     trust_file: str | None = None
+    """PEM file of certificate authorities; None trusts the system's."""
     verify_host: bool = True
+    """False accepts a certificate for another host name."""
 
 
-class Messages(NamedTuple):
-    """MESSAGE frames: `buffer` is the taker's, `starts` are where each frame's size field stands."""
+class Request(NamedTuple):
+    """A command that the broker answers, ready to send."""
 
-    buffer: bytearray
-    starts: list[int]
+    request_id: int
+    """From `next_id` of the connection that sends the request."""
+    frame: bytes
+    """The whole frame, sizes included."""
+    doing: str
+    """Purpose as a participle ("looking up TOPIC"); an error text for a refusal begins with it."""
 
 
 class Connection:
-    """Not thread-safe. Every method raises BrokerLost when the connection ends or stays silent for too long."""
+    """A connection that has completed CONNECT. Not thread-safe.
+
+    Every method that sends or receives raises BrokerLost when the connection ends, or when an answer takes longer than
+    `timeout_s`. A lost connection stays lost: close it and open another.
+    """
 
     def __init__(self, endpoint: Endpoint, security: Security, timeout_s: float) -> None:
+        """Connects and waits for CONNECTED. BrokerLost; BrokerRefused where authentication fails."""
         self.endpoint = endpoint
+        """The address that this connection was opened to."""
         self.timeout_s = timeout_s
+        """Limit for connecting, for sending and for each group of answers."""
         self.message_bytes_max = 5 * 1024 * 1024
+        """The broker's limit for an entry, from its CONNECTED; Pulsar's default until then."""
         self.closed_consumers: set[int] = set()
-        """Consumers that the broker has closed since the owner looked: it must look the topic up again."""
+        """Ids of consumers that the broker closed (CLOSE_CONSUMER), for example because the topic moves.
+
+        The opener of the consumers empties the set and looks the topics up again.
+        """
         self.closed_producers: set[int] = set()
+        """Like `closed_consumers`, for CLOSE_PRODUCER."""
         self.receipts: list[BaseCommand] = []
+        """SEND_RECEIPT and SEND_ERROR in order of arrival; the publisher empties the list."""
         self._answers: dict[int, BaseCommand] = {}
         self._open_requests: set[int] = set()
         self._last_id = 0
-        self._buffer = bytearray(BUFFER_BYTES + SLACK_BYTES)
-        self._buffer_bytes = BUFFER_BYTES
+        self._buffer = bytearray(_BUFFER_BYTES + SLACK_BYTES)
+        self._buffer_bytes = _BUFFER_BYTES
         self._spare: bytearray | None = None
+        # Bytes from `_start` to `_end` are received and not cut; the frames before `_start` are in `_messages`.
         self._start = 0
         self._end = 0
         self._messages: list[int] = []
         self.message_bytes = 0
-        """Bytes of the whole messages that wait to be taken."""
+        """Bytes of the whole MESSAGE frames that `take_messages` would return now."""
         self._connected: BaseCommand | None = None
         self._socket = self._open(security)
         try:
-            self._shake_hands(security)
+            self._handshake(security)
+        # Also on KeyboardInterrupt: without an object nothing else could close the socket.
         except BaseException:
             self.close()
             raise
@@ -108,7 +147,7 @@ class Connection:
             plain.close()
             raise BrokerLost(f"no TLS connection to {host}:{port}: {error}") from None
 
-    def _shake_hands(self, security: Security) -> None:
+    def _handshake(self, security: Security) -> None:
         self.send(
             requests.connect(CLIENT_VERSION, auth=security.credentials, proxy_to=self.endpoint.behind_proxy)
         )
@@ -119,6 +158,7 @@ class Connection:
             self.message_bytes_max = self._connected.connected.max_message_size
 
     def close(self) -> None:
+        """Closes the socket; the broker then closes the consumers and producers. Harmless when repeated."""
         self._socket.close()
 
     def __str__(self) -> str:
@@ -127,51 +167,53 @@ class Connection:
     # Requests
 
     def next_id(self) -> int:
-        """One counter numbers requests, consumers and producers of a connection."""
+        """Returns an unused id; one counter numbers requests, consumers and producers alike."""
         self._last_id += 1
         return self._last_id
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends all of `data`; blocks while the broker reads slowly."""
         try:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
         except OSError as error:
             raise BrokerLost(f"connection to {self} ended while sending: {error}") from None
 
-    def ask(self, request_id: int, frame: bytes, doing: str) -> BaseCommand:
-        """The answer; BrokerRefused, which begins with `doing`, if it is an error."""
-        return self.ask_all([(request_id, frame, doing)])[0]
+    def ask(self, request: Request) -> BaseCommand:
+        """Sends a request and returns its answer. BrokerRefused where the answer is an error."""
+        return self.ask_all([request])[0]
 
-    def ask_all(self, wanted: Iterable[tuple[int, bytes, str]]) -> list[BaseCommand]:
-        """The answers in the order of the requests. The first error among them is raised, after all have come."""
+    def ask_all(self, wanted: Iterable[Request]) -> list[BaseCommand]:
+        """Sends requests together and returns the answers in the order of the requests.
+
+        BrokerRefused: the first error among the answers, raised after all answers have come, so that none of them is
+        left over for a later caller.
+        """
         answered = self.try_all(wanted)
         for _, error in answered:
             if error is not None:
                 raise error
         return [answer for answer, _ in answered]
 
-    def try_all(
-        self, wanted: Iterable[tuple[int, bytes, str]]
-    ) -> list[tuple[BaseCommand, BrokerRefused | None]]:
-        """Like `ask_all`, with each error beside its answer."""
+    def try_all(self, wanted: Iterable[Request]) -> list[tuple[BaseCommand, BrokerRefused | None]]:
+        """Like `ask_all`, with each error beside its answer instead of raised."""
         todo = list(wanted)
-        for first in range(0, len(todo), IN_FLIGHT_MAX // 2):
-            part = todo[first : first + IN_FLIGHT_MAX // 2]
-            self.expect(request_id for request_id, _, _ in part)
-            self.send(b"".join(frame for _, frame, _ in part))
-            self._receive_until_open(IN_FLIGHT_MAX // 2)
+        # Half of the limit at a time: the next requests are sent while the broker works on those before.
+        for first in range(0, len(todo), _IN_FLIGHT_MAX // 2):
+            part = todo[first : first + _IN_FLIGHT_MAX // 2]
+            self.expect(request.request_id for request in part)
+            self.send(b"".join(request.frame for request in part))
+            self._receive_until_open(_IN_FLIGHT_MAX // 2)
         self._receive_until_open(0)
-        return [
-            (answer, _refusal(answer, doing))
-            for answer, doing in ((self._answers.pop(request_id), doing) for request_id, _, doing in todo)
-        ]
+        answers_of = ((self._answers.pop(request.request_id), request.doing) for request in todo)
+        return [(answer, _refusal(answer, doing)) for answer, doing in answers_of]
 
     def expect(self, request_ids: Iterable[int]) -> None:
-        """Keep the answers to these requests; any other answer is dropped."""
+        """Keeps the answers to these requests for `answer`; all other answers are dropped."""
         self._open_requests.update(request_ids)
 
     def answer(self, request_id: int, doing: str) -> BaseCommand | None:
-        """The answer to an expected request, None while there is none; BrokerRefused."""
+        """Removes and returns the answer to an expected request; None before it has come. BrokerRefused."""
         answer = self._answers.pop(request_id, None)
         if answer is not None and (error := _refusal(answer, doing)) is not None:
             raise error
@@ -185,14 +227,14 @@ class Connection:
     # Frames
 
     def receive(self, timeout_s: float) -> bool:
-        """Wait for bytes and cut what is whole. False when nothing came; BrokerLost at once if `timeout_s` <= 0."""
+        """Waits for bytes and cuts whole frames. False after silence; BrokerLost at once if `timeout_s` <= 0."""
         if timeout_s <= 0:
             raise BrokerLost(f"{self} gave no answer within {self.timeout_s:g} s")
         return self.poll(timeout_s)
 
     def poll(self, timeout_s: float) -> bool:
-        """Like `receive`, and silence is no error."""
-        self._make_room()
+        """Receives once and cuts whole frames. Returns False after `timeout_s` seconds of silence."""
+        self._free_space()
         try:
             self._socket.settimeout(timeout_s)
             count = self._socket.recv_into(memoryview(self._buffer)[self._end : -SLACK_BYTES])
@@ -207,9 +249,14 @@ class Connection:
         return True
 
     def take_messages(self) -> Messages:
-        """All MESSAGE frames that are whole, with the buffer that they are in."""
+        """Removes and returns all whole MESSAGE frames, with the buffer that holds them.
+
+        Receiving continues in another buffer, so the caller may read the taken one at leisure. Only the bytes of an
+        unfinished frame are copied.
+        """
         taken = Messages(self._buffer, self._messages)
         pending = self._end - self._start
+        # Two buffers alternate: a fresh one per call would be zeroed by the allocator each time.
         fresh, self._spare = self._spare, None
         if fresh is None or len(fresh) < max(self._buffer_bytes, pending) + SLACK_BYTES:
             fresh = bytearray(max(self._buffer_bytes, pending) + SLACK_BYTES)
@@ -219,18 +266,19 @@ class Connection:
         self._messages, self.message_bytes = [], 0
         return taken
 
-    def give_back(self, messages: Messages) -> None:
-        """The taker needs the buffer no more: the one after the next is received into it."""
+    def reuse_buffer(self, messages: Messages) -> None:
+        """Accepts a taken buffer for receiving again; the caller must hold no view or array of it."""
         self._spare = messages.buffer
 
     def expect_bytes(self, count: int) -> None:
-        """Receive into buffers in which so many bytes of messages can wait."""
+        """Makes later buffers large enough for `count` bytes of waiting messages."""
         self._buffer_bytes = max(self._buffer_bytes, count)
 
-    def _make_room(self) -> None:
+    def _free_space(self) -> None:
+        """Makes the buffer's free end large enough for the rest of the unfinished frame, and at least 64 KiB."""
         if not self._messages and self._start == self._end:
             self._start = self._end = 0
-        needed = BUFFER_BYTES // 16
+        needed = _BUFFER_BYTES // 16
         if self._end - self._start >= 4:
             total: int = _size_at(self._buffer, self._start)[0]
             if total > self.message_bytes_max + FRAME_PADDING_BYTES:
@@ -238,25 +286,29 @@ class Connection:
                     f"{self} sent a frame of {total} bytes; its own limit is {self.message_bytes_max}"
                 )
             needed = max(needed, self._start + 4 + total - self._end)
-        room = len(self._buffer) - SLACK_BYTES - self._end
-        if room >= needed:
+        free = len(self._buffer) - SLACK_BYTES - self._end
+        if free >= needed:
             return
+        # Moving bytes would change the starts of noted messages, so it is done only while there are none.
         if not self._messages:
             rest = self._buffer[self._start : self._end]
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
-            room = len(self._buffer) - SLACK_BYTES - self._end
-        if room < needed:
-            self._buffer.extend(bytes(max(needed - room, len(self._buffer) // 2)))
+            free = len(self._buffer) - SLACK_BYTES - self._end
+        if free < needed:
+            self._buffer.extend(bytes(max(needed - free, len(self._buffer) // 2)))
 
     def _cut(self) -> None:
         buffer, start, end = self._buffer, self._start, self._end
         messages = self._messages
         first = start
+        # Frame: uint32 total size, uint32 command size, command, and for a MESSAGE the entry. No frame has fewer than
+        # 10 bytes, because the command begins with the tag (0x08) and the number of its type.
         while end - start >= 10:
             stop = start + 4 + _size_at(buffer, start)[0]
             if stop > end:
                 break
+            # Protobuf's serializers write fields by number, so the type stands first in every broker's commands.
             if buffer[start + 9] == _Command.MESSAGE and buffer[start + 8] == 0x08:
                 messages.append(start)
                 self.message_bytes += stop - start
@@ -297,6 +349,7 @@ class Connection:
                     self._answers[request_id] = command
 
 
+# The field of BaseCommand that holds the answer's request id, by type of command.
 _ANSWER_FIELDS = {
     _Command.SUCCESS: "success",
     _Command.ERROR: "error",
@@ -315,7 +368,7 @@ def _error_of(command: BaseCommand) -> tuple[str, str]:
 
 
 def _refusal(answer: BaseCommand, doing: str) -> BrokerRefused | None:
-    """The error that an answer carries, wherever its kind of answer has it."""
+    """Returns the error of an answer; each kind of answer has its own fields for it."""
     if answer.type == _Command.ERROR:
         return BrokerRefused(doing, *_error_of(answer))
     if answer.type == _Command.GET_SCHEMA_RESPONSE:

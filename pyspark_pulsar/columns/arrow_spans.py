@@ -1,8 +1,11 @@
-"""Arrow arrays from numpy arrays and from places in a buffer, without an object per value.
+"""Builds Arrow arrays from numpy arrays and from spans of a buffer, without an object per value.
 
-Made from buffers throughout: `pyarrow.array` would import pandas, which takes seconds in each of Spark's workers.
-Values stand in order with other bytes between them. So the whole buffer is one Arrow array of alternating gaps and
-values, and Arrow's filter keeps every second element: one copy at memory speed.
+Arrays are made from buffers throughout: `pyarrow.array` would import pandas, which takes seconds in each of Spark's
+workers.
+
+Values lie in the receive buffer in order, with metadata between them, and an Arrow binary array allows no gaps. So the
+whole buffer is presented as one Arrow array of alternating gaps and values, and Arrow's filter keeps every second
+element: one copy at memory speed (`take_ranges`).
 """
 
 from __future__ import annotations
@@ -31,24 +34,25 @@ _NUMPY_TYPES = {
 def numbers(
     values: npt.NDArray[Any], arrow_type: pa.DataType | None = None, missing: Flags | None = None
 ) -> pa.Array:
-    """int64 unless a type is given; null where `missing`."""
+    """Builds a column of numbers, int64 unless a type is given; null where `missing`."""
     kind = pa.int64() if arrow_type is None else arrow_type
     plain = np.ascontiguousarray(values, _NUMPY_TYPES[kind])
     return pa.Array.from_buffers(kind, len(plain), [validity(missing), pa.py_buffer(plain)])
 
 
 def flags(values: Flags, missing: Flags | None = None) -> pa.BooleanArray:
+    """Builds a boolean column; null where `missing`."""
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
     return pa.BooleanArray.from_buffers(pa.bool_(), len(values), [validity(missing), bits])
 
 
 def texts(values: Sequence[str | None]) -> pa.StringArray:
-    """For the few names of a task, not for values."""
+    """Builds a column from Python strings; for the few names of a task, as it takes an object per value."""
     return as_text(binaries([None if value is None else value.encode() for value in values]))
 
 
 def binaries(values: Sequence[bytes | None]) -> pa.BinaryArray:
-    """From objects, for the rare values that had to become some."""
+    """Builds a column from Python bytes; for the rare values that must become objects."""
     lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
     missing = np.fromiter((value is None for value in values), np.bool_, len(values))
     data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
@@ -57,18 +61,19 @@ def binaries(values: Sequence[bytes | None]) -> pa.BinaryArray:
 
 
 def bytes_scalar(value: bytes) -> pa.BinaryScalar:
+    """Builds an Arrow scalar; `pa.scalar` would import pandas."""
     return binaries([value])[0]
 
 
 def validity(missing: Flags | None) -> pa.Buffer | None:
-    """Arrow's bits, set where a value is there."""
+    """Returns Arrow's validity bits, set for values that are not missing; None where none is missing."""
     if missing is None or not missing.any():
         return None
     return pa.py_buffer(np.packbits(~missing, bitorder="little"))
 
 
 def take_spans(data: Bytes, spans: Spans) -> pa.BinaryArray:
-    """One binary value per span, null where it is not present. Starts must not fall."""
+    """Copies one binary value per span, null where it is not present. Starts must not decrease."""
     if spans.present.all():
         return take_ranges(data, spans.starts, spans.starts + spans.lengths)
     rows = np.flatnonzero(spans.present)
@@ -77,9 +82,11 @@ def take_spans(data: Bytes, spans: Spans) -> pa.BinaryArray:
 
 
 def take_ranges(data: Bytes, starts: Ints, ends: Ints) -> pa.BinaryArray:
+    """Copies the bytes from each start to its end as binary values. Starts must not decrease."""
     count = len(starts)
     if not count:
         return from_rows(data[:0], starts)
+    # Elements with even numbers are gaps (the first one is empty), those with odd numbers are the values.
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0] = starts[0]
     offsets[1::2] = starts
@@ -97,13 +104,13 @@ def _every_second(count: int) -> pa.BooleanArray:
 
 
 def spread(values: pa.Array, present: Flags) -> pa.Array:
-    """Put `values` where `present` is true, and nulls between them."""
+    """Returns a column with `values`, in order, where `present` is True and nulls elsewhere."""
     places = np.cumsum(present) - 1
     return values.take(numbers(places, missing=~present))
 
 
 def from_rows(data: Bytes, lengths: Ints) -> pa.BinaryArray:
-    """Binary values that stand one behind the other without gaps."""
+    """Builds binary values from bytes that lie one behind the other without gaps; nothing is copied."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.BinaryArray.from_buffers(
@@ -112,7 +119,7 @@ def from_rows(data: Bytes, lengths: Ints) -> pa.BinaryArray:
 
 
 def as_text(values: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as strings; what is no UTF-8 is mended as Python's "replace" does it."""
+    """Returns the same bytes as strings; invalid UTF-8 is replaced by U+FFFD as Python's "replace" does it."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

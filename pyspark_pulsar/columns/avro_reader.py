@@ -1,7 +1,8 @@
-"""Avro values read column by column: all messages advance together through the fields of their record.
+"""Reads Avro values column by column: all messages advance together through the fields of their record.
 
-One field is one handful of numpy steps for thousands of messages; only arrays and maps take a step per item of the
-longest one. Nothing becomes a Python object.
+One field is a handful of numpy steps for thousands of messages; arrays and maps take such a step per item of the
+longest one. Only decimals become Python objects. Each reader takes the index of its value in every message, and returns
+an Arrow column and the indexes behind the values.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from pyspark_pulsar.cutting.protobuf_columns import Bytes, Flags, Ints, read_var
 from pyspark_pulsar.errors import MalformedEntry
 
 
-class Read(NamedTuple):
+class _Read(NamedTuple):
     column: pa.Array
     behind: Ints
+    """Index behind each value."""
 
 
 def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[str, pa.Array]:
-    """One array per field of the record. MalformedEntry where the bytes do not fit the definition."""
+    """Reads one record per start; returns a column per field. `data` has 10 spare bytes at its end.
+
+    MalformedEntry where the bytes do not fit the definition, or a record does not end at its `end`.
+    """
     columns = {}
     at = starts
     try:
@@ -32,6 +37,7 @@ def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[st
             columns[name], at = _read(data, at, part)
     except (IndexError, pa.ArrowInvalid, OverflowError) as error:
         raise MalformedEntry(f"a value is not of the topic's Avro schema: {error}") from None
+    # Avro has no marks between fields: bytes of another schema often parse as well, and only the end gives them away.
     wrong = np.flatnonzero(at != ends)
     if wrong.size:
         row = wrong[0]
@@ -42,22 +48,22 @@ def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[st
     return columns
 
 
-def _read(data: Bytes, at: Ints, node: Node) -> Read:
+def _read(data: Bytes, at: Ints, node: Node) -> _Read:
     reader = _READERS.get(node.kind)
     if reader is None:
-        raise MalformedEntry(f"an Avro type {node.kind!r} is not known")
-    found: Read = reader(data, at, node)
+        raise MalformedEntry(f"the topic's Avro schema has the unknown type {node.kind!r}")
+    found: _Read = reader(data, at, node)
     return found
 
 
-def zigzag(raw: Ints) -> Ints:
+def _unzigzag(raw: Ints) -> Ints:
     unsigned = raw.view(np.uint64)
     return (unsigned >> np.uint64(1)).view(np.int64) ^ -(raw & 1)
 
 
 def _longs(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     raw, behind = read_varints(data, at)
-    return zigzag(raw), behind
+    return _unzigzag(raw), behind
 
 
 _TIMES = {
@@ -68,32 +74,32 @@ _TIMES = {
 }
 
 
-def _integer(data: Bytes, at: Ints, node: Node) -> Read:
+def _integer(data: Bytes, at: Ints, node: Node) -> _Read:
     values, behind = _longs(data, at)
     if node.kind == "int":
-        return Read(numbers(values, pa.date32() if node.logical == "date" else pa.int32()), behind)
+        return _Read(numbers(values, pa.date32() if node.logical == "date" else pa.int32()), behind)
     if node.logical in _TIMES:
         arrow_type, factor = _TIMES[node.logical]
-        return Read(numbers(values * factor).view(arrow_type), behind)
-    return Read(numbers(values), behind)
+        return _Read(numbers(values * factor).view(arrow_type), behind)
+    return _Read(numbers(values), behind)
 
 
-def _real(data: Bytes, at: Ints, node: Node) -> Read:
+def _real(data: Bytes, at: Ints, node: Node) -> _Read:
     width, kind = (4, "<f4") if node.kind == "float" else (8, "<f8")
     places = data[at[:, None] + np.arange(width)]
     values: npt.NDArray[Any] = np.ascontiguousarray(places).view(kind).ravel()
-    return Read(numbers(values, pa.float32() if width == 4 else pa.float64()), at + width)
+    return _Read(numbers(values, pa.float32() if width == 4 else pa.float64()), at + width)
 
 
-def _boolean(data: Bytes, at: Ints, node: Node) -> Read:
-    return Read(flags(data[at] != 0), at + 1)
+def _boolean(data: Bytes, at: Ints, node: Node) -> _Read:
+    return _Read(flags(data[at] != 0), at + 1)
 
 
-def _nothing(data: Bytes, at: Ints, node: Node) -> Read:
-    return Read(texts([None]).take(numbers(np.zeros(len(at), np.int64))), at)
+def _nothing(data: Bytes, at: Ints, node: Node) -> _Read:
+    return _Read(texts([None]).take(numbers(np.zeros(len(at), np.int64))), at)
 
 
-def _bytes(data: Bytes, at: Ints, node: Node) -> Read:
+def _bytes(data: Bytes, at: Ints, node: Node) -> _Read:
     lengths, starts = _longs(data, at)
     if ((lengths < 0) | (starts + lengths > len(data))).any():
         raise MalformedEntry(
@@ -101,12 +107,12 @@ def _bytes(data: Bytes, at: Ints, node: Node) -> Read:
         )
     values = take_ranges(data, starts, starts + lengths)
     if node.kind == "string":
-        return Read(as_text(values), starts + lengths)
-    return Read(_decimals(values, node), starts + lengths)
+        return _Read(as_text(values), starts + lengths)
+    return _Read(_decimals(values, node), starts + lengths)
 
 
-def _fixed(data: Bytes, at: Ints, node: Node) -> Read:
-    return Read(_decimals(take_ranges(data, at, at + node.size), node), at + node.size)
+def _fixed(data: Bytes, at: Ints, node: Node) -> _Read:
+    return _Read(_decimals(take_ranges(data, at, at + node.size), node), at + node.size)
 
 
 def _decimals(values: pa.BinaryArray, node: Node) -> pa.Array:
@@ -119,28 +125,29 @@ def _decimals(values: pa.BinaryArray, node: Node) -> pa.Array:
     return pa.Array.from_buffers(kind, len(unscaled), [None, pa.py_buffer(wire)])
 
 
-def _enum(data: Bytes, at: Ints, node: Node) -> Read:
+def _enum(data: Bytes, at: Ints, node: Node) -> _Read:
     values, behind = _longs(data, at)
     if ((values < 0) | (values >= len(node.symbols))).any():
         raise MalformedEntry("a value is not of the topic's Avro schema: an enum has no such symbol")
-    return Read(texts(node.symbols).take(numbers(values)), behind)
+    return _Read(texts(node.symbols).take(numbers(values)), behind)
 
 
-def _record(data: Bytes, at: Ints, node: Node) -> Read:
+def _record(data: Bytes, at: Ints, node: Node) -> _Read:
     columns = []
     for part in node.parts.values():
         column, at = _read(data, at, part)
         columns.append(column)
-    return Read(pa.StructArray.from_arrays(columns, names=list(node.parts)), at)
+    return _Read(pa.StructArray.from_arrays(columns, names=list(node.parts)), at)
 
 
-def _union(data: Bytes, at: Ints, node: Node) -> Read:
+def _union(data: Bytes, at: Ints, node: Node) -> _Read:
     branches = list(node.parts.values())
     chosen, behind = _longs(data, at)
     if ((chosen < 0) | (chosen >= len(branches))).any():
         raise MalformedEntry("a value is not of the topic's Avro schema: a union has no such branch")
     columns = []
     behind = behind.copy()
+    # Read each branch for the rows that chose it: a null has no bytes, and other branches differ in length.
     for number, branch in enumerate(branches):
         if branch.kind != "null":
             there: Flags = chosen == number
@@ -148,16 +155,17 @@ def _union(data: Bytes, at: Ints, node: Node) -> Read:
             behind[there] = ends
             columns.append(column if there.all() else spread(column, there))
     if node.nullable_part():
-        return Read(columns[0], behind)
+        return _Read(columns[0], behind)
+    # As Spark's own Avro source does: a struct with a member per type, of which at most one is not null.
     null = np.array([branch.kind == "null" for branch in branches])[chosen]
     names = list(union_members(node).parts)
     members = pa.StructArray.from_arrays(columns, names=names)
     buffers = [validity(null)]
-    return Read(pa.Array.from_buffers(members.type, len(members), buffers, children=columns), behind)
+    return _Read(pa.Array.from_buffers(members.type, len(members), buffers, children=columns), behind)
 
 
 class _Items(NamedTuple):
-    """Items of arrays or maps in the order of their rows."""
+    """Items of arrays or maps, sorted by row, with the offsets at which each row's items begin."""
 
     columns: list[pa.Array]
     offsets: Ints
@@ -165,7 +173,11 @@ class _Items(NamedTuple):
 
 
 def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
-    """One item of every row per step; a block ends where its count is used up, a row with a block of none."""
+    """Reads one item of every unfinished row per step, until each row's last block.
+
+    Avro writes items in blocks: a count and so many items, the last block with count 0. A negative count is followed by
+    the block's size in bytes, which is skipped.
+    """
     count = len(at)
     at = at.copy()
     left = np.zeros(count, np.int64)
@@ -191,6 +203,7 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
             left[open_rows] -= 1
             taken_rows.append(open_rows)
     rows = np.concatenate(taken_rows) if taken_rows else np.zeros(0, np.int64)
+    # Items were read step by step: the first of every row, then the second. Sort them by row; stable keeps their order.
     order = numbers(np.argsort(rows, kind="stable"))
     columns = [
         pa.concat_arrays(pieces).take(order) if pieces else _read(data, at[:0], part).column
@@ -201,14 +214,14 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
     return _Items(columns, offsets, at)
 
 
-def _array(data: Bytes, at: Ints, node: Node) -> Read:
+def _array(data: Bytes, at: Ints, node: Node) -> _Read:
     found = _items(data, at, [node.parts["items"]])
-    return Read(pa.ListArray.from_arrays(numbers(found.offsets, pa.int32()), found.columns[0]), found.behind)
+    return _Read(pa.ListArray.from_arrays(numbers(found.offsets, pa.int32()), found.columns[0]), found.behind)
 
 
-def _map(data: Bytes, at: Ints, node: Node) -> Read:
+def _map(data: Bytes, at: Ints, node: Node) -> _Read:
     found = _items(data, at, [Node("string"), node.parts["values"]])
-    return Read(pa.MapArray.from_arrays(numbers(found.offsets, pa.int32()), *found.columns), found.behind)
+    return _Read(pa.MapArray.from_arrays(numbers(found.offsets, pa.int32()), *found.columns), found.behind)
 
 
 _READERS = {

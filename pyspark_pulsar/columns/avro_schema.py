@@ -1,4 +1,7 @@
-"""Avro's record definitions, which Pulsar uses for AVRO and JSON topics alike, and their Spark types."""
+"""Parses Avro's record definitions, which Pulsar uses for AVRO and JSON topics alike, and maps them to Spark types.
+
+The other direction, `definition_of`, gives the sink the schema of the rows it writes.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +38,25 @@ _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "
 
 @dataclass(frozen=True)
 class Node:
-    """One type. `parts`: fields of a record by name, branches of a union by number, items or values."""
+    """One Avro type, with the types that it is made of. Pickled to the tasks."""
 
     kind: str
+    """Avro's name of the type, for example "record" or "long"."""
     parts: Mapping[str, Node] = field(default_factory=dict)
+    """Fields of a record by name, branches of a union by number, `items` of an array, `values` of a map."""
     logical: str = ""
+    """Avro's logicalType, for example "timestamp-millis"; empty without one."""
     symbols: tuple[str, ...] = ()
+    """Symbols of an enum, in the order of their numbers."""
     size: int = 0
+    """Bytes of a fixed."""
     precision: int = 0
+    """Digits of a decimal."""
     scale: int = 0
+    """Digits of a decimal behind the point."""
 
     def nullable_part(self) -> tuple[int, Node] | None:
-        """For a union of null and one other type: the other's number and type."""
+        """Returns number and type of the other branch, for a union of null and one other type; else None."""
         branches = list(self.parts.values())
         if self.kind == "union" and len(branches) == 2 and "null" in (branches[0].kind, branches[1].kind):
             number = 1 if branches[0].kind == "null" else 0
@@ -55,7 +65,7 @@ class Node:
 
 
 def parse_definition(text: str) -> Node:
-    """OptionError where it is no definition of a record."""
+    """Parses JSON text into a record. OptionError where it is none, or contains itself."""
     try:
         found = _parse(json.loads(text), {}, "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -130,7 +140,7 @@ _SPARK_LOGICAL: Final[Mapping[tuple[str, str], DataType]] = {
 
 
 def spark_type(node: Node) -> DataType:
-    """A union of several types becomes a struct member0, member1, …, as in Spark's own Avro source."""
+    """Returns Spark's type; a union of several types is a struct member0, member1, … as in Spark's Avro source."""
     if node.kind == "record":
         return spark_struct(node)
     if node.kind == "array":
@@ -146,11 +156,13 @@ def spark_type(node: Node) -> DataType:
 
 
 def union_members(node: Node) -> Node:
+    """Returns the record member0, member1, … that stands for a union; its null branch has no member."""
     branches = [part for part in node.parts.values() if part.kind != "null"]
     return Node("record", {f"member{number}": part for number, part in enumerate(branches)})
 
 
 def spark_struct(node: Node) -> StructType:
+    """Returns Spark's struct for a record; every field is nullable."""
     return StructType([StructField(name, spark_type(part)) for name, part in node.parts.items()])
 
 
@@ -171,7 +183,10 @@ _AVRO_PLAIN: Final[Mapping[type[DataType], str | Mapping[str, str]]] = {
 
 
 def definition_of(schema: StructType, name: str = "topLevelRecord") -> dict[str, Any]:
-    """The definition of rows that Spark writes; the name is the one that Spark's Avro source gives."""
+    """Returns the Avro definition of rows of `schema`; every field is a union of null and its type.
+
+    `topLevelRecord` is the name that Spark's own Avro source gives. OptionError for a type that Avro does not have.
+    """
     return {
         "type": "record",
         "name": name,

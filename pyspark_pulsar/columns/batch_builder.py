@@ -1,8 +1,7 @@
-"""From a table of entries to one Arrow batch with the columns that the query asked for."""
+"""Turns a table of entries into one Arrow batch with the columns of the query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,28 +16,31 @@ from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 
 
 class Cuts(NamedTuple):
-    """Which messages of each entry are wanted: behind `behind` up to and with `last`."""
+    """The messages to keep of each entry, as batch indexes with one element per entry."""
 
     behind: Ints
+    """The last message that has been read before; -1 keeps the entry's first message."""
     last: Ints
+    """The last message to keep, included."""
 
 
 class BatchBuilder:
-    """Made once per task."""
+    """Builds Arrow batches of one fixed schema. One per task."""
 
-    def __init__(
-        self, columns: Sequence[str], schema: pa.Schema, values: ValueColumns, schemas: SchemaSource
-    ) -> None:
-        self._columns = list(columns)
-        self.schema = schema
+    def __init__(self, schema: pa.Schema, values: ValueColumns, schemas: SchemaSource) -> None:
+        self._schema = schema
         self._values = values
         self._schemas = schemas
-        self._value_columns = [name for name in columns if name not in METADATA_COLUMNS]
+        self._value_columns = [name for name in schema.names if name not in METADATA_COLUMNS]
 
     def build(
         self, entries: EntryTable, rows: Ints, cuts: Cuts, origin: Origin, buffer: bytearray
     ) -> tuple[pa.RecordBatch | None, Ints]:
-        """The messages of the entries `rows` in their order, and the entry each is from; None for no messages."""
+        """Returns the wanted messages of the entries `rows`, and the row of each message's entry.
+
+        Messages come in the order of the entries and of their batches. The batch is None where there are none. `buffer`
+        is the bytearray behind `entries.data`. MalformedEntry.
+        """
         made: list[tuple[pa.RecordBatch, MessageTable]] = []
         for table in cut_messages(entries, rows, buffer):
             chosen = table.select(_wanted(table, cuts))
@@ -50,6 +52,7 @@ class BatchBuilder:
             return made[0][0], made[0][1].entry_rows
         entry_rows = np.concatenate([table.entry_rows for _, table in made])
         indexes = np.concatenate([table.batch_indexes for _, table in made])
+        # Up to four tables (batches or not, compressed or not) are interleaved here; lexsort's last key is its first.
         order = np.lexsort((indexes, entry_rows))
         together = pa.concat_batches([batch for batch, _ in made])
         return together.take(numbers(order)), entry_rows[order]
@@ -57,17 +60,18 @@ class BatchBuilder:
     def _columns_of(self, rows: Rows) -> pa.RecordBatch:
         values = self._values.read(rows, self._value_columns, self._schemas) if self._value_columns else {}
         arrays = []
-        for field in self.schema:
+        for field in self._schema:
             column = METADATA_COLUMNS.get(field.name)
             array = values[field.name] if column is None else column.make(rows)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _wanted(table: MessageTable, cuts: Cuts) -> Flags:
     behind, last = cuts.behind[table.entry_rows], cuts.last[table.entry_rows]
     wanted: Flags = (table.batch_indexes > behind) | (table.batch_indexes < 0)
     wanted &= table.batch_indexes <= last
+    # A batch that the topic's compaction has thinned out keeps its messages' slots, so that batch indexes stay the same.
     if table.fields is not None:
         wanted &= table.fields.numbers(MessageField.COMPACTED_OUT)[table.field_rows] == 0
     return wanted

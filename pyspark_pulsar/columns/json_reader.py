@@ -1,4 +1,8 @@
-"""JSON values: Arrow's own parser over all of a batch's values at once, and Python's for what that cannot."""
+"""Reads JSON values: with Arrow's parser over all values at once, or with Python's one by one where Arrow's cannot.
+
+Arrow's parser cannot read maps (objects in JSON, lists of pairs to Arrow), bytes (base64 in JSON) and decimals, and
+gives no result for values that are not one object each.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,10 @@ _NEWLINE, _NOTHING = bytes_scalar(b"\n"), bytes_scalar(b"")
 
 
 def read_json(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
-    """One array per field of `schema`; values have no nulls. MalformedEntry where one is no JSON object."""
+    """Returns a column per field of `schema`; `values` have no nulls. Fields that a value lacks are null.
+
+    MalformedEntry where a value is no JSON object, or a field has another type.
+    """
     if len(values) and all(_arrow_can(field.type) for field in schema):
         table = _read_all(values, schema)
         if table is not None:
@@ -29,7 +36,7 @@ def read_json(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
 
 
 def _arrow_can(kind: pa.DataType) -> bool:
-    """Maps are objects in JSON and lists of pairs to Arrow's parser; bytes stand in JSON as base64."""
+    """Returns False for types that Arrow's parser reads otherwise than Pulsar's clients write them."""
     if pa.types.is_struct(kind):
         return all(_arrow_can(kind.field(number).type) for number in range(kind.num_fields))
     if pa.types.is_list(kind):
@@ -38,7 +45,7 @@ def _arrow_can(kind: pa.DataType) -> bool:
 
 
 def _on_wire(kind: pa.DataType) -> pa.DataType:
-    """Times are numbers in JSON."""
+    """Returns the type that a field has in JSON, in which times and dates are numbers."""
     if pa.types.is_struct(kind):
         return pa.struct([(kind.field(n).name, _on_wire(kind.field(n).type)) for n in range(kind.num_fields)])
     if pa.types.is_list(kind):
@@ -55,12 +62,13 @@ def _finish(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
-    """None where the parser found something else than one object per value."""
+    """Parses all values as one text of lines; None where that gives something else than one object per value."""
     lines = pc.binary_join_element_wise(values, _NOTHING, _NEWLINE).buffers()[2]
     wire = pa.schema([(field.name, _on_wire(field.type)) for field in schema])
     parse = arrow_json.ParseOptions(
         explicit_schema=wire, newlines_in_values=True, unexpected_field_behavior="ignore"
     )
+    # A block must hold a whole object, or the parser fails.
     read = arrow_json.ReadOptions(use_threads=False, block_size=max(1 << 20, 2 * _longest(values)))
     try:
         table = arrow_json.read_json(pa.BufferReader(lines), read, parse)
@@ -96,7 +104,7 @@ def _one_by_one(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """What Arrow takes for a value of this type."""
+    """Converts a value of Python's parser to what Arrow accepts for this type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -1,4 +1,8 @@
-"""The columns beside the value: six with the names and types of Pulsar's JVM connector, and more of our own."""
+"""The columns beside the value: six with the names and types of Pulsar's JVM connector, and eight more.
+
+Each is a function from a table of messages to one Arrow array. A fact of the entry, such as its publish time, is read
+once per entry and spread to its messages.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +38,28 @@ from pyspark_pulsar.cutting.protobuf_columns import (
 
 
 class Origin(NamedTuple):
-    """Which topic each entry is from, as an index into names."""
+    """The topic of each entry, as an index into the task's topics."""
 
     topics: pa.StringArray
+    """Full names, one per topic of the task."""
     partitions: Ints
-    """-1 for a topic that is no partition."""
+    """Partition number of each of the task's topics, -1 for a topic that is no partition."""
     topic_rows: Ints
+    """Index into `topics`, one per entry."""
 
 
 class Rows(NamedTuple):
-    """What a column is made of."""
+    """The messages that become rows, and the entries and topics that they come from."""
 
     entries: EntryTable
+    """All entries that were cut together, also those without wanted messages."""
     messages: MessageTable
+    """The wanted messages, one row each."""
     origin: Origin
+    """Topics of `entries`."""
 
     def per_message(self, per_entry: Ints) -> Ints:
+        """Spreads a column with one element per entry to one element per message."""
         return per_entry[self.messages.entry_rows]
 
 
@@ -73,20 +83,21 @@ def _key(rows: Rows) -> pa.Array:
 
 
 def _from_base64(keys: pa.BinaryArray, encoded: Flags) -> pa.BinaryArray:
-    """Keys that were bytes to their producer; protobuf has them as text."""
+    """Decodes keys that producers wrote as base64, because the field is text; others stay as they are."""
     plain: list[bytes | None] = keys.to_pylist()
     for row in np.flatnonzero(encoded).tolist():
         key = plain[row]
         if key is not None:
             try:
                 plain[row] = base64.b64decode(key, validate=True)
+            # The flag is the producer's claim; a key that is no base64 is passed on as it came.
             except binascii.Error:
                 plain[row] = key
     return binaries(plain)
 
 
 def _message_id(rows: Rows) -> pa.Array:
-    """MessageIdData as every client reads it: ledger, entry, partition, place in the batch, messages of the batch."""
+    """Serializes MessageIdData as clients do: ledger, entry, partition, batch index, batch size."""
     count = len(rows.messages)
     entries, messages = rows.entries, rows.messages
     parts = [
@@ -103,7 +114,7 @@ def _message_id(rows: Rows) -> pa.Array:
 
 
 def _add_where(parts: list[tuple[Bytes, Flags]], tag: bytes, numbers: Ints) -> None:
-    """A field that is left out where the number is negative."""
+    """Appends a varint field, which is left out where the number is negative."""
     there = (numbers >= 0)[:, None]
     places, used = constant_bytes(tag, len(numbers))
     parts.append((places, used & there))
@@ -135,6 +146,7 @@ def _properties(rows: Rows) -> pa.Array:
     else:
         data, source, wanted = entries.data, entries.metadata, messages.entry_rows
         found, starts, lengths = source.repeated(EntryField.PROPERTIES)
+    # The fields also hold messages that were dropped by `select`: map the rows of fields to rows of messages.
     row_of = np.full(source.count, -1, np.int64)
     row_of[wanted] = np.arange(len(wanted))
     kept = row_of[found] >= 0
@@ -168,6 +180,7 @@ def _producer(rows: Rows) -> pa.Array:
 
 
 def _sequence(rows: Rows) -> pa.Array:
+    # The entry has the id of its first message; clients leave it out of the messages of a batch where ids are consecutive.
     of_entry = rows.per_message(rows.entries.metadata.numbers(EntryField.SEQUENCE_ID))
     if rows.messages.fields is None:
         return numbers(of_entry)
@@ -177,7 +190,7 @@ def _sequence(rows: Rows) -> pa.Array:
 
 
 def schema_versions(entries: EntryTable) -> Ints:
-    """The version each entry was written with, -1 where it has none (or one that is no number)."""
+    """Returns the schema version of each entry; -1 where it has none, or one that is not 8 bytes long."""
     spans = entries.metadata.spans(EntryField.SCHEMA_VERSION)
     versions = np.full(len(entries), -1, np.int64)
     rows = np.flatnonzero(spans.present & (spans.lengths == 8))
@@ -197,8 +210,12 @@ def _redelivery_count(rows: Rows) -> pa.Array:
 
 
 class MetadataColumn(NamedTuple):
+    """One column beside the value."""
+
     spark_type: DataType
+    """Type of the column in Spark's schema."""
     make: Callable[[Rows], pa.Array]
+    """Returns one element per message; the caller casts it to the Arrow form of `spark_type`."""
 
 
 METADATA_COLUMNS: Final[Mapping[str, MetadataColumn]] = {
@@ -217,6 +234,7 @@ METADATA_COLUMNS: Final[Mapping[str, MetadataColumn]] = {
     "__schemaVersion": MetadataColumn(LongType(), _schema_version),
     "__redeliveryCount": MetadataColumn(IntegerType(), _redelivery_count),
 }
+"""All columns beside the value, by name; docs/spark_source.md lists them for users."""
 
 DEFAULT_METADATA: Final = (
     "__key",
@@ -226,4 +244,4 @@ DEFAULT_METADATA: Final = (
     "__eventTime",
     "__messageProperties",
 )
-"""What the JVM connector gives."""
+"""The columns beside the value of a query without the option `columns`, as in the JVM connector."""

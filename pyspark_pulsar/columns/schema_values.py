@@ -1,4 +1,8 @@
-"""Values by the topic's schema: primitives become a column `value`, records a column per field."""
+"""Reads values by the topic's schema: primitives become a column `value`, records a column per field.
+
+`values_of_topic` and `values_of_choice` run on the driver and choose one of the classes; the object is pickled to the
+tasks, which read with it.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +43,14 @@ from pyspark_pulsar.options import SchemaChoice
 
 
 class TextValue:
-    """`value string`."""
+    """A column `value string`; invalid UTF-8 is replaced by U+FFFD."""
 
     def spark_fields(self) -> StructType:
+        """A column `value string`."""
         return StructType([StructField("value", StringType())])
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """Casts the payloads without copying, if they are valid UTF-8."""
         return {"value": as_text(value_bytes(rows))}
 
 
@@ -66,19 +72,22 @@ _PRIMITIVES: Final[Mapping[str, tuple[DataType, int]]] = {
     "LOCAL_TIME": (LongType(), 8),
     "LOCAL_DATE_TIME": (TimestampNTZType(), 16),
 }
-"""Spark's type and the bytes on the wire. LOCAL_TIME is nanoseconds of the day."""
+"""Spark's type and the bytes on the wire, by schema type. LOCAL_TIME is nanoseconds of the day."""
 
 
 class PrimitiveValue:
-    """A number as Pulsar's clients write it: big-endian, always the same number of bytes."""
+    """A column `value` of numbers, booleans or times, as Pulsar's clients write them: big-endian, of fixed size."""
 
     def __init__(self, name: str) -> None:
+        """`name` is a key of `_PRIMITIVES`."""
         self._name = name
 
     def spark_fields(self) -> StructType:
+        """A column `value` of the type that fits."""
         return StructType([StructField("value", _PRIMITIVES[self._name][0])])
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """MalformedEntry where a value has another length than its type."""
         width = _PRIMITIVES[self._name][1]
         messages = rows.messages
         null = is_null(rows)
@@ -93,7 +102,7 @@ class PrimitiveValue:
 
 
 def _decode(name: str, places: Any) -> pa.Array:
-    """`places`: the bytes of each value as a row."""
+    """Converts values to an Arrow column; `places` holds the bytes of each value as a row."""
 
     def big(kind: str, first: int = 0, last: int | None = None) -> Any:
         return np.ascontiguousarray(places[:, first:last]).view(kind).ravel()
@@ -126,14 +135,22 @@ def _decode(name: str, places: Any) -> pa.Array:
 
 
 class RecordValue:
-    """A column per field. AVRO values are read with the schema they were written with, then fitted to this one."""
+    """A column per field of a record, written as AVRO or JSON.
+
+    An AVRO value can only be read with the schema that it was written with, so values are grouped by topic and schema
+    version; then columns are cast to the newest schema: fields by name, missing ones null, numbers widened.
+    """
 
     def __init__(self, kind: str, fields: StructType, definition: str | None, *, fixed: bool) -> None:
-        """`fixed`: the definition is the user's and holds for all messages."""
+        """`fixed` marks the user's own definition, which then holds for the messages of all versions.
+
+        OptionError where a field has the name of a metadata column.
+        """
         clash = [name for name in fields.names if name in METADATA_COLUMNS]
         if clash:
             raise OptionError(
-                f"the topic's schema has a field {clash[0]}, which is the name of a metadata column"
+                f"the topic's schema has a field {clash[0]}, which is the name of a metadata column: set "
+                "schemaType=BYTES and parse the values yourself"
             )
         self._kind = kind
         self._fields = fields
@@ -141,9 +158,11 @@ class RecordValue:
         self._fixed = fixed
 
     def spark_fields(self) -> StructType:
+        """A column per field of the newest schema, or of the user's definition."""
         return self._fields
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """Also raises BrokerRefused where a writer's schema version is missing on the broker."""
         chosen = StructType([part for part in self._fields.fields if part.name in wanted])
         schema = to_arrow_schema(chosen, timezone="UTC")
         if self._kind == "JSON":
@@ -153,11 +172,12 @@ class RecordValue:
         return self._read_avro(rows, schema, schemas)
 
     def _read_avro(self, rows: Rows, schema: pa.Schema, schemas: SchemaSource) -> dict[str, pa.Array]:
-        """Messages of one writer's schema at a time."""
+        """Reads the messages of one topic and schema version at a time."""
         versions = rows.per_message(schema_versions(rows.entries))
         topics = rows.per_message(rows.origin.topic_rows)
         there = ~is_null(rows)
         if self._fixed:
+            # One definition for all: a single group of messages, whatever their topics and versions.
             versions = np.zeros_like(versions)
             topics = versions
         kinds = np.stack([topics[there], versions[there]], axis=1)
@@ -179,7 +199,7 @@ class RecordValue:
 
 
 def _gather(part: pa.Field, pieces: Sequence[tuple[Flags, dict[str, pa.Array]]], count: int) -> pa.Array:
-    """A field out of messages of several schemas; null where a schema did not have it."""
+    """Merges one field of messages of several schemas; null where a schema does not have it."""
     source = np.full(count, -1, np.int64)
     columns = []
     length = 0
@@ -207,7 +227,7 @@ def _fitted(column: pa.Array, part: pa.Field) -> pa.Array:
         ) from None
 
 
-# Which values a topic has
+# The choice of a class
 
 
 _NAMES: Final[Mapping[int, str]] = {
@@ -229,17 +249,21 @@ _NAMES: Final[Mapping[int, str]] = {
     Schema.LocalTime: "LOCAL_TIME",
     Schema.LocalDateTime: "LOCAL_DATE_TIME",
 }
-"""All others are read as bytes: none, protobuf, key and value."""
+"""Schema types that have columns; all others (none, protobuf, key and value) are read as bytes."""
 
 
 def values_of_topic(schema: Schema | None) -> ValueColumns:
+    """Returns the value columns for the schema that the broker has; None is a topic without a schema."""
     name = "BYTES" if schema is None else _NAMES.get(schema.type, "BYTES")
     definition = None if schema is None else schema.schema_data.decode(errors="replace")
     return _values(name, definition, None, fixed=False)
 
 
 def values_of_choice(choice: SchemaChoice, given: StructType | None) -> ValueColumns:
-    """By the user's word. `given`: the schema that was given to Spark, which can stand for a JSON definition."""
+    """Returns the value columns for the options schemaType and schemaDefinition.
+
+    `given` is the user's `.schema(...)`; for JSON it can replace the definition. OptionError where one is missing.
+    """
     return _values(choice.type_name, choice.definition, given, fixed=True)
 
 
@@ -260,7 +284,7 @@ def _values(name: str, definition: str | None, given: StructType | None, *, fixe
 
 
 def same_schema(first: Schema | None, second: Schema | None) -> bool:
-    """Equal for reading: the type, and for records what the definition says."""
+    """Returns True if values of both read alike: equal types, and for records equal definitions as JSON."""
     if first is None or second is None:
         return first is second
     if first.type != second.type:

@@ -1,4 +1,4 @@
-"""The value of each message as one or more columns, by the topic's schema."""
+"""The interface of value columns, and the simplest kind: the value as bytes."""
 
 from __future__ import annotations
 
@@ -16,41 +16,48 @@ from pyspark_pulsar.cutting.protobuf_columns import Flags
 
 
 class SchemaSource(Protocol):
-    """Where a task finds the schema that a message was written with."""
+    """Finds the schema that a message was written with."""
 
-    def definition(self, topic: str, version: int) -> str: ...
+    def definition(self, topic: str, version: int) -> str:
+        """Returns the Avro definition as JSON text. BrokerRefused where the topic has no such version."""
+        ...
 
 
 class ValueColumns(Protocol):
-    """Must pickle: it is made on the driver and used in tasks."""
+    """The columns that messages' values become. Created on the driver and pickled to the tasks; stateless."""
 
     def spark_fields(self) -> StructType:
-        """All columns that a value gives, in order."""
+        """Returns all columns of a value, in order."""
         ...
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
-        """The columns `wanted`, one element per message. MalformedEntry where a value is not of the schema."""
+        """Returns the columns `wanted`, one element per message; null for a message without a value.
+
+        MalformedEntry where a value does not fit the schema.
+        """
         ...
 
 
 def is_null(rows: Rows) -> Flags:
-    """Which messages were sent without a value."""
+    """Returns True for messages that were sent without a value."""
     null: Flags = rows.messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
     return null
 
 
 def value_bytes(rows: Rows) -> pa.BinaryArray:
-    """Each message's payload, null where it was sent without a value."""
+    """Returns each message's payload; null where it was sent without a value."""
     values = take_ranges(rows.messages.data, rows.messages.starts, rows.messages.ends)
     null = is_null(rows)
     return spread(values.filter(flags(~null)), ~null) if null.any() else values
 
 
 class RawValue:
-    """`value binary`: the payload as it is."""
+    """A column `value binary` with the payload as it is."""
 
     def spark_fields(self) -> StructType:
+        """A column `value binary`."""
         return StructType([StructField("value", BinaryType())])
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """Never raises: any bytes are a value."""
         return {"value": value_bytes(rows)}

@@ -1,7 +1,7 @@
-"""Messages that were too large for one entry: their chunks put together again, before anything else is cut.
+"""Joins the chunks of messages that were too large for one entry, before anything else is cut.
 
-A message in chunks stands where its last chunk is, as its message id says. Its frame is replaced by one that holds the
-whole payload; the other chunks' frames go.
+A chunked message has the position of its last chunk, as in its message id. The frame of that chunk is replaced by one
+that holds the whole payload, and the frames of the other chunks are left out. So no later stage knows of chunks.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from typing import Final
 import numpy as np
 
 from protocol.pulsar_api_pb2 import MessageMetadata
-from pyspark_pulsar.client.connection import SLACK_BYTES, Messages
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
+from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import MalformedEntry
 
 _sizes: Final = struct.Struct(">II")
 _u32: Final = struct.Struct(">I")
 
 Parts = dict[int, bytes]
+"""Payloads of the chunks of one message, by chunk number."""
 LookBack = Callable[[int, bytes], Parts]
-"""The parts of a message (consumer, uuid) that came before what was received."""
+"""Called with an entry's row and the message's uuid; reads the chunks that precede the received range."""
 
 
 class Chunks:
-    """Chunks that wait for the rest of their message, of all topics of a task."""
+    """Chunks whose message is incomplete, of all topics of one task."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, bytes], Parts] = {}
 
     def forget(self, consumer_id: int) -> None:
-        """The consumer is closed; under a new one its chunks come again."""
+        """Drops the chunks of a closed consumer; the next consumer of the topic is sent them again."""
         self._waiting = {key: parts for key, parts in self._waiting.items() if key[0] != consumer_id}
 
     def join(self, messages: Messages, entries: EntryTable, look_back: LookBack) -> Messages:
-        """The same messages if none is in chunks. MalformedEntry where chunks are missing for good."""
+        """Returns frames of whole messages; `messages` itself if none is in chunks.
+
+        `look_back` is called for a message whose first chunks are missing, because the range begins behind them.
+        MalformedEntry where chunks are missing even then.
+        """
         counts = entries.metadata.numbers(EntryField.CHUNKS)
         if not (counts > 1).any():
             return messages
@@ -62,7 +67,7 @@ class Chunks:
 
 
 def parts_of(messages: Messages, entries: EntryTable, uuid: bytes) -> Parts:
-    """The payloads of the chunks of one message among these entries, by number."""
+    """Returns the chunks of the message `uuid` among these entries."""
     numbers = entries.metadata.numbers(EntryField.CHUNK_ID).tolist()
     uuids = entries.metadata.spans(EntryField.UUID)
     view = memoryview(messages.buffer)
@@ -76,8 +81,8 @@ def parts_of(messages: Messages, entries: EntryTable, uuid: bytes) -> Parts:
 def _whole(messages: Messages, entries: EntryTable, row: int, parts: Parts, count: int) -> bytes:
     if len(parts) < count:
         raise MalformedEntry(
-            f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is the last of {count} chunks of a message, of "
-            f"which {count - len(parts)} are not there"
+            f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is the last of {count} chunks of a message, and "
+            f"{count - len(parts)} of the others are missing: start behind this entry"
         )
     buffer, start = messages.buffer, messages.starts[row]
     command_size = _u32.unpack_from(buffer, start + 4)[0]

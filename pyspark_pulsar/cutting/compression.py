@@ -1,4 +1,4 @@
-"""Payloads unpacked with the codecs that Pulsar's clients use, all of which pyarrow and zlib bring along."""
+"""Compresses and decompresses payloads with the codecs of Pulsar's clients, all of which pyarrow and zlib contain."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ _ARROW_CODECS: dict[int, str] = {
 
 
 def unpack(kind: int, packed: memoryview, size: int) -> bytes | pa.Buffer:
-    """`size`: how many bytes it must become. MalformedEntry where it does not."""
+    """Decompresses a payload; `kind` is a number of the protocol's enum CompressionType.
+
+    `size` is the uncompressed size that the entry's metadata claims. MalformedEntry for an unknown codec, damaged bytes
+    or another size.
+    """
     try:
         if kind == CompressionType.ZLIB:
             unpacked = zlib.decompress(packed, bufsize=max(size, 1))
         elif kind in _ARROW_CODECS:
             unpacked = _codec(_ARROW_CODECS[kind]).decompress(pa.py_buffer(packed), size)
         else:
-            raise MalformedEntry(f"an entry is compressed in a way that is not known: {kind}")
+            raise MalformedEntry(f"an entry is compressed with the unknown codec {kind}")
     except (zlib.error, pa.ArrowException, OSError, ValueError) as error:
         raise MalformedEntry(f"an entry cannot be unpacked: {error}") from None
     if len(unpacked) != size:
@@ -34,6 +38,7 @@ def unpack(kind: int, packed: memoryview, size: int) -> bytes | pa.Buffer:
 
 
 def pack(kind: int, plain: bytes | pa.Buffer) -> bytes | pa.Buffer:
+    """Compresses a payload; returns it unchanged for CompressionType.NONE. KeyError for an unknown codec."""
     if kind == CompressionType.NONE:
         return plain
     if kind == CompressionType.ZLIB:
@@ -42,7 +47,7 @@ def pack(kind: int, plain: bytes | pa.Buffer) -> bytes | pa.Buffer:
 
 
 def compression_type(name: str) -> int:
-    """OptionError for a name that Pulsar does not have."""
+    """Returns the number of a codec in the protocol's enum. OptionError for a name that Pulsar does not have."""
     try:
         return CompressionType.Value(name.upper())
     except ValueError:

@@ -1,4 +1,8 @@
-"""MESSAGE frames to a table of entries: who they are for, where they stand in their topic, where their payload is."""
+"""Turns MESSAGE frames into a table of entries: consumer, position, metadata, and the payload's place in the buffer.
+
+A frame: `u32 total size, u32 command size, BaseCommand(MESSAGE), [0x0e02 u32 size, broker entry metadata,]
+[0x0e01 u32 CRC32C,] u32 metadata size, MessageMetadata, payload`. The checksum covers everything behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from pyspark_pulsar.client.connection import Messages
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, read_fields
 from pyspark_pulsar.errors import MalformedEntry
 
@@ -18,7 +22,7 @@ _LEDGER_ID, _ENTRY_ID = 1, 2
 
 
 class EntryField:
-    """Field numbers of MessageMetadata."""
+    """Field numbers of the protocol's MessageMetadata, under shorter names than the `.proto` has."""
 
     PRODUCER_NAME: Final = 1
     SEQUENCE_ID: Final = 2
@@ -49,7 +53,7 @@ _REPEATED = (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
 
 
 class EntryTable:
-    """Entries in order of arrival; every array has one element per entry."""
+    """Entries in order of arrival, as columns with one element per entry."""
 
     __slots__ = (
         "consumer_ids",
@@ -64,28 +68,40 @@ class EntryTable:
     )
 
     def __init__(self, data: Bytes, command: Fields, message_id: Fields, ends: Ints) -> None:
+        """Reads the commands; `cut_entries` adds the metadata columns once the checksums are verified."""
         self.data = data
+        """The receive buffer as numpy bytes; starts, ends and spans are indexes into it."""
         self.consumer_ids = command.numbers(_CONSUMER_ID)
+        """Consumer that the broker sent the entry to; unique per connection."""
         self.redeliveries = command.numbers(_REDELIVERY_COUNT)
+        """How often the broker has sent the entry before."""
         self.ledger_ids = message_id.numbers(_LEDGER_ID)
+        """Ledger of each entry."""
         self.entry_ids = message_id.numbers(_ENTRY_ID)
+        """Entry id within the ledger."""
         self.payload_ends = ends
+        """Index behind the payload, which is the end of the frame."""
         self.payload_starts: Ints
+        """Index of the payload's first byte."""
         self.metadata_starts: Ints
+        """Index of the first byte of MessageMetadata."""
         self.metadata: Fields
+        """Fields of MessageMetadata, by the numbers in `EntryField`."""
 
     def __len__(self) -> int:
         return len(self.ledger_ids)
 
     def batched(self) -> Flags:
+        """Returns True for entries that hold a batch, even of one message."""
         return self.metadata.present(EntryField.MESSAGES_IN_BATCH)
 
     def message_counts(self) -> Ints:
+        """Returns the number of messages of each entry, at least 1."""
         return np.maximum(self.metadata.numbers(EntryField.MESSAGES_IN_BATCH, 1), 1)
 
 
 def cut_entries(messages: Messages) -> EntryTable:
-    """MalformedEntry where a checksum or a size is wrong."""
+    """Cuts frames into a table of entries. MalformedEntry where a checksum or a size is wrong."""
     data, starts, command_starts, command_ends = _frames(messages)
     command, message_id = _read_commands(data, starts, command_starts, command_ends)
     ends = starts + 4 + _u32(data, starts)
@@ -119,7 +135,7 @@ def _read_commands(
 
 
 def _u32(data: Bytes, at: Ints) -> Ints:
-    """Big-endian numbers at any places."""
+    """Reads big-endian numbers at any indexes; a view as `>u4` would need aligned ones."""
     found = data[at].astype(np.int64) << 24
     found |= data[at + 1].astype(np.int64) << 16
     found |= data[at + 2].astype(np.int64) << 8
@@ -128,7 +144,7 @@ def _u32(data: Bytes, at: Ints) -> Ints:
 
 
 def _behind_entry_metadata(data: Bytes, at: Ints) -> Ints:
-    """Past the block 0x0e02 that a broker may show (PIP-90)."""
+    """Skips the block 0x0e02, which a broker sends if exposingBrokerEntryMetadataToClientEnabled is set (PIP-90)."""
     shown = (data[at] == 0x0E) & (data[at + 1] == 0x02)
     if not shown.any():
         return at
@@ -136,10 +152,11 @@ def _behind_entry_metadata(data: Bytes, at: Ints) -> Ints:
 
 
 def _check_sums(buffer: bytearray, data: Bytes, at: Ints, ends: Ints, table: EntryTable) -> Ints:
-    """Compare each entry's CRC32C where it has one; answers where the metadata's size stands."""
+    """Verifies each entry's CRC32C, if it has one; returns the indexes of the metadata's size fields."""
     summed = (data[at] == 0x0E) & (data[at + 1] == 0x01)
     wanted = _u32(data, at + 2)
     view = memoryview(buffer)
+    # The one loop over entries in this module: crc32c takes one piece of bytes at a time.
     for row in np.flatnonzero(summed).tolist():
         if crc32c(view[at[row] + 6 : ends[row]]) != wanted[row]:
             raise MalformedEntry(

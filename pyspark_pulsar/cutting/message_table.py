@@ -1,7 +1,8 @@
-"""Entries to a table of messages: unpack what is compressed, find each message of a batch.
+"""Turns entries into a table of messages: decompresses payloads and finds each message of a batch.
 
-A batch is a row of `uint32 size, SingleMessageMetadata, payload`; where one ends is where the next begins. Batches
-whose messages are all laid out alike are proven so in a few numpy steps and never walked; the others are walked.
+A batch is a sequence of `u32 size, SingleMessageMetadata, payload`. Each message's end follows from its payload size, so
+in general a batch must be walked message by message, one step of Python each. Producers mostly write messages of equal
+layout, though: then all starts follow from the first, and a few numpy steps prove it (`_prove_alike`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 
 from pyspark_pulsar.cutting.compression import unpack
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
+from pyspark_pulsar.cutting.messages import SLACK_BYTES
 from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, Spans, read_fields
 from pyspark_pulsar.errors import MalformedEntry
 
-SLACK_BYTES: Final = 16
 UNPACKED_BYTES_MAX: Final = 64 << 20
-"""How much is unpacked at a time."""
-UNIFORM_MESSAGES_MIN: Final = 8
-"""For fewer messages walking is quicker than proving that they are alike."""
+"""Decompressed bytes in memory at a time, unless one entry has more."""
+_UNIFORM_MESSAGES_MIN: Final = 8
+"""Smallest batch for the proof; for fewer messages walking is quicker."""
 
 _size_at = struct.Struct(">I").unpack_from
 _PAYLOAD_SIZE_TAG: Final = 0x18
@@ -29,7 +30,7 @@ _PROPERTIES_TAG, _KEY_TAG = 0x0A, 0x12
 
 
 class MessageField:
-    """Field numbers of SingleMessageMetadata."""
+    """Field numbers of the protocol's SingleMessageMetadata, under shorter names than the `.proto` has."""
 
     PROPERTIES: Final = 1
     KEY: Final = 2
@@ -51,7 +52,10 @@ _SINGLE = (
 
 
 class MessageTable:
-    """Messages in the order of their entries. All of them come in batches, or none (`fields` is None)."""
+    """Messages in the order of their entries, as columns with one element per message.
+
+    Either all of them come in batches, with metadata of their own, or none does and `fields` is None.
+    """
 
     __slots__ = ("batch_indexes", "data", "ends", "entry_rows", "field_rows", "fields", "starts")
 
@@ -66,21 +70,25 @@ class MessageTable:
         field_rows: Ints,
     ) -> None:
         self.data = data
-        """What `starts` and `ends` of the values, and the spans of `fields`, count in."""
+        """The receive buffer, or the decompressed payloads; starts, ends and spans are indexes into it."""
         self.entry_rows = entry_rows
-        """Which entry of the table of entries each message is from."""
+        """Row of each message's entry in the table of entries."""
         self.starts = starts
+        """First byte of each message's value."""
         self.ends = ends
+        """The byte behind each message's value."""
         self.batch_indexes = batch_indexes
-        """-1 outside of batches."""
+        """Index in the batch from 0; -1 outside of batches."""
         self.fields = fields
+        """Fields of SingleMessageMetadata, by the numbers in `MessageField`."""
         self.field_rows = field_rows
-        """Which row of `fields` each message is."""
+        """Row of each message in `fields`; `select` drops messages without copying the fields."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def select(self, chosen: Flags) -> MessageTable:
+        """Returns the messages for which `chosen` is True."""
         if chosen.all():
             return self
         rows = np.flatnonzero(chosen)
@@ -95,19 +103,24 @@ class MessageTable:
         )
 
     def numbers(self, entries: EntryTable, in_batch: int, alone: int) -> Ints:
-        """A number that stands in a batch's message, or in the entry's metadata where it is alone."""
+        """Returns a number per message, 0 where it is absent.
+
+        `in_batch` is its field in SingleMessageMetadata, `alone` the one in MessageMetadata for messages outside of
+        batches.
+        """
         if self.fields is not None:
             return self.fields.numbers(in_batch)[self.field_rows]
         return entries.metadata.numbers(alone)[self.entry_rows]
 
     def spans(self, entries: EntryTable, in_batch: int, alone: int) -> tuple[Bytes, Spans]:
+        """Returns the spans of a bytes field and the bytes that they are indexes into; fields as in `numbers`."""
         if self.fields is not None:
             return self.data, self.fields.spans(in_batch).take(self.field_rows)
         return entries.data, entries.metadata.spans(alone).take(self.entry_rows)
 
 
 class _Payloads(NamedTuple):
-    """Where the payloads of some entries stand, unpacked."""
+    """Uncompressed payloads of the entries `rows`: bytes, starts and ends."""
 
     buffer: bytearray | memoryview
     data: Bytes
@@ -117,14 +130,15 @@ class _Payloads(NamedTuple):
 
 
 def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator[MessageTable]:
-    """The messages of the entries `rows`, in up to four tables per portion: batches or not, compressed or not.
+    """Yields the messages of the entries `rows`, in a table each for batches and others, compressed and plain.
 
-    `buffer` is what `entries.data` looks at. Whoever needs the messages of all tables in one order sorts by
-    entry and batch index.
+    `buffer` is the bytearray behind `entries.data`. The caller sorts by entry and batch index to restore the order.
+    MalformedEntry for encrypted or damaged entries.
     """
-    refuse_encrypted(entries, rows)
+    _refuse_encrypted(entries, rows)
     compressed = entries.metadata.numbers(EntryField.COMPRESSION)[rows] != 0
     batched = entries.batched()[rows]
+    # Four groups, because each has one kind of metadata and one buffer that its spans are indexes into.
     for in_batches in (True, False):
         plain = rows[(batched == in_batches) & ~compressed]
         if plain.size:
@@ -137,7 +151,7 @@ def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator
             yield _cut(entries, _unpack(entries, portion, buffer), in_batches)
 
 
-def refuse_encrypted(entries: EntryTable, rows: Ints) -> None:
+def _refuse_encrypted(entries: EntryTable, rows: Ints) -> None:
     if entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
         encrypted = np.intersect1d(entries.metadata.repeated(EntryField.ENCRYPTION_KEYS)[0], rows)
         if encrypted.size:
@@ -149,7 +163,7 @@ def refuse_encrypted(entries: EntryTable, rows: Ints) -> None:
 
 
 def _portions(entries: EntryTable, rows: Ints) -> Iterator[Ints]:
-    """Runs of entries that unpack to a bounded size together."""
+    """Groups consecutive entries whose decompressed payloads have a bounded size together."""
     if rows.size:
         sizes = entries.metadata.numbers(EntryField.UNCOMPRESSED_SIZE)[rows]
         portion_of = (np.cumsum(sizes) - sizes) // UNPACKED_BYTES_MAX
@@ -188,6 +202,7 @@ def _cut_batches(entries: EntryTable, payloads: _Payloads) -> MessageTable:
     for start, end, count in zip(
         payloads.starts.tolist(), payloads.ends.tolist(), counts.tolist(), strict=True
     ):
+        # A message has at least 5 bytes. Refuse an impossible count before arrays of `count` elements are made.
         if count * 5 > end - start:
             raise MalformedEntry(f"a batch of {count} messages in {end - start} bytes")
         found = _prove_alike(payloads, start, end, count) or _walk(payloads.buffer, start, end, count)
@@ -214,12 +229,13 @@ def _cut_batches(entries: EntryTable, payloads: _Payloads) -> MessageTable:
 
 
 def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple[Ints, Ints, Ints] | None:
-    """Starts of metadata, of values and their ends, if all messages are laid out like the first.
+    """Returns starts of metadata, starts of values and their ends, if all messages are laid out like the first.
 
-    Sound because what a message's layout follows from (sizes, tags and lengths up to the payload's size) is
-    compared byte by byte; None where it differs.
+    Sound, because a message's layout follows from its sizes, tags and lengths up to the payload size, and these bytes
+    are compared between all messages. Keys and property texts may differ, as long as their lengths do not. None where
+    any of the bytes differs.
     """
-    if count < UNIFORM_MESSAGES_MIN or (end - start) % count:
+    if count < _UNIFORM_MESSAGES_MIN or (end - start) % count:
         return None
     stride = (end - start) // count
     head = _size_at(payloads.buffer, start)[0]
@@ -236,7 +252,10 @@ def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple
 
 
 def _layout(buffer: bytearray | memoryview, start: int, head: int) -> tuple[list[int], int] | None:
-    """The places, counted from `start`, that say how a message is laid out, and its payload size."""
+    """Returns the bytes that determine a message's layout, as indexes from `start`, and its payload size.
+
+    None for a message whose fields come in another order than payload size behind properties and key.
+    """
     places = [0, 1, 2, 3]
     at, behind = start + 4, start + 4 + head
     while at < behind:
@@ -263,7 +282,7 @@ def _layout(buffer: bytearray | memoryview, start: int, head: int) -> tuple[list
 
 
 def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> tuple[Ints, Ints, Ints]:
-    """One message after the other. MalformedEntry where they do not fit."""
+    """Returns what `_prove_alike` does, message by message. MalformedEntry where they do not fit into the batch."""
     heads: list[int] = []
     values: list[int] = []
     ends: list[int] = []
@@ -274,6 +293,7 @@ def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> t
         if value > end:
             raise MalformedEntry("a message's metadata reaches behind the end of its batch")
         size = buffer[head + 1]
+        # Most messages have no key and no properties and fewer than 128 bytes: the payload size is the first field.
         if buffer[head] == _PAYLOAD_SIZE_TAG and size < 0x80:
             at = value + size
         else:

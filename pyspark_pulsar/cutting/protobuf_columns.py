@@ -1,7 +1,11 @@
-"""Protobuf messages read column by column: thousands of small messages of one type in a handful of numpy steps.
+"""Reads and writes thousands of small protobuf messages of one type in a handful of numpy steps.
 
-All messages advance together, one field per step. Messages of one kind carry the same fields in the same order, so
-the number of steps is the number of fields, not the number of messages.
+All messages advance together, one field per step. Messages of one producer carry the same fields in the same order, so
+the number of steps is the number of fields instead of the number of messages. A step in which messages are at different
+fields is done once per field number.
+
+Bytes to write are a pair: an array with a row of bytes per message, and flags for the bytes of the row that count. Rows
+of several fields are joined side by side and flattened at the end (`join_rows`).
 """
 
 from __future__ import annotations
@@ -15,15 +19,21 @@ import numpy.typing as npt
 from pyspark_pulsar.errors import MalformedEntry
 
 Bytes = npt.NDArray[np.uint8]
+"""A buffer, or bytes to write."""
 Ints = npt.NDArray[np.int64]
+"""One number per row."""
 Flags = npt.NDArray[np.bool_]
+"""One truth value per row."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX: Final = 10
 
 
 def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """The numbers that start at each place, and the places behind them. `data` has 10 spare bytes at its end."""
+    """Returns the varints at the indexes `at`, and the indexes behind them. MalformedEntry for more than ten bytes.
+
+    `data` must have 10 spare bytes at its end, because a damaged number may continue behind its message.
+    """
     first = data[at]
     values = (first & 0x7F).astype(np.uint64)
     behind = at + 1
@@ -41,48 +51,56 @@ def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 class Spans:
-    """Where a bytes field stands in each message."""
+    """The place of a bytes field in each message, as columns with one element per message."""
 
     __slots__ = ("lengths", "present", "starts")
 
     def __init__(self, starts: Ints, lengths: Ints, present: Flags) -> None:
         self.starts = starts
+        """Index of the field's first byte; 0 where it is absent."""
         self.lengths = lengths
+        """Bytes of the field; 0 where it is absent."""
         self.present = present
+        """True for messages that have the field."""
 
     def take(self, rows: Ints) -> Spans:
+        """Returns the spans at `rows`, in that order; a row may occur several times."""
         return Spans(self.starts[rows], self.lengths[rows], self.present[rows])
 
 
 class Fields:
-    """What `read_fields` found: by field number, one value per message."""
+    """Columns by field number, as `read_fields` found them: one element per message."""
 
     __slots__ = ("_lengths", "_present", "_repeated", "_values", "count")
 
     def __init__(self, count: int, single: Iterable[int], repeated: Iterable[int]) -> None:
         self.count = count
+        """Number of messages."""
         self._values: dict[int, Ints] = {}
         self._lengths: dict[int, Ints] = {}
         self._present: dict[int, Flags] = dict.fromkeys(single, np.zeros(0, np.bool_))
         self._repeated: dict[int, list[tuple[Ints, Ints, Ints]]] = {number: [] for number in repeated}
 
     def numbers(self, field: int, default: int = 0) -> Ints:
+        """Returns a varint field, `default` where it is absent."""
         if field not in self._values:
             return np.full(self.count, default, np.int64)
         return np.where(self._present[field], self._values[field], default)
 
     def present(self, field: int) -> Flags:
+        """Returns True for messages that have the field. KeyError for a field that was not wanted."""
         found = self._present[field]
         return found if found.size else np.zeros(self.count, np.bool_)
 
     def spans(self, field: int) -> Spans:
+        """Returns the places of a bytes field; of several occurrences in a message, the last."""
         if field not in self._lengths:
             nothing = np.zeros(self.count, np.int64)
             return Spans(nothing, nothing, self.present(field))
         return Spans(self._values[field], self._lengths[field], self.present(field))
 
     def repeated(self, field: int) -> tuple[Ints, Ints, Ints]:
-        """Message, start and length of each occurrence, ordered by message and then as they stand."""
+        """Returns message, start and length of each occurrence, sorted by message and then by start."""
         found = self._repeated[field]
         if not found:
             nothing = np.zeros(0, np.int64)
@@ -92,9 +110,14 @@ class Fields:
         return rows[order], starts[order], lengths[order]
 
     def has_repeated(self, field: int) -> bool:
+        """Returns True if any message has the repeated field."""
         return bool(self._repeated[field])
 
     def put(self, field: int, rows: Ints, values: Ints, lengths: Ints | None) -> None:
+        """Stores a field of the messages `rows`; ignores fields that are not wanted. Called by `read_fields`.
+
+        `values` are numbers where `lengths` is None, otherwise starts of bytes.
+        """
         if field in self._repeated and lengths is not None:
             self._repeated[field].append((rows, values, lengths))
         elif field in self._present:
@@ -110,12 +133,16 @@ class Fields:
 def read_fields(
     data: Bytes, starts: Ints, ends: Ints, single: Iterable[int], repeated: Iterable[int] = ()
 ) -> Fields:
-    """The wanted fields of the messages at `starts` to `ends`; others are passed over. MalformedEntry."""
+    """Reads the wanted fields of the messages from `starts` to `ends`; other fields are skipped.
+
+    `single` and `repeated` are field numbers. MalformedEntry where a field reaches behind its message.
+    """
     fields = Fields(len(starts), single, repeated)
     at = starts.astype(np.int64)
     rows = np.flatnonzero(at < ends)
     while rows.size:
         tags, behind = read_varints(data, at[rows])
+        # The usual case first: all messages are at the same field, and no row must be selected.
         if (tags == tags[0]).all():
             at[rows] = _read_one(data, fields, int(tags[0]), rows, behind)
         else:
@@ -129,7 +156,7 @@ def read_fields(
 
 
 def _read_one(data: Bytes, fields: Fields, tag: int, rows: Ints, at: Ints) -> Ints:
-    """Read one field of some messages; answers where the next one starts."""
+    """Reads one field of the messages `rows`; returns the indexes of their next fields."""
     field, wire_type = tag >> 3, tag & 7
     if wire_type == _VARINT:
         values, behind = read_varints(data, at)
@@ -137,6 +164,7 @@ def _read_one(data: Bytes, fields: Fields, tag: int, rows: Ints, at: Ints) -> In
         return behind
     if wire_type == _LENGTH:
         lengths, behind = read_varints(data, at)
+        # Before the addition: a damaged length near 2**63 would wrap around and pass the check of the end.
         if ((lengths < 0) | (lengths > data.size)).any():
             raise MalformedEntry("a field of a message's metadata is longer than the message")
         fields.put(field, rows, behind, lengths)
@@ -149,7 +177,7 @@ def _read_one(data: Bytes, fields: Fields, tag: int, rows: Ints, at: Ints) -> In
 
 
 def write_varints(numbers: Ints) -> tuple[Bytes, Flags]:
-    """Each number's varint as a row of bytes, and which of the row's places are part of it."""
+    """Encodes each number as a row of bytes; the flags mark those that belong to the varint."""
     unsigned = numbers.view(np.uint64)
     width = max(1, (int(unsigned.max(initial=0)).bit_length() + 6) // 7)
     shifted = unsigned[:, None] >> (np.arange(width, dtype=np.uint64) * np.uint64(7))
@@ -161,13 +189,16 @@ def write_varints(numbers: Ints) -> tuple[Bytes, Flags]:
 
 
 def join_rows(parts: Iterable[tuple[Bytes, Flags]]) -> tuple[Bytes, Ints]:
-    """Rows of bytes put side by side and written one after the other; answers the bytes and each row's length."""
+    """Joins rows of several parts side by side and writes them one behind the other.
+
+    Returns the bytes and the length of each row.
+    """
     places, used = zip(*parts, strict=True)
     mask = np.concatenate(used, axis=1)
     return np.concatenate(places, axis=1)[mask], mask.sum(axis=1)
 
 
 def constant_bytes(value: bytes, count: int) -> tuple[Bytes, Flags]:
-    """The same bytes in each of so many rows."""
+    """Returns the same bytes in each of `count` rows."""
     places = np.broadcast_to(np.frombuffer(value, np.uint8), (count, len(value)))
     return places, np.ones((count, len(value)), np.bool_)

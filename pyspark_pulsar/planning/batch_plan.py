@@ -1,4 +1,8 @@
-"""What a batch query reads: for each topic from where to where, fixed once when the query is planned."""
+"""Plans a batch query: a range per topic, fixed once, then cut into pieces for the tasks.
+
+Runs on the driver while Spark plans the query. Every range ends at the newest message of that moment at the latest, so
+the result stays the same however long the tasks take.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,28 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark_pulsar.client.cluster import Cluster
+from pyspark_pulsar.client.cluster import Cluster, ReaderStart
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.places import PlaceChoice
-from pyspark_pulsar.planning.position import FOREVER_MS, Position, TopicRange
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight
+from pyspark_pulsar.position import FOREVER_MS, Position, TopicRange
 
 ROLLBACK_SLACK_S: Final = 2
-"""Brokers go back by whole seconds of their own clock."""
+"""Seconds to start before startingTime: brokers go back by whole seconds of their own clock."""
 END_SLACK_S: Final = 10
-"""How far publish times of different producers may be out of order around endingTime."""
+"""Seconds to read past endingTime: publish times of different producers may be out of order by so much."""
 LEDGERS_MAX: Final = 256
-"""More ledgers of one topic are not told apart."""
+"""Ledgers of one topic that are looked up, one request each; the last piece holds all that follow."""
 
 
 def plan_batch(
     cluster: Cluster, topics: Sequence[str], options: SourceOptions, reader: str
 ) -> list[RangeColumns]:
-    """The ranges of each task; `reader` is how the broker is told who asks."""
+    """Returns the ranges of each task, `numPartitions` tasks at most.
+
+    `reader` is the prefix of the short-lived subscriptions with which the driver looks at topics.
+    """
     ranges = batch_ranges(cluster, topics, options, reader)
     if ranges and len(ranges) < 2 * options.partitions_max:
         ranges = _cut_large(cluster, ranges, options.partitions_max, reader)
@@ -34,9 +41,13 @@ def plan_batch(
 def batch_ranges(
     cluster: Cluster, topics: Sequence[str], options: SourceOptions, reader: str
 ) -> list[TopicRange]:
-    """One per topic that has something to read. OptionError where a place is named for a topic that is not read."""
+    """Returns one range per topic that has something to read.
+
+    OptionError where startingOffsets or endingOffsets names a topic that the query does not read.
+    """
     options.start.check_names("startingOffsets", topics)
     options.end.check_names("endingOffsets", topics)
+    # Read the ends first: messages that arrive while the starts are looked up must not make a range grow.
     newest = cluster.last_entries(topics, reader)
     starts = start_positions(cluster, topics, options.start, newest, reader)
     ends = _end_positions(cluster, topics, options.end, newest, reader)
@@ -54,13 +65,18 @@ def batch_ranges(
 def start_positions(
     cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, newest: Sequence[Position], reader: str
 ) -> list[Position]:
-    """What counts as read when a query begins."""
+    """Returns for each topic the position behind which the query begins to read.
+
+    `newest` holds the newest position of each topic; it is the start where `choice` says latest, or names a time behind
+    the newest message.
+    """
     by_time = _by_time(cluster, topics, choice, reader, ROLLBACK_SLACK_S)
     starts: list[Position] = []
     for topic, last in zip(topics, newest, strict=True):
         place = choice.place(topic)
         if topic in by_time:
             found = by_time[topic]
+            # No entry from that time on: everything counts as read. Else stand before the entry that was found.
             starts.append(last if found is None else Position(found.ledger, found.entry - 1))
         elif isinstance(place, Position):
             starts.append(place)
@@ -85,16 +101,20 @@ def _end_positions(
 def _by_time(
     cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, reader: str, slack_s: int
 ) -> dict[str, Position | None]:
-    """For topics with a time: the first entry that the broker has from about then on, None where there is none."""
+    """Returns for topics with a time the first entry from about then on; None where the topic has none.
+
+    Only narrows the range: tasks still compare each message's publish time, so `slack_s` costs reads, never rows.
+    """
     wanted = []
     for topic in topics:
         time_ms = choice.time_of(topic)
         if time_ms is not None:
             back_s = int(time.time() - time_ms / 1000) + slack_s
             if back_s > 0:
-                wanted.append((topic, (-1, -1), back_s))
+                wanted.append(ReaderStart(topic, (-1, -1), back_s))
+            # A start in the future still needs a look at the newest second; an end in the future needs no limit.
             elif slack_s > 0:
-                wanted.append((topic, (-1, -1), 1))
+                wanted.append(ReaderStart(topic, (-1, -1), 1))
     entries = cluster.first_entries(wanted, reader) if wanted else []
     return {
         topic: None if entry is None else Position(entry.ledger, entry.entry)
@@ -103,11 +123,13 @@ def _by_time(
 
 
 def _cut_large(cluster: Cluster, ranges: Sequence[TopicRange], tasks: int, reader: str) -> list[TopicRange]:
-    """Pieces of about the same size where topics are fewer than tasks could share."""
-    firsts = cluster.first_entries([(one.topic, one.start.first_entry(), 0) for one in ranges], reader)
+    """Cuts ranges into pieces of about the same size, for queries with fewer topics than tasks."""
+    firsts = cluster.first_entries(
+        [ReaderStart(one.topic, one.start.first_entry()) for one in ranges], reader
+    )
     pieces: list[TopicRange] = []
     for one, first in zip(ranges, firsts, strict=True):
-        # A start that stands before a ledger that is there is left as it is: whoever reads it notices what is missing.
+        # Leave a start whose own ledger is gone unchanged: the task that reads it must find and report the data loss.
         known = first is not None and (one.start.ledger in (-1, first.ledger))
         if not known or first is None:
             pieces.append(one)
@@ -124,8 +146,9 @@ def _cut_large(cluster: Cluster, ranges: Sequence[TopicRange], tasks: int, reade
 
 
 def _ledgers(cluster: Cluster, topic_range: TopicRange, reader: str) -> list[int]:
-    """The ledgers of a range in order; the last one stands for all that were not looked for."""
+    """Returns the ledgers of a range in order; the last one stands for all behind it that were not looked up."""
     ledgers = [topic_range.start.ledger]
+    # The protocol has no request for a topic's ledgers: read behind the end of each one to find the next.
     while ledgers[-1] < topic_range.end.ledger and len(ledgers) < LEDGERS_MAX:
         following = cluster.first_entry(topic_range.topic, (ledgers[-1], LAST_ENTRY), reader)
         if following is None or following.ledger <= ledgers[-1] or following.ledger > topic_range.end.ledger:

@@ -1,4 +1,8 @@
-"""Where large offsets are kept: files named by their content, in a folder that every driver of the query reaches."""
+"""Stores large offsets as files named by their content, in a folder that every driver of the query reaches.
+
+With 600,000 topics an offset takes megabytes, and Spark writes it into its checkpoint and its progress events several
+times per micro-batch. With files, only their names go there.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,15 @@ from pyarrow import fs
 
 from pyspark_pulsar.errors import OptionError, PulsarSourceError
 
-KEPT_FILES = 256
-"""Spark keeps the offsets of the last 100 batches by default."""
+_KEPT_FILES = 256
+"""Position files that are kept; a restart needs those of the last 100 batches, which Spark keeps by default."""
 
 
 class OffsetFolder:
-    """`location` is a path or a URI that pyarrow knows: file, s3, gs, hdfs, abfs."""
+    """The folder of the option `offsetsLocation`. Implements `offsets.OffsetFiles`; lives on the driver."""
 
     def __init__(self, location: str) -> None:
+        """`location` is a path or a URI that pyarrow knows: file, s3, gs, hdfs, abfs. OptionError."""
         self._location = location
         try:
             uri = location if "://" in location else os.path.abspath(location)
@@ -30,10 +35,14 @@ class OffsetFolder:
         self._known: set[str] = set()
 
     def put(self, name: str, content: bytes) -> None:
-        """Complete or not at all; written once."""
+        """Stores `content`; a file that exists already is kept, because its name is the digest of its content.
+
+        Position files beyond the newest 256 of this driver are deleted.
+        """
         if name in self._known:
             return
         path = f"{self._folder}/{name}"
+        # Write beside it and rename, so that a driver killed meanwhile leaves no incomplete file under this name.
         if self._files.get_file_info(path).type == fs.FileType.NotFound:
             with self._files.open_output_stream(f"{path}.{os.getpid()}") as stream:
                 stream.write(content)
@@ -44,12 +53,13 @@ class OffsetFolder:
             self._forget_old()
 
     def _forget_old(self) -> None:
-        while len(self._written) > KEPT_FILES:
+        while len(self._written) > _KEPT_FILES:
             name = self._written.popleft()
             self._known.discard(name)
             self._files.delete_file(f"{self._folder}/{name}")
 
     def get(self, name: str) -> bytes:
+        """Reads a file. PulsarSourceError where it is missing, or its content does not fit its name."""
         try:
             with self._files.open_input_stream(f"{self._folder}/{name}") as stream:
                 content = bytes(stream.read())

@@ -1,4 +1,8 @@
-"""Many ranges as columns: what goes to a task, without an object per topic on the driver."""
+"""Many ranges as columns, which is how they travel to a task.
+
+The driver plans up to 600,000 topics per micro-batch in numpy. Objects per topic would have to be built and pickled one
+by one; six columns pickle as a list of names and five arrays.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,30 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
-from pyspark_pulsar.planning.position import Position, TopicRange
+from pyspark_pulsar.position import Position, TopicRange
 
 
 class RangeColumns(NamedTuple):
-    """`starts` and `ends` have a row of ledger, entry and batch index per topic."""
+    """The fields of `TopicRange` as columns, one row per range. Pickled to a task."""
 
     topics: Sequence[str]
+    """Full names, sorted."""
     starts: Ints
+    """Two-dimensional: ledger, entry, batch index."""
     ends: Ints
+    """Two-dimensional like `starts`."""
     retained: Flags
+    """True for ranges that need no check for trimmed ledgers."""
     from_ms: Ints
+    """Lowest publish time, in ms."""
     to_ms: Ints
+    """Highest publish time, in ms, included."""
 
     def __len__(self) -> int:
         return len(self.topics)
 
     def ranges(self) -> Iterator[TopicRange]:
+        """Yields one object per range; called in the task, which reads only its own share of the topics."""
         columns = zip(
             self.topics,
             self.starts.tolist(),
@@ -39,12 +50,12 @@ class RangeColumns(NamedTuple):
             yield TopicRange(topic, Position(*start), Position(*end), retained, from_ms, to_ms)
 
     def weights(self) -> Ints:
-        """Entries: exact within one ledger, a guess across ledgers."""
+        """Returns the entries of each range: exact within one ledger, across ledgers those of the last one."""
         same = self.starts[:, 0] == self.ends[:, 0]
         return np.maximum(1, self.ends[:, 1] - np.where(same, self.starts[:, 1], -1))
 
     def into_tasks(self, tasks: int) -> list[RangeColumns]:
-        """At most so many runs of about the same weight, in order."""
+        """Cuts the rows into at most `tasks` consecutive groups of about the same weight."""
         weights = self.weights()
         before = np.cumsum(weights) - weights
         task_of = np.minimum(before * tasks // max(1, int(weights.sum())), tasks - 1)
@@ -63,6 +74,7 @@ class RangeColumns(NamedTuple):
 
 
 def columns_of(ranges: Sequence[TopicRange]) -> RangeColumns:
+    """Builds columns from ranges, in their order."""
     return RangeColumns(
         [one.topic for one in ranges],
         np.array([one.start for one in ranges], np.int64).reshape(-1, 3),

@@ -1,4 +1,9 @@
-"""What a micro-batch reads: from one offset to the next, no more than the limits allow."""
+"""Plans a micro-batch: its end offset under the limits, and the ranges of its tasks.
+
+Spark fixes the end offset first (`Admission.next_offsets`) and writes it to the checkpoint; only then it asks for the
+tasks (`stream_tasks`). After a restart the tasks of an unfinished batch are planned again from the same two offsets.
+`stream_tasks` must then give each task the same ranges in the same order: the sink numbers rows within a task.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,31 @@ from typing import Final
 
 import numpy as np
 
-from pyspark_pulsar.client.cluster import Cluster, FirstEntry
+from pyspark_pulsar.client.cluster import Cluster, FirstEntry, ReaderStart
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.options import Limits
 from pyspark_pulsar.places import PlaceChoice
 from pyspark_pulsar.planning.admission import Backlog, Floats, share
 from pyspark_pulsar.planning.offsets import Offsets
-from pyspark_pulsar.planning.position import FOREVER_MS, WHOLE, TopicRange
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import cut_entries_evenly, weight
 from pyspark_pulsar.planning.topic_watch import TopicWatch
+from pyspark_pulsar.position import FOREVER_MS, WHOLE, TopicRange
 
 PEEKS_MAX: Final = 500
-"""Topics whose next entry is looked at for its size, per batch."""
-FIRST_BYTES: Final = 4096.0
-FIRST_ROWS: Final = 1.0
-"""Assumed of entries until one was seen."""
+"""Topics per micro-batch whose next entry is read on the driver for its size and its ledger."""
+_FIRST_BYTES: Final = 4096.0
+_FIRST_ROWS: Final = 1.0
+"""Bytes and rows assumed of an entry before one was seen."""
+_ENTRIES_UNKNOWN: Final = 1 << 20
+"""Entries assumed in the rest of an older ledger; reading ends at the ledger's end anyhow."""
 
 
 class Admission:
-    """Learns how large entries are, and says how far the next batch goes."""
+    """Chooses the end of the next micro-batch under the limits.
+
+    Lives on the driver; the estimates of entry sizes are lost with it and learned again.
+    """
 
     def __init__(self, cluster: Cluster, reader: str) -> None:
         self._cluster = cluster
@@ -36,7 +46,7 @@ class Admission:
         """Bytes and rows of an entry of each topic that was looked at."""
 
     def next_offsets(self, start: Offsets, last: Offsets, limits: Limits) -> Offsets:
-        """`start` and `last` are of the same topics."""
+        """Returns the end of the batch that begins at `start`; `last` holds the ends of the same topics."""
         waiting = start.is_behind(last)
         if not limits.any or not waiting.any():
             return _furthest(start, last, waiting)
@@ -47,7 +57,11 @@ class Admission:
         return _advance(start, last, begins, entries, taken)
 
     def _measure(self, start: Offsets, last: Offsets, waiting: Flags) -> tuple[tuple[Ints, Ints], Ints]:
-        """Where each topic goes on (ledger, entry), and how many entries wait from there as far as is known."""
+        """Returns (ledger, entry) of each topic's next entry, and the number of entries from there on.
+
+        The number is exact in a topic's last ledger. A topic that is behind by a ledger is read from the broker to
+        find its next entry; beyond `PEEKS_MAX` such topics the rest counts as empty until a later batch.
+        """
         ledgers = start.ledgers.copy()
         nexts = start.entries + (start.batches == WHOLE)
         across = waiting & (start.ledgers != last.ledgers)
@@ -65,18 +79,18 @@ class Admission:
             ledgers[row], nexts[row] = first.ledger, first.entry
             known[row] = True
         in_last = ledgers == last.ledgers
-        # In an older ledger at least one entry waits; how many, only its reader will see.
-        entries = np.where(in_last, last.entries - nexts + 1, np.where(across, 1 << 20, 0))
+        # The length of an older ledger is unknown: no request returns it.
+        entries = np.where(in_last, last.entries - nexts + 1, np.where(across, _ENTRIES_UNKNOWN, 0))
         entries = np.where(waiting & known, np.maximum(entries, 0), 0)
         return (ledgers, nexts), entries
 
     def _peek(self, start: Offsets, rows: Ints) -> dict[int, FirstEntry]:
-        wanted = [(start.topics[row], start.position(row).first_entry(), 0) for row in rows.tolist()]
+        wanted = [ReaderStart(start.topics[row], start.position(row).first_entry()) for row in rows.tolist()]
         found = self._cluster.first_entries(wanted, self._reader) if wanted else []
         return {row: first for row, first in zip(rows.tolist(), found, strict=True) if first is not None}
 
     def _estimates(self, topics: Sequence[str]) -> tuple[Floats, Floats]:
-        seen = np.array(list(self._sizes.values()) or [(FIRST_BYTES, FIRST_ROWS)])
+        seen = np.array(list(self._sizes.values()) or [(_FIRST_BYTES, _FIRST_ROWS)])
         usual = tuple(seen.mean(axis=0))
         table = np.array([self._sizes.get(topic, usual) for topic in topics])
         return table[:, 0], table[:, 1]
@@ -111,7 +125,7 @@ def _advance(start: Offsets, last: Offsets, begins: tuple[Ints, Ints], entries: 
 def stream_tasks(
     start: Offsets, end: Offsets, watch: TopicWatch, choice: PlaceChoice, tasks: int
 ) -> list[RangeColumns]:
-    """The ranges between two offsets, shared among at most so many tasks."""
+    """Returns the ranges between two offsets, for at most `tasks` tasks. Topics that did not move have none."""
     begin = start.aligned_to(end.topics)
     rows = np.flatnonzero(begin.is_behind(end))
     topics = [end.topics[row] for row in rows.tolist()]

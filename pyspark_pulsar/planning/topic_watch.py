@@ -1,8 +1,11 @@
-"""What a stream's driver knows of its topics from batch to batch: which there are, and where each one ends.
+"""Keeps the ends of a stream's topics, and its cursors on them, on the driver from batch to batch.
 
-One consumer per topic stays open, of a durable subscription whose cursor keeps the topic's ledgers from being
-trimmed before the stream has read them. Ends are asked for in one go over all topics. Where topics are so many that
-a round takes longer than `ROUND_S`, those that moved last are asked first and the others take turns.
+One consumer per topic stays open, of a durable subscription. The consumer is sent no messages (it grants no permits);
+it serves two purposes. Its cursor keeps the topic's ledgers from being trimmed before the stream has read them, and
+GET_LAST_MESSAGE_ID, which returns the end of the topic and the cursor's position, needs a consumer.
+
+`refresh` requests the ends of all topics together. With so many topics that a round takes longer than `ROUND_S`,
+topics that moved in the last round come first and the others take turns, so that a micro-batch never waits for all.
 """
 
 from __future__ import annotations
@@ -17,39 +20,46 @@ import numpy as np
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster, signed
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import Connection, Request
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 from pyspark_pulsar.planning.offsets import Offsets
-from pyspark_pulsar.planning.position import WHOLE, Position
+from pyspark_pulsar.position import WHOLE, Position
 
 log = logging.getLogger("pyspark_pulsar")
 
 ROUND_S: Final = 0.4
-SLICE: Final = 1024
-"""Topics asked at a time."""
+"""Seconds after which a round of `refresh` ends, once the topics that moved last are done."""
+_SLICE: Final = 1024
+"""Topics per group of requests; the time is looked at between groups."""
 
 
 class TopicWatch:
-    """Topics are rows, in order of their names, until `follow` gives new ones."""
+    """Ends of topics and cursors of one subscription, as columns with one element per topic.
+
+    Lives on the driver as long as the query. All state can be lost: after a restart it is requested again.
+    """
 
     def __init__(self, cluster: Cluster, subscription: str) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self.topics: tuple[str, ...] = ()
+        """The topics of the columns below, sorted by name."""
         self.ledgers: Ints = np.zeros(0, np.int64)
+        """Ledger of each topic's newest entry, -1 before the first refresh and for an empty topic."""
         self.entries: Ints = np.zeros(0, np.int64)
-        self.mark_ledgers: Ints = np.zeros(0, np.int64)
-        self.mark_entries: Ints = np.zeros(0, np.int64)
-        """How far the subscription's cursor is: nothing behind it has been trimmed."""
+        """Each topic's newest entry, -1 like `ledgers`."""
+        self._mark_ledgers: Ints = np.zeros(0, np.int64)
+        self._mark_entries: Ints = np.zeros(0, np.int64)
+        """Mark-delete position of the subscription's cursor; nothing behind it has been trimmed."""
         self._consumers: dict[str, tuple[Connection, int]] = {}
         self._moved: Ints = np.zeros(0, np.int64)
         self._turn = 0
-        self._not_kept: dict[str, Position] = {}
-        """Where the stream stood when nothing had kept what comes behind."""
+        self._not_retained: dict[str, Position] = {}
+        """The stream's positions on topics whose subscription was new at the start: ledgers behind may be trimmed."""
 
     def follow(self, topics: tuple[str, ...]) -> None:
-        """Watch these topics. Positions of those that were watched before are kept."""
+        """Replaces the list of topics; ends and cursors of topics in both lists are kept."""
         if topics == self.topics:
             return
         rows = {topic: row for row, topic in enumerate(self.topics)}
@@ -62,22 +72,25 @@ class TopicWatch:
             return fresh
 
         self.ledgers, self.entries = carried(self.ledgers), carried(self.entries)
-        self.mark_ledgers, self.mark_entries = carried(self.mark_ledgers), carried(self.mark_entries)
+        self._mark_ledgers, self._mark_entries = carried(self._mark_ledgers), carried(self._mark_entries)
         self.topics = topics
         self._moved = np.flatnonzero(~known)
         wanted = set(topics)
         self._consumers = {topic: one for topic, one in self._consumers.items() if topic in wanted}
 
     def refresh(self, *, all_topics: bool = False) -> list[str]:
-        """Ask where topics end: all of them, or as many as a round's time allows. Answers which are gone."""
+        """Requests the ends of topics, of all or of as many as `ROUND_S` allows.
+
+        Returns the topics that do not exist any more. Retries lost brokers for the cluster's timeout.
+        """
         order = np.concatenate((self._moved, self._others()))
         gone: list[str] = []
         moved: list[Ints] = []
         started = time.monotonic()
         done = 0
         while done < len(order):
-            rows = order[done : done + SLICE]
-            moved.append(self._ask_again(rows, gone))
+            rows = order[done : done + _SLICE]
+            moved.append(self._ask_retrying(rows, gone))
             done += len(rows)
             if not all_topics and time.monotonic() - started > ROUND_S and done >= len(self._moved):
                 break
@@ -89,15 +102,16 @@ class TopicWatch:
         others = np.setdiff1d(np.arange(len(self.topics)), self._moved, assume_unique=True)
         return np.roll(others, -(self._turn % max(1, len(others))))
 
-    def _ask_again(self, rows: Ints, gone: list[str]) -> Ints:
+    def _ask_retrying(self, rows: Ints, gone: list[str]) -> Ints:
         def ask() -> Ints:
             try:
                 return self._ask(rows, gone)
             except (BrokerLost, BrokerRefused):
+                # `retrying` closes all connections before the next attempt, and their consumers with them.
                 self._consumers.clear()
                 raise
 
-        return self._cluster.patiently(ask)
+        return self._cluster.retrying(ask)
 
     def _ask(self, rows: Ints, gone: list[str]) -> Ints:
         topics = [self.topics[row] for row in rows.tolist()]
@@ -115,11 +129,11 @@ class TopicWatch:
     def _ask_one_broker(self, asked: Sequence[tuple[int, Connection, int]]) -> list[int]:
         connection = asked[0][1]
         if connection.closed_consumers:
-            # Topics moved to another broker: all is asked again, with new consumers.
+            # Topics move to another broker. Treat it like a lost one: look all topics up again, open new consumers.
             connection.closed_consumers.clear()
-            raise BrokerLost(f"{connection} gave topics away")
+            raise BrokerLost(f"{connection} closed consumers, because their topics move to another broker")
         answers = connection.ask_all(
-            (
+            Request(
                 request_id,
                 requests.last_message_id(request_id, consumer_id),
                 f"asking for the end of {self.topics[row]}",
@@ -132,15 +146,17 @@ class TopicWatch:
             reply = answer.getLastMessageIdResponse
             last, mark = reply.last_message_id, reply.consumer_mark_delete_position
             ledger, entry = signed(last.ledgerId), signed(last.entryId)
+            # The entry is -1 for an empty topic, also if only its last ledger is empty: keep the end known before.
             if entry >= 0 and (ledger, entry) != (self.ledgers[row], self.entries[row]):
                 self.ledgers[row], self.entries[row] = ledger, entry
                 moved.append(row)
             if reply.HasField("consumer_mark_delete_position"):
-                self.mark_ledgers[row], self.mark_entries[row] = signed(mark.ledgerId), signed(mark.entryId)
+                self._mark_ledgers[row] = signed(mark.ledgerId)
+                self._mark_entries[row] = signed(mark.entryId)
         return moved
 
     def _subscribe(self, topics: Sequence[str]) -> list[str]:
-        """Open consumers; answers the topics that do not exist."""
+        """Opens consumers; returns the topics that do not exist."""
         if not topics:
             return []
         gone: list[str] = []
@@ -154,10 +170,13 @@ class TopicWatch:
     def _open_consumers(
         self, connection: Connection, topics: Sequence[str], *, earliest: bool
     ) -> dict[str, int]:
-        """Consumer ids of the topics that exist. `earliest`: where a subscription begins that is new."""
+        """Returns the consumer ids of the topics that exist.
+
+        `earliest` puts the cursor of a new subscription before the first entry, otherwise behind the last one.
+        """
         consumer_ids = [connection.next_id() for _ in topics]
         answers = connection.try_all(
-            (
+            Request(
                 request_id,
                 requests.subscribe_durable(
                     request_id, consumer_id, topic, self._subscription, earliest=earliest
@@ -175,57 +194,64 @@ class TopicWatch:
                 raise refused
         return opened
 
-    def hold(self, offsets: Offsets) -> None:
-        """Before the first round: have the subscription keep what is behind these positions.
+    def retain_from(self, offsets: Offsets) -> None:
+        """Makes the subscription's cursors retain everything behind these positions; called once, before `refresh`.
 
-        One that exists has done so all the time. A new one is told to begin at the end, so that its cursor shows
-        that it is new, and is then set back; what was trimmed before that nobody knows.
+        A subscription that exists has retained it all the time. A new one is created at the end of the topic, so that
+        a cursor behind the stream's position shows that it is new, and is then set back by SEEK. Ledgers may have been
+        trimmed before it existed, so tasks check those topics for gaps (`retained` is False).
         """
         rows = [row for row in range(len(offsets)) if offsets.ledgers[row] >= 0]
         topics = [offsets.topics[row] for row in rows]
         for owner, names in self._cluster.by_owner(topics).items():
             connection = self._cluster.new_connection(owner)
             try:
-                self._hold_one_broker(connection, names, offsets)
+                self._retain_on_broker(connection, names, offsets)
             finally:
                 connection.close()
 
-    def _hold_one_broker(self, connection: Connection, names: Sequence[str], offsets: Offsets) -> None:
+    def _retain_on_broker(self, connection: Connection, names: Sequence[str], offsets: Offsets) -> None:
         rows = {topic: row for row, topic in enumerate(offsets.topics)}
         opened = self._open_consumers(connection, names, earliest=False)
         answers = connection.ask_all(
-            (request_id, requests.last_message_id(request_id, consumer_id), f"asking for the end of {topic}")
+            Request(
+                request_id,
+                requests.last_message_id(request_id, consumer_id),
+                f"asking for the end of {topic}",
+            )
             for topic, consumer_id in opened.items()
             for request_id in (connection.next_id(),)
         )
-        back = []
+        seeks = []
         for (topic, consumer_id), answer in zip(opened.items(), answers, strict=True):
             mark = answer.getLastMessageIdResponse.consumer_mark_delete_position
             position = offsets.position(rows[topic])
             if signed(mark.entryId) >= 0 and Position(signed(mark.ledgerId), signed(mark.entryId)) > position:
-                self._not_kept[topic] = position
+                self._not_retained[topic] = position
                 request_id = connection.next_id()
                 frame = requests.seek(request_id, consumer_id, position.first_entry())
-                back.append((request_id, frame, f"setting {self._subscription} back on {topic}"))
-        connection.ask_all(back)
+                doing = f"setting the cursor of {self._subscription} back on {topic}"
+                seeks.append(Request(request_id, frame, doing))
+        connection.ask_all(seeks)
 
     def retained(self, begin: Offsets, rows: Ints) -> Flags:
-        """Of the topics `rows` of an offset: whether the cursor has kept everything behind it.
+        """Returns for the topics at `rows` of `begin` True if the cursor has retained everything behind it.
 
-        A cursor in front of a ledger's first entry got there because the ledger before was trimmed when all of it
-        had been read.
+        That is so while the cursor is not ahead of the stream. A cursor at entry -1 of a later ledger counts too: the
+        broker moved it there when it trimmed the ledger before, which the stream had acknowledged as a whole.
         """
         if begin.topics != self.topics:
             places = {topic: row for row, topic in enumerate(self.topics)}
             mine = np.array([places.get(begin.topics[row], -1) for row in rows.tolist()], np.int64)
         else:
             mine = rows
-        ledgers, entries = self.mark_ledgers[mine], self.mark_entries[mine]
+        ledgers, entries = self._mark_ledgers[mine], self._mark_entries[mine]
         behind = (ledgers < begin.ledgers[rows]) | (
             (ledgers == begin.ledgers[rows]) & (entries <= begin.entries[rows])
         )
         kept: Flags = (mine >= 0) & (ledgers >= 0) & ((entries < 0) | behind)
-        for topic, position in self._not_kept.items():
+        # Only the first batch behind such a position is in doubt: from the next on, the cursor stood before it.
+        for topic, position in self._not_retained.items():
             at = np.flatnonzero(rows == self._row_of(begin, topic))
             if at.size and begin.position(int(rows[at[0]])) == position:
                 kept[at] = False
@@ -236,14 +262,18 @@ class TopicWatch:
         return row if row < len(offsets) and offsets.topics[row] == topic else -1
 
     def acknowledge(self, offsets: Offsets) -> None:
-        """Move the cursors to where the stream has read."""
+        """Moves the cursors up to `offsets`, after Spark has committed that batch.
+
+        A lost broker is no error: the cursor then stays behind until the next call and retains more than needed.
+        """
         aligned = offsets.aligned_to(self.topics)
+        # A position inside a batch acknowledges the entries before it; the entry itself must stay readable.
         partial = aligned.batches != WHOLE
         ledgers, entries = aligned.ledgers, aligned.entries - partial
-        ahead = (ledgers > self.mark_ledgers) | (
-            (ledgers == self.mark_ledgers) & (entries > self.mark_entries)
+        ahead = (ledgers > self._mark_ledgers) | (
+            (ledgers == self._mark_ledgers) & (entries > self._mark_entries)
         )
-        wanted: dict[int, tuple[Connection, list[tuple[int, bytes, str]]]] = {}
+        wanted: dict[int, tuple[Connection, list[Request]]] = {}
         for row in np.flatnonzero(ahead & (ledgers >= 0) & (entries >= 0)).tolist():
             topic = self.topics[row]
             if topic in self._consumers:
@@ -252,11 +282,11 @@ class TopicWatch:
                 position = int(ledgers[row]), int(entries[row])
                 frame = requests.acknowledge_up_to(request_id, consumer_id, position)
                 known = wanted.setdefault(id(connection), (connection, []))
-                known[1].append((request_id, frame, f"acknowledging {topic}"))
+                known[1].append(Request(request_id, frame, f"acknowledging {topic}"))
         try:
             for connection, frames in wanted.values():
                 connection.ask_all(frames)
         except BrokerLost as error:
             log.warning("%s; the positions are acknowledged with the next batch", error)
             self._consumers.clear()
-            self._cluster.forget_lost()
+            self._cluster.close()

@@ -1,4 +1,4 @@
-"""Which topics a query reads: names, lists and patterns become partitions and plain topics, in order of their names."""
+"""Resolves a query's topics: names, lists and patterns become partitions and plain topics, sorted by name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from pyspark_pulsar.errors import BrokerRefused, OptionError
 from pyspark_pulsar.options import TopicChoice
 from pyspark_pulsar.topic_names import base_topic
 
-WAIT_PAUSE_S = 5.0
+_WAIT_PAUSE_S = 5.0
 _PERSISTENT = "persistent://"
 
 
 def choose_topics(cluster: Cluster, choice: TopicChoice, *, wait: bool) -> list[str]:
-    """OptionError where there is no such topic, unless `wait`: then until there is one."""
+    """Returns full names, sorted. With `wait`, blocks until all named topics exist.
+
+    OptionError where a named topic does not exist. A pattern that fits nothing is no error, because topics may appear
+    later.
+    """
     while True:
         found = _matching(cluster, choice.pattern) if choice.pattern else _partitions(cluster, choice.names)
         if found or choice.pattern:
@@ -25,17 +29,18 @@ def choose_topics(cluster: Cluster, choice: TopicChoice, *, wait: bool) -> list[
             raise OptionError(
                 f"no such topic: {names}; create it, or set waitingForNonExistedTopic=true to wait for it"
             )
-        time.sleep(WAIT_PAUSE_S)
+        time.sleep(_WAIT_PAUSE_S)
 
 
 def _partitions(cluster: Cluster, names: tuple[str, ...]) -> list[str]:
-    """Empty as long as one of the topics is missing."""
+    """Returns the partitions and plain topics of `names`; empty if any of them is missing."""
     try:
         counts = cluster.partitions(names)
     except BrokerRefused as refused:
         if refused.code in NOT_FOUND:
             return []
         raise
+    # A missing topic has 0 partitions like a plain one, so only the namespace's list shows that it is missing.
     there = {
         topic for namespace in {_namespace(name) for name in names} for topic in cluster.topics_of(namespace)
     }
@@ -54,7 +59,10 @@ def _namespace(name: str) -> str:
 
 
 def pattern_parts(pattern: str) -> tuple[str, re.Pattern[str]]:
-    """The namespace that a pattern looks in, and the pattern for whole names in it. OptionError."""
+    """Splits topicsPattern into `tenant/namespace` and a pattern for full names.
+
+    OptionError where the namespace part is itself a pattern: clients can list one namespace at a time.
+    """
     rest = pattern.removeprefix(_PERSISTENT)
     parts = rest.split("/", 2)
     if len(parts) == 1:
@@ -69,6 +77,6 @@ def pattern_parts(pattern: str) -> tuple[str, re.Pattern[str]]:
 
 
 def _matching(cluster: Cluster, pattern: str) -> list[str]:
-    """As Pulsar's clients match: a partition belongs to a pattern that its topic's name fits."""
+    """Returns the topics that fit; like in Pulsar's clients, a partition fits by the name without its number."""
     namespace, names = pattern_parts(pattern)
     return sorted(topic for topic in cluster.topics_of(namespace) if names.fullmatch(base_topic(topic)))

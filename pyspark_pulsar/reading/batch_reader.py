@@ -1,8 +1,7 @@
-"""A batch query: positions are fixed when it is planned, tasks read ranges."""
+"""Spark's interface for a batch query: the driver plans ranges once, the tasks read them."""
 
 from __future__ import annotations
 
-import gc
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -16,26 +15,28 @@ from pyspark_pulsar.columns.batch_builder import BatchBuilder
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.planning.batch_plan import plan_batch
-from pyspark_pulsar.planning.position import TopicRange
 from pyspark_pulsar.planning.range_columns import RangeColumns
 from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.position import TopicRange
+from pyspark_pulsar.python_worker import freeze_imports
 from pyspark_pulsar.reading.range_reader import RangeReader, ReadSettings
-
-_frozen = False
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """The ranges of one task. Pickled from the driver to its Python worker."""
 
     def __init__(self, columns: RangeColumns) -> None:
         self._columns = columns
 
     @property
     def ranges(self) -> list[TopicRange]:
+        """The ranges in the order in which their rows come; built at each call."""
         return list(self._columns.ranges())
 
 
 class PulsarBatchReader(DataSourceReader):
+    """Reads a batch query. Pickled to the tasks; holds options only, no connections."""
+
     def __init__(self, options: SourceOptions, schema: StructType, values: ValueColumns) -> None:
         self._options = options
         self._schema = schema
@@ -43,12 +44,14 @@ class PulsarBatchReader(DataSourceReader):
         self._reader_name = f"{options.subscription_prefix}-{uuid.uuid4().hex[:10]}"
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plans the query on the driver. OptionError, BrokerLost, BrokerRefused."""
         with open_cluster(self._options.cluster) as cluster:
             topics = choose_topics(cluster, self._options.topics, wait=self._options.wait_for_topics)
-            plan = cluster.patiently(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
+            plan = cluster.retrying(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
             return [RangesPartition(one) for one in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one partition, in a task."""
         if isinstance(partition, RangesPartition):
             yield from read_ranges(
                 partition.ranges, self._options, self._schema, self._values, self._reader_name
@@ -62,21 +65,15 @@ def read_ranges(
     values: ValueColumns,
     reader_name: str,
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: Arrow batches of the ranges."""
+    """Yields Arrow batches of the ranges, in their order. Runs in a task, with connections of its own.
+
+    DataLoss, BrokerLost, BrokerRefused, MalformedEntry.
+    """
     freeze_imports()
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     settings = ReadSettings(
         options.fail_on_data_loss, options.poll_timeout_s, f"{reader_name}-{uuid.uuid4().hex[:6]}"
     )
     with open_cluster(options.cluster) as cluster:
-        builder = BatchBuilder(schema.names, arrow_schema, values, SchemaVersions(cluster))
+        builder = BatchBuilder(arrow_schema, values, SchemaVersions(cluster))
         yield from RangeReader(cluster, ranges, builder, settings).batches()
-
-
-def freeze_imports() -> None:
-    """Spark collects garbage after every task; what was imported once need not be looked at each time."""
-    global _frozen
-    if not _frozen:
-        _frozen = True
-        gc.collect()
-        gc.freeze()

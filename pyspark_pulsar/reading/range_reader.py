@@ -1,7 +1,13 @@
-"""The task's work: read ranges of topics from their brokers and hand out Arrow batches.
+"""A task's work: reads ranges of topics from their brokers and yields Arrow batches.
 
-Rows come out topic by topic in the order of the ranges, whatever arrives first, so that a task that runs again gives
-the same rows in the same order. While one topic is read the next ones are opened and send ahead a little.
+Law: rows come topic by topic in the order of the ranges, and within a topic in the order of its messages, whatever
+arrives first. So a task that runs again yields the same rows in the same order, on which the sink's exactly-once
+guarantee rests (`writing/topic_producer.py`).
+
+The range being yielded is the head lane. The next `OPEN_AHEAD` lanes are subscribed already and are granted a few
+permits, so that small topics do not cost a round trip each. The loop:
+
+    batches -> _rows_of(head) -> _pump: receive -> _receive: cut, keep what is in range, build rows, move on
 """
 
 from __future__ import annotations
@@ -17,44 +23,53 @@ import pyarrow as pa
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last, unused_name
-from pyspark_pulsar.client.connection import Connection, Messages
+from pyspark_pulsar.client.connection import Connection
 from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
 from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entries
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, DataLoss, PulsarSourceError
-from pyspark_pulsar.planning.position import WHOLE, Position, TopicRange
+from pyspark_pulsar.position import WHOLE, Position, TopicRange
 from pyspark_pulsar.reading.lane import Lane, LaneState
 from pyspark_pulsar.topic_names import partition_of
 
 log = logging.getLogger("pyspark_pulsar")
 
 OPEN_AHEAD: Final = 32
-"""Topics behind the one being read that are open already."""
+"""Lanes behind the head that are subscribed already."""
 CHUNK_BYTES: Final = 4 << 20
-"""What is cut in one go, if so much arrives."""
+"""Bytes of messages that are cut together, if so many arrive: a numpy step costs the same for few and for many."""
 BUFFER_BYTES: Final = 2 * CHUNK_BYTES
+"""Size of a receive buffer; twice a chunk, so that a chunk rarely makes it grow."""
 QUIET_S: Final = 0.02
-"""Silence after which what has arrived is cut."""
+"""Silence, in seconds, after which fewer bytes are cut too."""
 IDLE_CHECK_S: Final = 1.0
-"""Silence after which the broker is asked whether there is anything to come."""
+"""Silence, in seconds, after which the broker is asked for the end of the topic."""
 ROWS_PER_BATCH: Final = 8192
-"""Smaller batches are put together."""
+"""Batches with fewer rows are concatenated: Spark has a fixed cost per batch."""
 LOOK_BACK_ENTRIES: Final = 1000
-"""How far before its last chunk a message's first one is looked for."""
+"""Entries before a message's last chunk among which its first chunks are searched."""
 LOST_PAUSE_S: Final = 0.2
+"""Seconds between two attempts to subscribe again."""
 
 
 class ReadSettings(NamedTuple):
+    """The options that matter while a task reads."""
+
     fail_on_data_loss: bool
+    """True raises DataLoss; False logs a warning and continues."""
     poll_timeout_s: float
-    """How long a message that is known to be there may take."""
+    """Limit for the silence of a broker that still has messages in the range."""
     subscription: str
+    """Prefix of the short-lived subscriptions."""
 
 
 class RangeReader:
+    """Reads the ranges of one task, once. Not thread-safe; the caller closes the cluster."""
+
     def __init__(
         self, cluster: Cluster, ranges: Sequence[TopicRange], builder: BatchBuilder, settings: ReadSettings
     ) -> None:
@@ -68,11 +83,14 @@ class RangeReader:
         self._chunks = Chunks()
         self._opened = 0
         self._active: list[Lane] = []
-        """Opened and not done."""
+        """Lanes that are opened and not done."""
         self._bytes_per_message = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the ranges. DataLoss, BrokerLost, BrokerRefused, MalformedEntry."""
+        """Yields all rows of the ranges. DataLoss, BrokerLost, BrokerRefused, MalformedEntry.
+
+        PulsarSourceError where a broker that has more messages sends none for `poll_timeout_s`.
+        """
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for lane in self._lanes:
@@ -110,7 +128,7 @@ class RangeReader:
                 self._open(lanes)
 
     def _open(self, lanes: Sequence[Lane]) -> None:
-        """Subscribe without waiting for the answers; BrokerLost is met at the next pump."""
+        """Subscribes lanes without waiting for the answers, which `_notice_answers` reads."""
         try:
             owners = self._cluster.owners([lane.range.topic for lane in lanes])
             for lane, owner in zip(lanes, owners, strict=True):
@@ -128,10 +146,10 @@ class RangeReader:
         connection.send(requests.subscribe_reader(request_id, consumer_id, lane.range.topic, name, start))
 
     def _recover(self, error: BrokerLost) -> None:
-        """Everything that was open opens again where it stood; gives up when the time is up."""
+        """Subscribes all active lanes again behind the positions they have reached; retries for the timeout."""
         deadline = time.monotonic() + self._cluster.settings.timeout_s
         log.warning("%s; connecting again", error)
-        self._cluster.forget_lost()
+        self._cluster.close()
         self._by_consumer.clear()
         while True:
             try:
@@ -144,18 +162,19 @@ class RangeReader:
                     raise
                 if time.monotonic() > deadline:
                     raise
-                self._cluster.forget_lost()
+                self._cluster.close()
                 self._by_consumer.clear()
                 time.sleep(LOST_PAUSE_S)
 
     # Receiving
 
     def _pump(self, head: Lane) -> None:
-        """Receive what there is for the connection of `head`, and make rows of it."""
+        """Receives from the broker of `head`, for all lanes on that connection, and builds rows."""
         connection = head.connection
         assert connection is not None
         self._grant(head)
         connection.expect_bytes(BUFFER_BYTES)
+        # Collect a chunk, but never delay rows for it: after the first message, `QUIET_S` of silence end the wait.
         wait = IDLE_CHECK_S
         while connection.message_bytes < CHUNK_BYTES and connection.poll(wait):
             if connection.message_bytes:
@@ -168,7 +187,7 @@ class RangeReader:
         if connection.message_bytes:
             messages = connection.take_messages()
             self._receive(connection, messages)
-            connection.give_back(messages)
+            connection.reuse_buffer(messages)
         elif time.monotonic() - head.last_heard > IDLE_CHECK_S and head.state is LaneState.READING:
             self._check_silence(head)
 
@@ -189,14 +208,14 @@ class RangeReader:
         if refused.code in NOT_FOUND:
             self._lost(lane, "topic deleted", "")
             self._finish(lane)
-        elif refused.code in TRY_AGAIN and lane.may_try_again(self._cluster.settings.timeout_s):
+        elif refused.code in TRY_AGAIN and lane.may_retry(self._cluster.settings.timeout_s):
             time.sleep(LOST_PAUSE_S)
             self._open([lane])
         else:
             raise refused
 
     def _notice_closed(self, connection: Connection) -> None:
-        """The broker gave topics away: their owners are looked up again."""
+        """Subscribes lanes again whose consumers the broker closed, because their topics move."""
         closed, connection.closed_consumers = connection.closed_consumers, set()
         lanes = [self._by_consumer.pop((id(connection), number), None) for number in closed]
         self._open([lane for lane in lanes if lane is not None and lane.state is not LaneState.DONE])
@@ -214,6 +233,7 @@ class RangeReader:
         self._bytes_per_message = _sizes(arrived) / max(1, int(counts.sum()))
         for lane in lanes:
             lane.heard(int(counts[lane.rows_of(arrived, connection)].sum()))
+        # Positions are taken from `arrived`, rows from `entries`: joining drops the frames of chunks but the last.
         whole = self._chunks.join(messages, arrived, partial(self._look_back, connection, arrived))
         entries = arrived if whole is messages else cut_entries(whole)
         cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
@@ -223,7 +243,7 @@ class RangeReader:
         ]
         if chosen:
             self._make_rows(entries, np.sort(np.concatenate(chosen)), cuts, whole.buffer)
-        # Only now: if anything above failed, the same entries are asked for again.
+        # Move on only after the rows are built: if anything above raises BrokerLost, the same entries are read again.
         for lane in lanes:
             rows = np.flatnonzero(lane.rows_of(arrived, connection))
             if lane.state is not LaneState.DONE:
@@ -231,7 +251,7 @@ class RangeReader:
             self._close_if_done(lane)
 
     def _look_back(self, connection: Connection, arrived: EntryTable, row: int, uuid: bytes) -> Parts:
-        """Chunks in front of the range, of a message that ends in it."""
+        """Reads the chunks before the range of a message whose last chunk is in it."""
         lane = self._by_consumer[id(connection), int(arrived.consumer_ids[row])]
         last = int(arrived.ledger_ids[row]), int(arrived.entry_ids[row])
         run = self._cluster.run_before(lane.range.topic, last, LOOK_BACK_ENTRIES, self._settings.subscription)
@@ -248,7 +268,10 @@ class RangeReader:
         return [lane for lane in found if lane is not None]
 
     def _keep(self, lane: Lane, entries: EntryTable, rows: Ints, cuts: Cuts) -> Ints:
-        """Those of a lane's entries that are in its range and were not read before."""
+        """Returns the lane's entries that are in its range and were not read before.
+
+        Also writes into `cuts` which messages to keep of the first and the last entry, if the range ends inside a batch.
+        """
         if not rows.size or lane.state is LaneState.DONE:
             return rows[:0]
         ledgers, ids = entries.ledger_ids[rows], entries.entry_ids[rows]
@@ -259,6 +282,7 @@ class RangeReader:
         )
         inside = new & ((ledgers < end.ledger) | ((ledgers == end.ledger) & (ids <= end.entry)))
         first = rows[(ledgers == start.ledger) & (ids == start.entry)]
+        # A range that begins inside a batch is sent the whole entry again.
         cuts.behind[first] = start.batch
         cuts.last[rows[(ledgers == end.ledger) & (ids == end.entry)]] = end.batch
         times = entries.metadata.numbers(EntryField.PUBLISH_TIME)[rows]
@@ -278,6 +302,7 @@ class RangeReader:
         if (of_rows == of_rows[0]).all():
             self._lanes[of_rows[0]].add_rows(batch)
             return
+        # Rows of several lanes arrived together: sort them by lane, stable, and give each lane its slice.
         order = np.argsort(of_rows, kind="stable")
         grouped = batch.take(numbers(order))
         found, firsts, counts = np.unique(of_rows[order], return_index=True, return_counts=True)
@@ -288,6 +313,7 @@ class RangeReader:
         if lane.has_reached_end and lane.state is not LaneState.DONE:
             connection = lane.connection
             assert connection is not None
+            # Messages that are still on their way to this consumer are then ignored: no lane has its id.
             self._by_consumer.pop((id(connection), lane.consumer_id), None)
             self._finish(lane)
             connection.send(requests.close_consumer(connection.next_id(), lane.consumer_id))
@@ -295,7 +321,7 @@ class RangeReader:
     # Gaps
 
     def _check_silence(self, lane: Lane) -> None:
-        """Nothing comes: either what is to come is slow, or it is not there any more."""
+        """Handles a silent broker: the rest of the range is gone (data loss), or it is only slow (wait)."""
         connection = lane.connection
         assert connection is not None
         newest = ask_last(connection, [lane.consumer_id])[0]
@@ -304,23 +330,29 @@ class RangeReader:
             self._finish(lane)
         elif time.monotonic() - lane.last_heard > self._settings.poll_timeout_s:
             raise PulsarSourceError(
-                f"{lane.range.topic}: nothing came behind {lane.reached} for {self._settings.poll_timeout_s:g} s, "
-                f"though the broker has messages up to {newest}; raise pollTimeoutMs if it is slow"
+                f"{lane.range.topic}: no message came behind {lane.reached} for {self._settings.poll_timeout_s:g} s, "
+                f"but the broker has messages up to {newest}; raise pollTimeoutMs if it is slow"
             )
 
     def _check_jumps(self, lane: Lane, ledgers: Ints, ids: Ints) -> None:
-        """From one ledger to the next nothing may be missing."""
+        """Reports a data loss where the ledger before a change of ledgers was trimmed before it was read.
+
+        Entry ids show a gap within a ledger, never between two: the next ledger begins at 0 wherever the one before
+        ended. So at each change the last entry read is requested again; if it is still there, so was its whole ledger.
+        A range whose ledgers a cursor retained is not checked.
+        """
         if lane.range.retained:
             return
         previous = lane.reached
         for row in np.flatnonzero(np.diff(ledgers, prepend=previous.ledger)).tolist():
             found = Position(int(ledgers[row]), int(ids[row]))
             last = previous if row == 0 else Position(int(ledgers[row - 1]), int(ids[row - 1]))
+            # An entry that was sent again before the position (`found` <= `last`) is no gap.
             if last.ledger >= 0 and last < found and not self._is_there(lane.range.topic, last):
                 self._lost(lane, "ledger trimmed", str(found))
 
     def _is_there(self, topic: str, position: Position) -> bool:
-        """Whether the entry at `position` can still be read; if so, its ledger is there up to its end."""
+        """Returns True if the entry at `position` can still be read; its ledger then exists up to its end."""
         first = self._cluster.first_entry(
             topic, (position.ledger, max(position.entry, 0)), self._settings.subscription
         )

@@ -1,4 +1,12 @@
-"""A stream: one reader lives on the driver as long as the query, plans its batches and moves its cursors."""
+"""Spark's interface for a stream: one reader lives on the driver, plans micro-batches and moves the cursors.
+
+Spark calls, per micro-batch: `latestOffset` (the end; then it writes the checkpoint), `partitions` (the tasks), in the
+tasks `read`, and `commit`, which acknowledges the batch *before*: a cursor is always one batch behind, so the unfinished
+batch can be read again after a crash.
+
+A killed driver loses nothing: the checkpoint has the last two offsets and the query's id, which names the subscription.
+The new driver reads the ends of topics again and plans the unfinished batch from the same offsets.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +35,27 @@ from pyspark_pulsar.options import Limits, SourceOptions
 from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, to_json
-from pyspark_pulsar.planning.position import WHOLE
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.position import WHOLE
 from pyspark_pulsar.reading.batch_reader import RangesPartition, read_ranges
 
 log = logging.getLogger("pyspark_pulsar")
 
 NEW_TOPICS_S: Final = 10.0
-"""How often topics and partitions are listed again."""
+"""Seconds between two listings of topics and partitions."""
 
 Json = dict[str, Any]
+"""An offset as Spark keeps it; see `planning/offsets.py`."""
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Pickled to the tasks, so everything that is open is made when first needed."""
+    """Reads a stream; all methods but `read` run on the driver, in one Python process per query.
+
+    Pickled to the tasks while nothing is open yet: the object that holds connections is created at its first use.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType, values: ValueColumns) -> None:
         self._options = options
@@ -57,11 +69,12 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> Json:  # noqa: N802
+        """Returns the begin of a query without a checkpoint: startingOffsets or startingTime."""
         driver = self._open()
-        return driver.cluster.patiently(driver.initial)
+        return driver.cluster.retrying(driver.initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Only for Spark to know that there is one: all three limits are applied together."""
+        """Tells Spark that there is a limit; its kind does not matter, as `latestOffset` applies all three."""
         limits = self._options.limits
         if limits.bytes_max is not None:
             return ReadMaxBytes(limits.bytes_max)
@@ -72,42 +85,53 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Returns the end of the micro-batch that begins at `start`, within the limits of the options."""
         limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
         driver = self._open()
-        return driver.cluster.patiently(lambda: driver.latest(start, limits))
+        return driver.cluster.retrying(lambda: driver.latest(start, limits))
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """Returns the ends of all topics for the progress event, in which users see the lag; requests nothing."""
         return self._open().report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Makes the stream end where its topics end at the first `latestOffset` from now on."""
         self._open().stop_at_present()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Returns the tasks between two offsets, at least one."""
         driver = self._open()
-        tasks = driver.cluster.patiently(lambda: driver.tasks(start, end))
-        # Spark makes a task of its own out of no partition; a range of nothing costs less than asking for one.
+        tasks = driver.cluster.retrying(lambda: driver.tasks(start, end))
+        # For an empty list Spark starts a task of its own all the same; a partition without ranges costs less.
         return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one partition, in a task; uses nothing of the driver's state."""
         if isinstance(partition, RangesPartition):
             name = f"{self._options.subscription_prefix}-task"
             yield from read_ranges(partition.ranges, self._options, self._schema, self._values, name)
 
     def commit(self, end: Json) -> None:
+        """Acknowledges up to `end`; Spark calls it when the batch is complete and the next one begins."""
         self._open().commit(end)
 
     def stop(self) -> None:
+        """Closes the connections; the subscription and its cursors remain for a restart."""
         if self._driver is not None:
             self._driver.close()
             self._driver = None
 
 
 class StreamDriver:
-    """What is behind the calls of Spark's engine, one at a time."""
+    """Plans the micro-batches of one query. Not thread-safe: Spark makes one call at a time.
+
+    Its state can be lost at any time; the offsets that Spark passes in contain all that must survive.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self.cluster = Cluster(options.cluster)
+        """The connections of this driver; the caller repeats calls with `cluster.retrying`."""
         self._files = None if options.offsets_location is None else OffsetFolder(options.offsets_location)
         self._watch: TopicWatch | None = None
         self._admission: Admission | None = None
@@ -117,9 +141,11 @@ class StreamDriver:
         self._decoded: list[tuple[Json, Offsets]] = []
 
     def close(self) -> None:
+        """Closes all connections."""
         self.cluster.close()
 
     def initial(self) -> Json:
+        """Returns the first offset of a new query, with a new id. BrokerLost, BrokerRefused, OptionError."""
         identity = new_identity()
         topics = tuple(self._list_topics())
         self._options.start.check_names("startingOffsets", topics)
@@ -129,6 +155,7 @@ class StreamDriver:
         return self._encode(Offsets.at(identity, topics, starts))
 
     def latest(self, start: Json, limits: Limits) -> Json:
+        """Returns the end of the batch that begins at `start`. DataLoss where a topic was deleted."""
         begin = self._decode(start)
         is_first = self._watch is None
         watch = self._follow(begin)
@@ -136,36 +163,44 @@ class StreamDriver:
             if self._stop_at is None:
                 watch.refresh(all_topics=True)
                 self._stop_at = self._ends(begin, watch)
+            # Ends are read once: a trigger "available now" must end however fast producers are.
             last = self._stop_at.aligned_to(watch.topics)
         else:
             self._drop(watch.refresh(), watch)
             last = self._ends(begin, watch)
         if is_first:
-            # A new subscription begins with the oldest entry, the query perhaps not.
+            # A new subscription begins with the oldest entry. Without this it would retain ledgers that a query with
+            # startingOffsets=latest never reads.
             watch.acknowledge(begin)
         begin = begin.aligned_to(watch.topics)
         assert self._admission is not None
         return self._encode(self._admission.next_offsets(begin, last, limits))
 
     def report(self) -> Json | None:
+        """Returns the ends of all topics as of the last refresh; None before the first batch."""
         if self._watch is None or not self._decoded:
             return None
         return self._encode(self._ends(self._decoded[-1][1], self._watch))
 
     def stop_at_present(self) -> None:
-        """Where that is becomes known with the first offset, which names the subscription."""
+        """Makes `latest` stop at the ends that its next call finds.
+
+        The ends cannot be read here: they need the subscription, whose name comes with the first offset.
+        """
         self._available_now = True
         self._stop_at = None
 
     def tasks(self, start: Json, end: Json) -> list[RangeColumns]:
+        """Returns the ranges of each task between two offsets."""
         begin, last = self._decode(start), self._decode(end)
         if self._watch is None:
-            # A batch that was planned before a restart.
+            # After a restart Spark first repeats the unfinished batch, without a call of `latest` before it.
             self._follow(begin).refresh(all_topics=True)
         assert self._watch is not None
         return stream_tasks(begin, last, self._watch, self._options.start, self._options.partitions_max)
 
     def commit(self, end: Json) -> None:
+        """Moves the subscription's cursors up to `end`."""
         if self._watch is not None:
             self._watch.acknowledge(self._decode(end))
 
@@ -176,12 +211,16 @@ class StreamDriver:
         return choose_topics(self.cluster, self._options.topics, wait=self._options.wait_for_topics)
 
     def _follow(self, begin: Offsets) -> TopicWatch:
-        """Watch the topics there are now, with the subscription of the query that the offset is of."""
+        """Returns the watch, with the topics listed again if the last listing is `NEW_TOPICS_S` old.
+
+        The first call creates it, with the subscription that is named after the query's id.
+        """
         if self._watch is None:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
             self._watch = TopicWatch(self.cluster, name)
             self._admission = Admission(self.cluster, f"{name}-peek")
-            self._watch.hold(begin)
+            # Before anything else: from here on the cursors keep what the query has still to read.
+            self._watch.retain_from(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
             return self._watch
         topics = self._list_topics()
@@ -202,7 +241,7 @@ class StreamDriver:
         log.warning("%s", loss)
 
     def _drop(self, gone: Sequence[str], watch: TopicWatch) -> None:
-        """Topics that were deleted since they were listed; the next listing reports them."""
+        """Stops watching topics that were deleted since they were listed; the next listing reports them."""
         if gone:
             self._listed_at = 0.0
             missing = set(gone)
@@ -231,5 +270,5 @@ class StreamDriver:
         return offsets
 
     def _remember(self, encoded: Json, offsets: Offsets) -> None:
-        """Spark hands the same offsets back several times per batch."""
+        # Spark passes the same offsets back several times per batch; coding those of 600,000 topics takes up to 0.5 s.
         self._decoded = [*self._decoded[-3:], (encoded, offsets)]

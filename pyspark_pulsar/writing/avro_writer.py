@@ -1,4 +1,7 @@
-"""Rows to Avro records column by column: each column becomes pieces of bytes, Arrow joins the pieces of a row."""
+"""Writes rows as Avro records column by column: each column becomes pieces of bytes, Arrow joins the pieces of a row.
+
+The functions call each other recursively along the types; a step works on all rows of an Arrow batch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _NULL_BRANCH, _VALUE_BRANCH = b"\x00", b"\x02"
 
 
 def write_records(batch: pa.RecordBatch) -> pa.BinaryArray:
-    """The record that `definition_of` describes: every field a union of null and its type."""
+    """Returns one record per row, as `definition_of` describes it: every field a union of null and its type.
+
+    OptionError for a column type that Avro does not have.
+    """
     return _join([_optional(column) for column in batch.columns])
 
 
@@ -25,7 +31,7 @@ def _join(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:
 
 
 def _optional(column: pa.Array) -> pa.BinaryArray:
-    """The branch, and behind it the value where there is one."""
+    """Returns the union's branch number and behind it the value, if there is one."""
     there: Flags = column.is_valid().to_numpy(zero_copy_only=False)
     values = _plain(column)
     empty = values if there.all() else pc.if_else(flags(there), values, _NOTHING)
@@ -33,16 +39,16 @@ def _optional(column: pa.Array) -> pa.BinaryArray:
     return _join([from_rows(branch, np.ones(len(column), np.int64)), empty])
 
 
-def zigzag(values: Ints) -> Ints:
+def _zigzag(values: Ints) -> Ints:
     return (values << 1) ^ (values >> 63)
 
 
 def _longs(values: Ints) -> pa.BinaryArray:
-    return from_rows(*join_rows([write_varints(zigzag(values))]))
+    return from_rows(*join_rows([write_varints(_zigzag(values))]))
 
 
 def _plain(column: pa.Array) -> pa.BinaryArray:
-    """Each value without its branch; anything where it is null."""
+    """Returns each value without its branch; arbitrary bytes where it is null, which the caller replaces."""
     kind = column.type
     if pa.types.is_struct(kind):
         return _join([_optional(part) for part in column.flatten()])
@@ -78,14 +84,17 @@ def _offsets(column: pa.Array) -> Ints:
 
 
 def _blocks(offsets: Ints, items: pa.BinaryArray, count: int) -> pa.BinaryArray:
-    """Each row's items as one block and the block of none; the items of all rows stand one behind the other."""
+    """Returns each row's items as one block and the final block of count 0.
+
+    The items of all rows lie one behind the other already, so a row's block is a slice of them: only offsets change.
+    """
     ends = np.frombuffer(items.buffers()[1], np.int32)[items.offset : items.offset + len(items) + 1]
     borders = ends[offsets - offsets[0]]
     contents = pa.BinaryArray.from_buffers(
         pa.binary(), count, [None, numbers(borders, pa.int32()).buffers()[1], items.buffers()[2]]
     )
     lengths = np.diff(offsets)
-    places, used = write_varints(zigzag(lengths))
+    places, used = write_varints(_zigzag(lengths))
     heads = from_rows(*join_rows([(places, used & (lengths > 0)[:, None])]))
     ends_of_rows = from_rows(*join_rows([constant_bytes(b"\x00", count)]))
     return _join([heads, contents, ends_of_rows])

@@ -1,6 +1,7 @@
-"""Rows to messages as they stand inside a batch: `uint32 size, SingleMessageMetadata, payload`, column by column.
+"""Encodes rows as messages of a batch, column by column: `u32 size, SingleMessageMetadata, payload` each.
 
-All messages of an Arrow batch stand one behind the other in one buffer, so an entry's payload is a slice of it.
+All messages of an Arrow batch lie one behind the other in one buffer, so an entry's payload is a slice of it. The fields
+of the metadata come in the order of their numbers, each in a column of bytes, and Arrow joins the columns.
 """
 
 from __future__ import annotations
@@ -24,31 +25,43 @@ from pyspark_pulsar.cutting.protobuf_columns import (
 from pyspark_pulsar.errors import OptionError
 
 KEY: Final = "__key"
-EVENT_TIME: Final = "__eventTime"
-PROPERTIES: Final = "__messageProperties"
+"""Column with a message's key, string or binary."""
+_EVENT_TIME: Final = "__eventTime"
+_PROPERTIES: Final = "__messageProperties"
 TOPIC: Final = "__topic"
-SINK_METADATA: Final = (KEY, EVENT_TIME, PROPERTIES, TOPIC)
+"""Column with the topic of each row, unless the option `topic` is given."""
+SINK_METADATA: Final = (KEY, _EVENT_TIME, _PROPERTIES, TOPIC)
+"""Columns that are not part of a message's value."""
 
 _Part = tuple[Bytes, Flags]
 _NOTHING: Final = b""
 
 
 class MessageRows(NamedTuple):
-    """`offsets` has one more element than there are messages; sequence ids rise."""
+    """Encoded messages for one topic, in one buffer."""
 
     data: pa.Buffer
+    """The bytes of all messages of an Arrow batch; slices share them."""
     offsets: Ints
+    """Index of each message in `data`, and behind the last one its end."""
     sequence_ids: Ints
+    """Rising, one per message."""
 
     def sizes(self) -> Ints:
+        """Returns the bytes of each message, metadata included."""
         return np.diff(self.offsets)
 
     def slice(self, start: int, end: int) -> MessageRows:
+        """Returns the messages from `start` up to but without `end`; the buffer is shared."""
         return MessageRows(self.data, self.offsets[start : end + 1], self.sequence_ids[start:end])
 
 
 def message_rows(batch: pa.RecordBatch, payloads: pa.Array, sequence_ids: Ints) -> MessageRows:
-    """`payloads` has a null where a message has no value."""
+    """Encodes one message per row of `batch`.
+
+    `payloads` are the encoded values, null for a message without a value. OptionError where a metadata column has a
+    wrong type.
+    """
     count = len(payloads)
     plain = payloads.cast(pa.binary())
     null = _missing(plain)
@@ -56,6 +69,8 @@ def message_rows(batch: pa.RecordBatch, payloads: pa.Array, sequence_ids: Ints) 
     keys, encoded = _keys(batch)
     properties = _properties(batch)
 
+    # Tags of SingleMessageMetadata: properties 0x0a, key 0x12, payload size 0x18, event time 0x28, key is base64 0x30,
+    # sequence id 0x40, null value 0x48.
     tail = [constant_bytes(b"\x18", count), write_varints(lengths)]
     event_times = _event_times(batch)
     if event_times is not None:
@@ -71,6 +86,7 @@ def message_rows(batch: pa.RecordBatch, payloads: pa.Array, sequence_ids: Ints) 
     sizes = _lengths(ends) + sum(
         (_lengths(part) for part in (properties, key_heads, keys) if part is not None), 0
     )
+    # The size field counts the metadata alone; the payload's size stands in the metadata.
     heads = np.ascontiguousarray(sizes.astype(">u4")).view(np.uint8)
     pieces = [from_rows(heads, np.full(count, 4)), properties, key_heads, keys, ends, plain]
     filled = [_filled(piece) for piece in pieces if piece is not None]
@@ -91,7 +107,7 @@ def _offsets(values: pa.BinaryArray) -> Ints:
 
 
 def _lengths(values: pa.BinaryArray) -> Ints:
-    """0 for a null, whose place in the buffer may be anything."""
+    """Returns the length of each value; 0 for a null, whose offsets Arrow leaves undefined."""
     lengths = np.diff(_offsets(values))
     return np.where(_missing(values), 0, lengths) if values.null_count else lengths
 
@@ -104,7 +120,7 @@ def _missing(values: pa.Array) -> Flags:
 
 
 def _where(parts: list[_Part], there: Flags, tag: bytes, values: Ints) -> None:
-    """A field in those rows that have it."""
+    """Appends a varint field that only the rows `there` have."""
     places, used = constant_bytes(tag, len(values))
     parts.append((places, used & there[:, None]))
     places, used = write_varints(np.where(there, values, 0))
@@ -117,12 +133,13 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _keys(batch: pa.RecordBatch) -> tuple[pa.BinaryArray | None, Flags]:
-    """Keys as protobuf text: those that are no UTF-8 in base64, and which these are."""
+    """Returns the keys as protobuf text, and flags for those that are no UTF-8 and are encoded as base64."""
     column = _column(batch, KEY)
     nothing = np.zeros(batch.num_rows, np.bool_)
     if column is None or column.null_count == len(column):
         return None, nothing
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        # Nearly all keys are text: cast the column at once, and look at single keys only if that fails.
         try:
             return column.cast(pa.string()).cast(pa.binary()), nothing
         except pa.ArrowInvalid:
@@ -153,8 +170,8 @@ def _key_heads(keys: pa.BinaryArray | None, count: int) -> pa.BinaryArray | None
 
 
 def _event_times(batch: pa.RecordBatch) -> Ints | None:
-    """Milliseconds, 0 where there is none."""
-    column = _column(batch, EVENT_TIME)
+    """Returns event times in milliseconds since 1970, 0 where there is none; None without the column."""
+    column = _column(batch, _EVENT_TIME)
     if column is None or column.null_count == len(column):
         return None
     if pa.types.is_timestamp(column.type):
@@ -164,16 +181,20 @@ def _event_times(batch: pa.RecordBatch) -> Ints | None:
     if pa.types.is_int64(column.type):
         given: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
         return given
-    raise OptionError(f"{EVENT_TIME} is of type {column.type}: timestamp or long (milliseconds) is expected")
+    raise OptionError(f"{_EVENT_TIME} is of type {column.type}: timestamp or long (milliseconds) is expected")
 
 
 def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
-    """Each row's pairs one behind the other: the pairs of all rows stand in order, so rows are only other borders."""
-    column = _column(batch, PROPERTIES)
+    """Encodes each row's properties; None without the column.
+
+    All pairs of the batch are encoded as one column. They are sorted by row already, so a row's properties are a slice
+    of the result: only the offsets change.
+    """
+    column = _column(batch, _PROPERTIES)
     if column is None or column.null_count == len(column):
         return None
     if not pa.types.is_map(column.type):
-        raise OptionError(f"{PROPERTIES} is of type {column.type}: map<string,string> is expected")
+        raise OptionError(f"{_PROPERTIES} is of type {column.type}: map<string,string> is expected")
     borders = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     keys, values = _text(column.keys), _text(column.items)
     inner = (

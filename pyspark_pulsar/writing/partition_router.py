@@ -1,6 +1,8 @@
-"""Rows of a partitioned topic to its partitions: by key as Pulsar's Java client does, in runs where there is none.
+"""Assigns rows to the partitions of a topic: by key as Pulsar's Java client does, otherwise in turn.
 
-The same row goes to the same partition each time, or a task that runs again would not find what it wrote before.
+Law: the partition follows from the row's key or its number in the task alone. A task that runs again must write each row
+to the same partition as before, because deduplication holds per partition. The turns of the Java client, which begin at
+a random partition and depend on time, would store rows twice.
 """
 
 from __future__ import annotations
@@ -18,20 +20,25 @@ _INT_MAX = 2**31 - 1
 
 
 class PartitionRouter:
-    def __init__(self, cluster: Cluster, run: int) -> None:
-        """`run`: how many rows without a key go to one partition before the next one's turn."""
+    """Partition counts of the topics of one task, each requested once."""
+
+    def __init__(self, cluster: Cluster, rows_per_turn: int) -> None:
+        """`rows_per_turn` consecutive rows without a key go to one partition, so that entries are full."""
         self._cluster = cluster
-        self._run = run
+        self._rows_per_turn = rows_per_turn
         self._counts: dict[str, int] = {}
 
     def learn(self, topics: Sequence[str]) -> None:
-        """Ask for the partitions of topics that are new; what does not exist is made as the broker is set."""
+        """Requests the partition counts of new topics; the broker may create missing topics. BrokerRefused."""
         new = [topic for topic in dict.fromkeys(topics) if topic not in self._counts]
         if new:
             self._counts.update(zip(new, self._cluster.partitions(new, create=True), strict=True))
 
     def route(self, topic: str, batch: pa.RecordBatch, rows: Ints) -> Iterator[tuple[str, Ints]]:
-        """Topics to write to, each with its rows of the batch. `rows`: the number of each row in its task."""
+        """Yields the topics to write to, each with the indexes of its rows in `batch`.
+
+        `rows` holds each row's number in its task. The topic must be learned.
+        """
         count = self._counts[topic]
         if not count:
             yield topic, np.arange(batch.num_rows)
@@ -41,18 +48,20 @@ class PartitionRouter:
             yield f"{topic}-partition-{number}", np.flatnonzero(partitions == number)
 
     def _partitions(self, batch: pa.RecordBatch, rows: Ints, count: int) -> Ints:
-        turns: Ints = rows // self._run % count
+        turns: Ints = rows // self._rows_per_turn % count
         place = batch.schema.get_field_index(KEY)
         if place < 0:
             return turns
+        # The hash is a loop over characters in Python: compute it once per distinct key.
         keys = batch.column(place).dictionary_encode()
         hashes = np.array([*(java_hash(key) % count for key in keys.dictionary.to_pylist()), 0], np.int64)
+        # The additional 0 in `hashes` is the target of index -1, a null key, which `np.where` then replaces.
         indices = keys.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return np.where(indices < 0, turns, hashes[indices])
 
 
 def java_hash(key: bytes | str) -> int:
-    """`String.hashCode` without its sign: what the Java client spreads keys by unless it is told otherwise."""
+    """Returns Java's `String.hashCode` without its sign bit: the Java client's default hash of keys (JavaStringHash)."""
     text = key if isinstance(key, str) else key.decode(errors="replace")
     units = np.frombuffer(text.encode("utf-16-le"), np.uint16)
     value = 0

@@ -1,4 +1,9 @@
-"""A task's way to the brokers: producers are opened as topics turn up, entries go out, receipts come in."""
+"""Sends a task's entries to the brokers: opens producers, sends, reads receipts, reconnects.
+
+Invariants: at most `PENDING_BYTES_MAX` bytes have no receipt; a topic's entries are sent in order, and after a break all
+of them that have no receipt are sent again in the same order. Before a new connection sends anything, the broker has
+returned the highest sequence id it stored, so what is sent again is new to it, or is dropped by deduplication.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import Final, NamedTuple
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
 from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import Connection, Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
 from pyspark_pulsar.writing.message_rows import MessageRows
 from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
@@ -18,22 +23,33 @@ from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicPro
 log = logging.getLogger("pyspark_pulsar")
 
 PENDING_BYTES_MAX: Final = 8 << 20
-"""Sent and not confirmed, over all topics of a task."""
-PAUSE_S: Final = 0.2
-NO_WAIT_S: Final = 0.000_001
-BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
-"""The task that ran before is still connected; its process ends soon."""
-DEDUPLICATION_UNDECIDED = "PersistenceError"
+"""Bytes sent without a receipt, over all topics of a task; more waits."""
+_PAUSE_S: Final = 0.2
+_NO_WAIT_S: Final = 0.000_001
+"""Polls without waiting; a socket timeout of 0 would mean non-blocking mode, with another exception."""
+_BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
+"""Codes of refusals while the producer of a killed task is still connected; its process ends soon."""
+_DEDUPLICATION_UNDECIDED = "PersistenceError"
+"""Code of SEND_ERROR while the broker cannot tell yet if an entry is a duplicate: send it again later."""
 
 
 class PublishSettings(NamedTuple):
+    """How a task publishes."""
+
     entries: EntrySettings
+    """Borders and form of entries."""
     exactly_once: bool
+    """True fails at the first entry if the broker does not deduplicate."""
     timeout_s: float
-    """For how long one entry may be tried."""
+    """Limit for storing one entry, retries included."""
 
 
 class Publisher:
+    """The producers of one task, all under one name. Not thread-safe; the caller closes the cluster.
+
+    Every method raises BrokerLost or PulsarSourceError after the timeout, and BrokerRefused at once.
+    """
+
     def __init__(
         self, cluster: Cluster, producer_name: str, settings: PublishSettings, schema: Schema | None
     ) -> None:
@@ -44,34 +60,43 @@ class Publisher:
         self._producers: dict[str, TopicProducer] = {}
         self._connections: dict[str, Connection] = {}
         self._by_id: dict[tuple[int, int], TopicProducer] = {}
-        """By connection and producer id, as receipts name them."""
+        """Producers by connection and producer id, as receipts name them."""
         self._pending_entries: dict[Connection, int] = {}
         self._pending_bytes = 0
-        self._proven: set[str] = set()
-        """Namespaces whose broker has shown that it remembers sequence ids."""
+        self._deduplicated: set[str] = set()
+        """Namespaces for which the broker has shown that it deduplicates; it is set per namespace."""
 
     def open(self, topics: Sequence[str]) -> None:
-        """Producers for all of these topics that have none, asked for together."""
+        """Opens producers for those of the topics that have none, all together."""
         new = [topic for topic in topics if topic not in self._producers]
         for topic in new:
-            self._producers[topic] = TopicProducer(topic, self._name, self._settings.entries, self._schema)
+            self._producers[topic] = TopicProducer(topic, self._name, self._settings.entries)
         self._again_until_open([self._producers[topic] for topic in new])
         for topic in new:
+            # A known id shows that the broker deduplicates, so only new names need the check after the first entry.
             self._producers[topic].is_new = self._producers[topic].stored < 0
 
     def publish(self, topic: str, rows: MessageRows) -> None:
-        """Returns when the rows are on their way, as far as they fill entries. The topic must be open."""
+        """Sends the entries that `rows` complete; the rest waits for more rows. The topic must be open.
+
+        Blocks while too many bytes have no receipt.
+        """
         producer = self._producers[topic]
         self._send_all(producer, producer.add(rows))
 
     def finish(self) -> None:
-        """Returns when the broker has stored everything."""
+        """Sends the incomplete entries and returns when the broker has stored everything.
+
+        The task's commit rests on it: Spark regards a task as done when it returns, and never runs it again.
+        """
         for producer in self._producers.values():
             self._send_all(producer, producer.rest())
         self._wait_until(0)
         for connection, producers in self._by_connection().items():
             connection.ask_all(
-                (request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}")
+                Request(
+                    request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}"
+                )
                 for one in producers
                 for request_id in (connection.next_id(),)
             )
@@ -93,20 +118,23 @@ class Publisher:
             except BrokerLost:
                 if time.monotonic() > deadline:
                     raise
-                self._cluster.forget_lost()
+                self._cluster.close()
                 missing = list(producers)
             if missing:
-                time.sleep(PAUSE_S)
+                time.sleep(_PAUSE_S)
 
     def _open(self, producers: Sequence[TopicProducer]) -> list[TopicProducer]:
-        """Those for which it is too early; BrokerRefused for what will not pass, or not in time."""
+        """Opens producers once; returns those to retry later.
+
+        BrokerRefused for a refusal that does not pass by itself, or has not passed for the timeout.
+        """
         by_topic = {producer.topic: producer for producer in producers}
         later = []
         for owner, topics in self._cluster.by_owner(list(by_topic)).items():
             connection = self._cluster.connection(owner)
             ids = {topic: connection.next_id() for topic in topics}
             answers = connection.try_all(
-                (
+                Request(
                     request_id,
                     requests.producer(
                         request_id, ids[topic], topic, self._name, schema=self._schema, metadata={}
@@ -123,27 +151,31 @@ class Publisher:
                     producer.opened(ids[topic], success.last_sequence_id, success.schema_version)
                     self._connections[topic] = connection
                     self._by_id[id(connection), ids[topic]] = producer
-                elif refused.code in TRY_AGAIN | BUSY and producer.may_wait(self._settings.timeout_s):
+                elif refused.code in TRY_AGAIN | _BUSY and producer.may_retry(self._settings.timeout_s):
                     later.append(producer)
                 else:
                     raise refused
         return later
 
-    def _prove(self, producer: TopicProducer) -> None:
-        """Open again and see whether the broker remembers what it has just stored."""
+    def _check_deduplication(self, producer: TopicProducer) -> None:
+        """Raises PulsarSourceError if the broker forgets the sequence id of the entry that it has just stored.
+
+        No request returns the setting itself. So the producer is opened again: a broker that deduplicates returns the
+        highest id of its name, others return -1.
+        """
         self._wait_until(0)
         connection = self._connections[producer.topic]
         request_id = connection.next_id()
         frame = requests.close_producer(request_id, producer.producer_id)
-        connection.ask(request_id, frame, f"closing the producer of {producer.topic}")
+        connection.ask(Request(request_id, frame, f"closing the producer of {producer.topic}"))
         self._again_until_open([producer])
-        if not producer.is_proven:
+        if not producer.is_deduplicated:
             raise PulsarSourceError(
-                f"the broker does not deduplicate {producer.topic}, so nothing can be written exactly once: set "
+                f"the broker does not deduplicate {producer.topic}, so rows cannot be written exactly once: set "
                 "brokerDeduplicationEnabled=true (or deduplication for the namespace), or write with "
                 'option("deliveryGuarantee", "at-least-once")'
             )
-        self._proven.add(_namespace(producer.topic))
+        self._deduplicated.add(_namespace(producer.topic))
 
     # Entries
 
@@ -153,9 +185,9 @@ class Publisher:
             producer.pending.append(entry)
             self._pending_bytes += len(entry.body)
             self._send(producer, entry)
-            to_be_proven = self._settings.exactly_once and producer.is_new and not producer.is_proven
-            if to_be_proven and _namespace(producer.topic) not in self._proven:
-                self._prove(producer)
+            unknown = self._settings.exactly_once and producer.is_new and not producer.is_deduplicated
+            if unknown and _namespace(producer.topic) not in self._deduplicated:
+                self._check_deduplication(producer)
             self._wait_until(PENDING_BYTES_MAX)
 
     def _check_size(self, producer: TopicProducer, entry: Entry) -> None:
@@ -171,7 +203,7 @@ class Publisher:
         self._pending_entries[connection] = self._pending_entries.get(connection, 0) + 1
         try:
             connection.send(producer.frame(entry))
-            self._take_receipts(NO_WAIT_S)
+            self._take_receipts(_NO_WAIT_S)
         except BrokerLost as error:
             self._recover(error)
 
@@ -190,7 +222,7 @@ class Publisher:
                 self._recover(error)
 
     def _take_receipts(self, timeout_s: float) -> bool:
-        """Whether any receipt came."""
+        """Reads receipts of all connections; returns True if any came. BrokerLost where a producer was closed."""
         came = False
         for connection, count in list(self._pending_entries.items()):
             if count:
@@ -207,23 +239,25 @@ class Publisher:
     def _receipt(self, connection: Connection, receipt: BaseCommand) -> None:
         failed = receipt.type == BaseCommand.SEND_ERROR
         answer = receipt.send_error if failed else receipt.send_receipt
+        # A receipt for a producer that was closed in between; its entries are pending again under a new id.
         producer = self._by_id.get((id(connection), answer.producer_id))
         if producer is None:
             return
         if failed:
             name = ServerError.Name(receipt.send_error.error)
-            if name in TRY_AGAIN or name == DEDUPLICATION_UNDECIDED:
+            # As after a break: reconnecting sends everything from this entry on again, in order.
+            if name in TRY_AGAIN or name == _DEDUPLICATION_UNDECIDED:
                 raise BrokerLost(f"{producer.topic}: the broker says {name}: {receipt.send_error.message}")
             raise BrokerRefused(f"writing to {producer.topic}", name, receipt.send_error.message)
         self._pending_bytes -= producer.confirmed(answer.sequence_id)
         self._pending_entries[connection] -= 1
 
     def _recover(self, error: BrokerLost) -> None:
-        """Open all producers again and send what they have not stored, in order."""
+        """Opens all producers again and sends their entries without a receipt, in order; retries for the timeout."""
         log.warning("%s; connecting again", error)
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
-            self._cluster.forget_lost()
+            self._cluster.close()
             self._by_id.clear()
             self._pending_entries.clear()
             try:
@@ -237,7 +271,7 @@ class Publisher:
             except BrokerLost:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(PAUSE_S)
+                time.sleep(_PAUSE_S)
         self._pending_bytes = sum(
             len(one.body) for producer in self._producers.values() for one in producer.pending
         )

@@ -1,4 +1,7 @@
-"""The columns of a row that are not metadata, as a message's payload, and the schema that says so to Pulsar."""
+"""Encodes the value columns of rows as payloads, and gives the schema that the topic gets for them.
+
+`make_encoder` runs on the driver and chooses a class; the object is pickled to the tasks.
+"""
 
 from __future__ import annotations
 
@@ -33,28 +36,30 @@ from pyspark_pulsar.writing.message_rows import SINK_METADATA
 
 
 class ValueEncoder(Protocol):
-    """Must pickle."""
+    """Turns the value columns of rows into payloads. Created on the driver and pickled to the tasks; stateless."""
 
     def pulsar_schema(self) -> Schema | None:
-        """What the topic's schema is to be; None leaves it alone."""
+        """Returns the schema with which producers are opened; None leaves the topic's schema unchanged."""
         ...
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
-        """One payload per row, null for a message without a value."""
+        """Returns one payload per row, null for a message without a value."""
         ...
 
 
 class RawValue:
-    """Bytes and text as they are."""
+    """One column of bytes or text, written as it is."""
 
     def __init__(self, column: str, *, text: bool) -> None:
         self._column = column
         self._text = text
 
     def pulsar_schema(self) -> Schema | None:
+        """STRING for text; none for bytes, so a topic keeps the schema that it has."""
         return Schema(name="String", schema_data=b"", type=Schema.String) if self._text else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Returns the column itself."""
         return batch.column(batch.schema.get_field_index(self._column))
 
 
@@ -70,19 +75,22 @@ _PRIMITIVES: dict[type[DataType], tuple[str, str, Schema.Type.ValueType]] = {
 
 
 class PrimitiveValue:
-    """A number as Pulsar's clients write it: big-endian, all its bytes."""
+    """One column of numbers or booleans, written as Pulsar's clients do: big-endian, of fixed size."""
 
     def __init__(self, column: str, kind: type[DataType]) -> None:
         self._column = column
         self._kind = kind
 
     def pulsar_schema(self) -> Schema | None:
+        """The schema type of the number."""
         _, name, number = _PRIMITIVES[self._kind]
         return Schema(name=name, schema_data=b"", type=number)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Converts all numbers to big-endian at once."""
         column = batch.column(batch.schema.get_field_index(self._column))
         missing = column.is_null().to_numpy(zero_copy_only=False)
+        # numpy has no null in integers: fill, convert, and put the nulls back as validity bits.
         if column.null_count:
             column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
         wire = np.dtype(_PRIMITIVES[self._kind][0])
@@ -92,30 +100,37 @@ class PrimitiveValue:
 
 
 class AvroValue:
-    """Several columns as a record; what Spark's rows can leave out is a union with null."""
+    """Several columns as an Avro record; every field is a union with null, because Spark's columns are nullable."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
         self._definition = json.dumps(definition_of(schema))
 
     def pulsar_schema(self) -> Schema | None:
+        """AVRO with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Avro)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Encodes column by column."""
         return write_records(batch.select(self._schema.names))
 
 
 class JsonValue:
-    """Several columns as a JSON object per row, made one by one; columns without a value are left out."""
+    """Several columns as a JSON object per row; columns without a value are left out.
+
+    Rows are encoded one by one in Python, so this is much slower than AVRO.
+    """
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
         self._definition = json.dumps(definition_of(schema))
 
     def pulsar_schema(self) -> Schema | None:
+        """JSON with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Json)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Encodes row by row."""
         rows = batch.select(self._schema.names).to_pylist(maps_as_pydicts="lossy")
         return binaries([_json_bytes(row) for row in rows])
 
@@ -126,7 +141,7 @@ def _json_bytes(row: dict[str, Any]) -> bytes:
 
 
 def _json_of(value: object) -> object:
-    """As Pulsar's clients write it: bytes in base64, times as the numbers of their logical types."""
+    """Converts values as Pulsar's clients do: bytes to base64, times to microseconds, dates to days since 1970."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime):
@@ -138,11 +153,14 @@ def _json_of(value: object) -> object:
 
 
 def make_encoder(schema: StructType, choice: SchemaChoice | None) -> ValueEncoder:
-    """By the columns and, where several forms would do, by schemaType. OptionError."""
+    """Chooses the encoder by the value columns and schemaType (`choice`).
+
+    OptionError where there is no value column, or one of a type that the schema cannot have.
+    """
     fields = [field for field in schema.fields if field.name not in SINK_METADATA]
     if not fields:
         raise OptionError(
-            f"no column holds a message's value; besides it there may be {', '.join(SINK_METADATA)}"
+            f"no column holds a message's value: add a column besides {', '.join(SINK_METADATA)}"
         )
     wanted = None if choice is None else choice.type_name
     if choice is not None and choice.definition is not None:

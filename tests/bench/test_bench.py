@@ -26,7 +26,7 @@ from bench.workloads import at_percent
         ([], Verdict(4, 0, 0)),
     ],
 )
-def test_checker(seen: list[int], verdict: Verdict) -> None:
+def test_checker_counts_lost_doubled_and_out_of_order(seen: list[int], verdict: Verdict) -> None:
     checker = Checker(4)
     for number in seen:
         checker.see(number)
@@ -34,18 +34,18 @@ def test_checker(seen: list[int], verdict: Verdict) -> None:
     assert checker.complete() == (verdict.lost == 0)
 
 
-def test_percentiles() -> None:
+def test_at_percent_returns_a_measured_value() -> None:
     assert at_percent(list(range(1, 101)), 50) == 50
     assert at_percent(list(range(1, 101)), 99) == 99
     assert (at_percent([7], 99), at_percent([], 99)) == (7, 0)
 
 
-def test_medians_but_errors_are_summed() -> None:
+def test_median_of_sums_errors_instead() -> None:
     rounds = [{"cpu_us": 1.0, "lost": 2}, {"cpu_us": 9.0, "lost": 3}, {"cpu_us": 2.0, "lost": 0}]
     assert median_of(rounds) == {"cpu_us": 2.0, "lost": 5}
 
 
-def test_table_has_values_ratios_and_gaps() -> None:
+def test_table_shows_values_ratios_and_gaps() -> None:
     rounds = {
         "1k-unbatched": {
             "a": [{"cpu_us": 10.0, "flow_per_s": 1000.0, "lost": 0}],
@@ -59,7 +59,7 @@ def test_table_has_values_ratios_and_gaps() -> None:
     assert lines[-1].startswith("| lost · doubled · out of order · failed | 0 · 0 · 0 · 0 | 7 · 0 · 0 · 0 |")
 
 
-def test_peers_by_name_and_address() -> None:
+def test_peers_of_understands_names_and_addresses() -> None:
     mine, other = peers_of("magnetar, url=pulsar://h:7;pid=5;name=java;metrics=http://h:8/metrics")
     assert (mine.name, mine.ours) == ("magnetar", True)
     assert isinstance(other, AddressPeer)
@@ -74,12 +74,12 @@ def test_peers_by_name_and_address() -> None:
 
 
 @pytest.mark.parametrize("text", ["kafka", "url=pulsar://h;color=red", "pid=5"])
-def test_unknown_peers_are_refused(text: str) -> None:
+def test_peers_of_refuses_unknown_peers(text: str) -> None:
     with pytest.raises(PeerError, match="allowed are"):
         peers_of(text)
 
 
-def test_a_process_is_measured() -> None:
+def test_processes_measure_cpu_and_memory_of_this_process() -> None:
     me = os.getpid()
     before = processes.cpu_s(me)
     while processes.cpu_s(me) < before + 0.02:

@@ -17,7 +17,7 @@ def cell(policy: str, readers: int, disk_reads: float, batch: int = 50) -> Cell:
     return Cell(policy, batch, readers, 16 / readers, 100, disk_reads, 2 * disk_reads, 1000.0)
 
 
-async def test_a_cache_for_nine_tenths_of_the_readers(tmp_path: Path) -> None:
+async def test_measured_disk_reads_equal_the_simulated_rule(tmp_path: Path) -> None:
     """On the disk as by the rule alone: the ring thrashes, served-first does not."""
     await write_ledgers(tmp_path, 408)
     found = {
@@ -33,7 +33,9 @@ async def test_a_cache_for_nine_tenths_of_the_readers(tmp_path: Path) -> None:
             assert each.device_bytes_per_byte > each.disk_reads_per_entry * 0.9
 
 
-async def test_adds_are_timed_beside_each_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_measure_adds_times_adds_beside_each_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     await write_ledgers(tmp_path, 30)
     found = await measure_adds(tmp_path, 30, seconds=0.1, rounds=1)
     assert len(found) == 2 + len(POLICIES)
@@ -42,7 +44,7 @@ async def test_adds_are_timed_beside_each_policy(tmp_path: Path, capsys: pytest.
     assert "round 1" in capsys.readouterr().out
 
 
-def test_the_knee_is_where_all_further_ones_thrash() -> None:
+def test_knee_is_the_lowest_count_from_which_all_thrash() -> None:
     curve = [
         cell("ring", readers, reads) for readers, reads in ((1, 1), (8, 3), (15, 1.2), (17, 9), (64, 40))
     ]
@@ -51,7 +53,7 @@ def test_the_knee_is_where_all_further_ones_thrash() -> None:
     assert knee([cell("ring", 4, 1.9)], "ring", 50) is None
 
 
-def test_tables_and_picture(tmp_path: Path) -> None:
+def test_results_become_tables_and_a_plot(tmp_path: Path) -> None:
     curve = [
         cell(policy, readers, 1.5 * readers, batch)
         for policy in POLICIES

@@ -24,7 +24,7 @@ def cells_of(name: str, memory: float) -> dict[str, Cell]:
 
 
 @pytest.mark.parametrize(("name", "memory"), [("scan", 0.5), ("Key_Shared replay", 0.5), ("tail", 0.25)])
-def test_ours_hits_no_less_than_the_releases_and_keeps_its_size(name: str, memory: float) -> None:
+def test_policy_magnetar_hits_no_less_than_the_releases_and_keeps_its_size(name: str, memory: float) -> None:
     cells = cells_of(name, memory)
     ours = cells["magnetar"]
     assert ours.hit_ratio >= max(cells["pip430 4.2"].hit_ratio, cells["pip430 5.0"].hit_ratio)
@@ -33,7 +33,7 @@ def test_ours_hits_no_less_than_the_releases_and_keeps_its_size(name: str, memor
         assert cells["pip430 4.2"].hit_ratio < 0.01 < 0.1 < ours.hit_ratio
 
 
-def test_the_table_marks_the_best_that_kept_its_size(tmp_path: Path) -> None:
+def test_table_marks_the_best_policy_that_kept_its_size(tmp_path: Path) -> None:
     cells = [
         Cell("w", 1.0, "fifo-ttl", [0.5, 0.7], 1.0, [1.0, 2.0]),
         Cell("w", 1.0, "pip430-stash", [1.0], 3.0, [3.0, 4.0]),

@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_the_prepared_frames_are_what_they_say() -> None:
+def test_probe_frames_parse_as_their_commands() -> None:
     connect = BaseCommand.FromString(CONNECT)
     assert (connect.type, connect.connect.client_version) == (BaseCommand.CONNECT, "ben")
     assert connect.connect.protocol_version == 19
@@ -56,7 +56,7 @@ def test_the_prepared_frames_are_what_they_say() -> None:
         assert BaseCommand.FromString(command).IsInitialized()
 
 
-def test_the_longest_wait_is_found_and_forgotten() -> None:
+def test_probe_returns_the_longest_wait_once() -> None:
     counted = [0]
     answered = threading.Event()
 
@@ -74,7 +74,7 @@ def test_the_longest_wait_is_found_and_forgotten() -> None:
     assert answered.is_set()
 
 
-def test_a_peer_that_goes_away_is_an_error() -> None:
+def test_probe_raises_when_the_peer_closes() -> None:
     gone = threading.Event()
 
     def answer(peer: socket.socket, _number: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ from broker.ledger_client.digest import seal
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
+HANG_S = 60
+"""A condition that takes longer is taken for a hang.
+
+No test measures with it: one sync may take seconds on a disk that others keep busy.
+"""
 
 
 def entry_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
@@ -50,6 +56,8 @@ class FaultyFileSystem(FileSystem):
         self.writes_half = False
         self.fails_once = False
         self.failures = 0
+        self.share: Callable[[Path], float] | None = None
+        """Share of the disk in use, by path; None: that of the real disk."""
         self.calls: list[str] = []
 
     def _check(self, operation: str) -> None:
@@ -71,7 +79,7 @@ class FaultyFileSystem(FileSystem):
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         self.reads += 1
-        assert self.may_read.wait(20), "nobody has opened the gate"
+        assert self.may_read.wait(20), "the test left the gate closed"
         self._check("read")
         return super().read(descriptor, size, offset)
 
@@ -86,7 +94,7 @@ class FaultyFileSystem(FileSystem):
         self._check("sync_data")
         if not self.may_sync.is_set():
             self.calls.append("wait")
-            assert self.may_sync.wait(20), "nobody has opened the gate"
+            assert self.may_sync.wait(20), "the test left the gate closed"
         super().sync_data(descriptor)
 
     def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
@@ -97,8 +105,15 @@ class FaultyFileSystem(FileSystem):
         self._check("truncate")
         super().truncate(descriptor, length)
 
+    def share_taken(self, path: Path) -> float:
+        return super().share_taken(path) if self.share is None else self.share(path)
+
     def no_space(self) -> None:
         self.fails = dict.fromkeys(("write", "allocate", "create"), errno.ENOSPC)
+
+
+def _answer(answered: asyncio.Future[int], rc: int, _entry_id: int) -> None:
+    answered.set_result(rc)
 
 
 class Bench:
@@ -119,6 +134,12 @@ class Bench:
             file_system=self.file_system,
             metadata=self.metadata,
         )
+        return self.bookie
+
+    @property
+    def running(self) -> Bookie:
+        """The open bookie."""
+        assert self.bookie is not None
         return self.bookie
 
     def close(self) -> None:
@@ -156,13 +177,21 @@ class Bench:
         for entry in entries:
             answered: asyncio.Future[int] = self.loop.create_future()
             record = frame(signed(ledger, entry, payload))
-            self.bookie.add(
-                ledger, entry, record, MASTER_KEY, False, lambda rc, _, done=answered: done.set_result(rc)
-            )
-            assert await asyncio.wait_for(answered, 10) == 0
+            self.bookie.add(ledger, entry, record, MASTER_KEY, False, partial(_answer, answered))
+            assert await asyncio.wait_for(answered, HANG_S) == 0
 
-    async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
-        return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
+    async def add(
+        self,
+        ledger: int,
+        entry: int,
+        payload: bytes = b"payload",
+        *,
+        key: bytes = MASTER_KEY,
+        recovery: bool = False,
+    ) -> int:
+        return await asyncio.wait_for(
+            self.start_add(ledger, entry, payload, key=key, recovery=recovery), HANG_S
+        )
 
     def start_read(self, ledger: int, entry: int) -> asyncio.Future[tuple[int, bytes]]:
         """(rc, payload)"""
@@ -172,20 +201,20 @@ class Bench:
         return answered
 
     async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
-        return await asyncio.wait_for(self.start_read(ledger, entry), 10)
+        return await asyncio.wait_for(self.start_read(ledger, entry), HANG_S)
 
     async def batch(self, ledger: int, first: int, count: int) -> tuple[int, list[bytes]]:
         assert self.bookie is not None
         answered: asyncio.Future[tuple[int, list[bytes]]] = self.loop.create_future()
         self.bookie.batch_read(ledger, first, count, 5 << 20, lambda rc, got: answered.set_result((rc, got)))
-        rc, entries = await asyncio.wait_for(answered, 10)
+        rc, entries = await asyncio.wait_for(answered, HANG_S)
         return rc, [entry[36:] for entry in entries]
 
     async def fence(self, ledger: int, key: bytes = MASTER_KEY) -> tuple[int, bytes]:
         assert self.bookie is not None
         answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
         self.bookie.fence(ledger, key, lambda rc, found: answered.set_result((rc, found[36:])))
-        return await asyncio.wait_for(answered, 10)
+        return await asyncio.wait_for(answered, HANG_S)
 
     async def checkpoint(self) -> None:
         """Start one and wait until everything added so far is in the entry logs."""
@@ -194,13 +223,13 @@ class Bench:
         await self.until(lambda: self.bookie is not None and not self.bookie.checkpoints.running)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads
                 await asyncio.sleep(0.001)
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> Iterator[Bench]:
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.file_system.fails.clear()

@@ -15,7 +15,7 @@ BOARDS = sorted((ROOT / "conf" / "grafana" / "boards").glob("*.json"))
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_nothing_is_lost_between_down_and_up() -> None:
+def test_messages_survive_compose_down_and_up() -> None:
     reason = missing_engine()
     if reason is not None:
         pytest.skip(reason)
@@ -34,7 +34,7 @@ def test_boards_name_the_provisioned_data_source() -> None:
             assert all(target["expr"] for target in panel["targets"])
 
 
-def test_the_scrape_jobs_have_the_names_that_stock_boards_want() -> None:
+def test_scrape_jobs_have_the_names_that_stock_boards_use() -> None:
     config = (ROOT / "conf/prometheus.yml").read_text()
     for text in ("job_name: broker", "job_name: bookie", "kubernetes_pod_name:", "honor_labels: true"):
         assert text in config

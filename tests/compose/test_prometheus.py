@@ -139,7 +139,7 @@ def work(running: Running, seconds: float) -> None:
 
 
 @pytest.mark.slow
-def test_prometheus_finds_data_for_every_panel_of_our_boards(running: Running) -> None:
+def test_prometheus_has_data_for_every_panel_of_the_boards(running: Running) -> None:
     wait_for(lambda: len(query(running, 'up{job=~"broker|bookie"} == 1')) == 2, 30, "the first scrapes")
     work(running, WORK_SECONDS)
     assert query(running, 'label_replace(jvm_info{job="broker"}, "pod", "$1", "kubernetes_pod_name", "(.+)")')
@@ -154,7 +154,7 @@ def test_prometheus_finds_data_for_every_panel_of_our_boards(running: Running) -
 
 
 @pytest.mark.slow
-def test_promtool_parses_our_text(running: Running) -> None:
+def test_promtool_accepts_the_scrape(running: Running) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")

@@ -34,7 +34,8 @@ REACHED_TIMEOUT_S = 30.0
 
 class Outcome(NamedTuple):
     point: str
-    count: int
+    passed: int
+    """The time at which the point killed the process, 1 the first."""
     acknowledged: int
     fenced: int
     confirmed: int
@@ -46,7 +47,7 @@ class Outcome(NamedTuple):
     def text(self) -> str:
         verdict = "ok" if not self.findings else "FAILED"
         return (
-            f"{self.point:<24} x{self.count}  {self.acknowledged:5d} acknowledged, {self.fenced:3d} fenced,"
+            f"{self.point:<24} x{self.passed}  {self.acknowledged:5d} acknowledged, {self.fenced:3d} fenced,"
             f" {self.confirmed:4d} LACs, {self.gone:4d} deleted, back in {self.recovery_s:.2f} s  {verdict}"
         )
 

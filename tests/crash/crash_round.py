@@ -192,7 +192,7 @@ class CrashRound:
 def read_all(
     client: pulsar.Client, plan: SubscriptionPlan, wanted: Set[Message] | Set[Delivery]
 ) -> list[Delivery]:
-    """What a subscription has, in the order it comes, and acknowledges nothing.
+    """Returns the messages of a subscription in the order in which they come, and acknowledges none.
 
     Waits for all that is wanted up to a limit, then on until no more comes.
     """

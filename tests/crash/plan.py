@@ -1,4 +1,4 @@
-"""A round drawn by lot: who sends, who acknowledges how, when the kill comes.
+"""A random round: its producers, the way each consumer acknowledges, the moment of the kill.
 
 Law of the place: data and one seeded draw; the client processes and the judge read the same plan.
 """

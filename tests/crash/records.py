@@ -1,4 +1,4 @@
-"""What the client processes of a crash round leave behind: one short line per event, in a file of each.
+"""Records of the client processes of a crash round: one short line per event, a file for each process.
 
 Law of the place: a line is written with one system call before the client acts on it, so that it is there
 even when the process is killed in the next instant. Times are monotonic nanoseconds, alike in all processes.

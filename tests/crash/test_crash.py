@@ -10,7 +10,9 @@ pytest.importorskip("pulsar", reason="needs the official client, pip install pul
 
 
 @pytest.mark.slow
-def test_two_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_broker_loses_nothing_confirmed_in_two_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tests.crash.__main__ import run
 
     passed = run(2, seed=7, folder=tmp_path)

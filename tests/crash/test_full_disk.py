@@ -1,4 +1,4 @@
-"""A disk that fills up while an official client publishes, and then has room again: nothing confirmed is lost.
+"""A disk that fills up while an official client publishes, and then has free space again: nothing confirmed is lost.
 
 A small tmpfs stands for the disk; mounting it needs root, so elsewhere the test is skipped.
 """
@@ -69,7 +69,7 @@ def wait_for(condition: Callable[[], bool], publisher: Publisher) -> None:
         time.sleep(0.01)
 
 
-def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
+def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * (BALLAST_MIB << 20))
     with BrokerProcess(small_disk, SETTINGS) as broker:

@@ -23,29 +23,29 @@ def confirmed_of(*numbers: int, at_ns: int = 50) -> list[Confirmed]:
     return [Confirmed("p", number, at_ns) for number in numbers]
 
 
-def test_all_there_in_order() -> None:
+def test_verdict_finds_nothing_when_all_messages_came_in_order() -> None:
     verdict = judge_producer("p", confirmed_of(0, 1, 2), log_of(0, 1, 2, 3), KILL)
     assert verdict == (3, 0, 0, 0, 0, [])
 
 
-def test_a_confirmed_message_that_is_not_there_is_lost() -> None:
+def test_verdict_counts_a_confirmed_message_that_is_absent_as_lost() -> None:
     verdict = judge_producer("p", confirmed_of(0, 1, 2), log_of(0, 2), KILL)
     assert verdict.lost == 1
     assert "first is 1" in verdict.findings[0]
 
 
-def test_order_counts_by_first_appearance() -> None:
+def test_verdict_judges_order_by_first_appearance() -> None:
     assert judge_producer("p", confirmed_of(0, 1), log_of(1, 0), KILL).out_of_order == 1
     resent = judge_producer("p", confirmed_of(0, 1, 2, at_ns=KILL + 1), log_of(0, 1, 2, 1, 2), KILL)
     assert (resent.out_of_order, resent.resent, resent.doubled) == (0, 2, 0)
 
 
-def test_twice_is_allowed_only_without_a_receipt_before_the_kill() -> None:
+def test_verdict_counts_a_second_copy_as_doubled_when_its_receipt_came_before_the_kill() -> None:
     assert judge_producer("p", confirmed_of(0), log_of(0, 0), KILL).doubled == 1
     assert judge_producer("p", [], log_of(0, 0), KILL).doubled == 0
 
 
-def test_other_producers_do_not_count() -> None:
+def test_verdict_ignores_messages_of_other_producers() -> None:
     assert judge_producer("q", confirmed_of(0, 1), log_of(1, 0), KILL) == (0, 0, 0, 0, 0, [])
 
 
@@ -53,7 +53,7 @@ def acked(delivery: Delivery, at_ns: int = 10) -> Acked:
     return Acked(delivery, at_ns)
 
 
-def test_individual_acks() -> None:
+def test_verdict_expects_unacknowledged_messages_again_after_individual_acks() -> None:
     log = log_of(0, 1, 2)
     demand = demand_individual([acked(log[0]), acked(log[1], 90)], final_ns=50, log=log)
     assert demand == ({log[0]}, {log[2]})
@@ -62,7 +62,7 @@ def test_individual_acks() -> None:
     assert judge_acks("s", demand, set()).missing == 1
 
 
-def test_a_batch_is_acked_only_as_a_whole_without_batch_index_acks() -> None:
+def test_verdict_takes_a_batch_as_acknowledged_only_as_a_whole_without_batch_indexes() -> None:
     batch = [Delivery(Position(1, 0), Message("p", number)) for number in range(2)]
     log = [*batch, Delivery(Position(1, 1), Message("p", 2))]
     half = demand_whole_entries([acked(batch[0])], final_ns=50, log=log)
@@ -71,14 +71,14 @@ def test_a_batch_is_acked_only_as_a_whole_without_batch_index_acks() -> None:
     assert whole == (set(batch), {log[2]})
 
 
-def test_cumulative_acks_leave_their_own_entry_open() -> None:
+def test_verdict_leaves_the_entry_of_a_cumulative_ack_open() -> None:
     log = log_of(0, 1, 2, 3, 4)
     demand = demand_cumulative([acked(log[1]), acked(log[3], 90)], final_ns=50, log=log)
     assert demand == ({log[0]}, {log[4]})
     assert demand_cumulative([], final_ns=50, log=log) == (set(), set(log))
 
 
-def test_receipts_make_final_at_once() -> None:
+def test_verdict_takes_an_ack_with_a_receipt_as_final_at_once() -> None:
     log = log_of(0, 1, 2)
     demand = demand_receipts({Position(1, 0)}, {Position(1, 0), Position(1, 1)}, log)
     assert demand == ({log[0]}, {log[2]})

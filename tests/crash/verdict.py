@@ -1,4 +1,4 @@
-"""What a crash may do and what it may not: decisions on what was recorded and what came back.
+"""Judges a crash: compares the records of the clients with the messages that came back.
 
 Law of the place: pure; no client, no clock. Every finding is a sentence that names an example.
 """
@@ -26,7 +26,7 @@ class ProduceVerdict(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a subscription must not deliver again, and what it has to; the rest may come or not."""
+    """Messages that a subscription must not deliver again, and those that it must; others may come or not."""
 
     final: set[Delivery]
     unacked: set[Delivery]
@@ -38,7 +38,7 @@ class AckVerdict(NamedTuple):
     again: int
     """Of these, delivered again."""
     unacked: int
-    """Messages that nobody tried to acknowledge."""
+    """Messages without any attempt to acknowledge them."""
     missing: int
     """Of these, not delivered again."""
     findings: list[str]
@@ -72,7 +72,7 @@ def judge_producer(
 
 
 def demand_individual(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:
-    """Acks one by one, batch members too: those before `final_ns` stay, what nobody acked comes again."""
+    """Acks one by one, batch members too: those before `final_ns` stay, messages without an ack come again."""
     final = {each.delivery for each in acked if each.at_ns <= final_ns}
     return Demand(final, set(log) - {each.delivery for each in acked})
 
@@ -106,7 +106,7 @@ def demand_receipts(answered: set[Position], tried: set[Position], log: list[Del
 
 
 def judge_acks(name: str, demand: Demand, back: set[Delivery]) -> AckVerdict:
-    """What came again against what had to and what must not."""
+    """Compares the messages that came again with those that had to and those that must not."""
     again, missing = demand.final & back, demand.unacked - back
     findings = []
     if again:

@@ -17,6 +17,8 @@ TRIES = 3
 
 
 def dying(deaths: Path, rows_per_task: int) -> Any:
+    """Returns the function for `mapInArrow` that kills its own process."""
+
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 

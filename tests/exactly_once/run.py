@@ -1,4 +1,4 @@
-"""One run: rows into files, the stream with its accidents, and what is in the topic at the end."""
+"""One execution: rows into files, the stream with its accidents, and the rows in the topic at the end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 from tests.interop.support import connect, wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-RUN_S: Final = 1800.0
+TIMEOUT_S: Final = 1800.0
 RECEIVE_MS: Final = 30_000
 
 
 class Outcome(NamedTuple):
+    """Counts of one execution; `lost` and `doubled` must be 0."""
+
     rows: int
     lost: int
     doubled: int
@@ -34,7 +36,7 @@ class Outcome(NamedTuple):
 def run(
     url: str, folder: Path, topic: str, rows: int, files: int, driver_kills: int, tell: Callable[[str], None]
 ) -> Outcome:
-    """`driver_kills`: spread over the run, each in the middle of a micro-batch. AssertionError where the stream fails."""
+    """Kills the driver `driver_kills` times, each in the middle of a micro-batch. AssertionError where the stream fails."""
     began = time.monotonic()
     rows_per_file = write_rows(folder / "rows", rows, files)
     deaths, checkpoint = folder / "deaths", folder / "checkpoint"
@@ -46,7 +48,7 @@ def run(
         kill_driver(command, checkpoint, batches * (kill + 1) // (driver_kills + 1), folder / "driver.log")
         tell(f"driver killed, {committed(checkpoint)} of {batches} batches done")
     with (folder / "driver.log").open("ab") as log:
-        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, timeout=RUN_S, check=False)
+        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 0, (folder / "driver.log").read_text(errors="replace")[-3000:]
     tell(f"all {batches} batches done, {len(list(deaths.iterdir()))} tasks killed; reading the topic")
     counts = count_rows(url, topic, rows)
@@ -61,7 +63,7 @@ def run(
 
 
 def write_rows(folder: Path, rows: int, files: int) -> int:
-    """The numbers from 0 as texts; answers how many there are in a file."""
+    """Writes the numbers from 0 as texts; returns the rows of a file."""
     folder.mkdir()
     size = -(-rows // files)
     for number in range(files):
@@ -71,7 +73,7 @@ def write_rows(folder: Path, rows: int, files: int) -> int:
 
 
 def kill_driver(command: list[str], checkpoint: Path, batches: int, log_path: Path) -> None:
-    """Run until so many micro-batches are done and another one is under way; then kill it and its workers."""
+    """Starts a driver, and kills it and its workers when so many micro-batches are done and another one has begun."""
     with log_path.open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
@@ -80,17 +82,19 @@ def kill_driver(command: list[str], checkpoint: Path, batches: int, log_path: Pa
         return committed(checkpoint) >= batches and begun(checkpoint) > committed(checkpoint)
 
     try:
-        wait_until(in_the_middle, f"batch {batches} is under way", RUN_S)
+        wait_until(in_the_middle, f"batch {batches} is under way", TIMEOUT_S)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def committed(checkpoint: Path) -> int:
+    """Returns the micro-batches that Spark has committed."""
     return _numbers(checkpoint / "commits")
 
 
 def begun(checkpoint: Path) -> int:
+    """Returns the micro-batches whose end offset is in the checkpoint."""
     return _numbers(checkpoint / "offsets")
 
 
@@ -99,7 +103,7 @@ def _numbers(folder: Path) -> int:
 
 
 def count_rows(url: str, topic: str, rows: int) -> np.ndarray:
-    """How often each number is in the topic, as an official client reads it."""
+    """Returns how often each number is in the topic, as an official client reads it."""
     import pulsar
 
     counts = np.zeros(rows, np.int64)

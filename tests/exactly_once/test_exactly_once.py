@@ -1,4 +1,4 @@
-"""A small run; `python -m tests.exactly_once` is the large one."""
+"""A small execution; `python -m tests.exactly_once` is the large one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vectors.broker_process import BrokerProcess
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_stream_loses_and_doubles_no_row_when_tasks_and_driver_are_killed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "true"}) as broker:
         outcome = run(broker.addresses.pulsar, tmp_path, "sink", 20_000, 4, 1, print)
     assert (outcome.lost, outcome.doubled) == (0, 0)

@@ -116,9 +116,9 @@ class Client:
 
     def feed(self, data: bytes) -> None:
         while data and not self.transport.closing:
-            room = self.cnx.get_buffer(-1)
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
+            space = self.cnx.get_buffer(-1)
+            count = min(len(space), len(data))
+            space[:count] = data[:count]
             self.cnx.buffer_updated(count)
             data = data[count:]
 

@@ -1,6 +1,6 @@
 """Crowd: consumers of one subscription that come, ask, acknowledge, refuse and leave, and what they may never see.
 
-Checked at every delivery: nobody else holds the entry, permits are overdrawn by one entry at most; for Key_Shared
+Checked at every delivery: no other consumer holds the entry, permits are overdrawn by one entry at most; for Key_Shared
 also: whoever holds an entry of the key's hash is this very consumer, and a key's entries come in order.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_hash_of
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.entry_facts import facts_of, messages_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
@@ -139,11 +140,12 @@ class Crowd:
         assert len(self.delivered) == self.published, "an entry was never delivered"
         assert member.subscription.cursor.backlog == 0
         dispatcher = member.subscription.dispatcher
+        assert isinstance(dispatcher, SharedDispatcher)
         assert (
             dispatcher.consumer_set.unacked,
             len(dispatcher.redelivery.queue),
             dispatcher.redelivery.counts,
-        ) == (0, 0, {})  # type: ignore[union-attr]
+        ) == (0, 0, {})
         assert (member.consumer.pending, member.consumer.hashes, member.consumer.unacked) == ({}, {}, 0)
 
 

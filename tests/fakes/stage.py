@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -48,9 +48,9 @@ class Stage:
         reads_budget: int = 0,
         reads_queue: int = 1000,
         policy: str = "pip430",
-        **settings: object,
+        **settings: Any,
     ) -> None:
-        """`reads_budget`: bytes that may be read and not handed over yet, 0 = any; nobody waits too long."""
+        """`reads_budget`: bytes that may be read and not delivered yet, 0 = any; reads have no timeout."""
         self.now_ns = 1_000_000_000
         self.wall_ms = SENT_AT_MS
         self.soon: deque[Callable[[], None]] = deque()
@@ -59,11 +59,12 @@ class Stage:
         self.metadata = FakeMetadata()
         self.ledgers = MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
+        self.caches = WholeCache(EntryCacheSettings(cache_bytes, policy=policy))
         self.environment = ManagedLedgerEnvironment(
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
-            caches=WholeCache(EntryCacheSettings(cache_bytes, policy=policy)),
+            caches=self.caches.manager,
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,
@@ -75,7 +76,7 @@ class Stage:
             ManagedLedgerSettings(
                 entries_per_ledger_max=entries_per_ledger, rollover_ns_min=0, mark_delete_rate=0
             ),
-            ServiceSettings(**settings),  # type: ignore[arg-type]
+            ServiceSettings(**settings),
             self.namespaces,
             ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
@@ -89,7 +90,7 @@ class Stage:
             await self.namespaces.open()
         return cast("PersistentTopic", await self.run(self.registry.get(parse_topic_name(name), create=True)))
 
-    async def run(self, work: Coroutine[object, object, T]) -> T:
+    async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
         """Turn the loop until the work is done."""
         task = asyncio.ensure_future(work)
         for _ in range(10_000):
@@ -154,7 +155,7 @@ class Stage:
         name: str = "",
         port: FakeConsumerPort | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
-        **options: object,
+        **options: Any,
     ) -> tuple[Subscription, Consumer, FakeConsumerPort]:
         self._consumer_ids += 1
         port = port or FakeConsumerPort()
@@ -165,7 +166,7 @@ class Stage:
             consumer_id=self._consumer_ids,
             consumer_name=name or f"c{self._consumer_ids}",
             key_shared=KeySharedMeta(sticky=bool(ranges), ranges=ranges),
-            **options,  # type: ignore[arg-type]
+            **options,
         )
         found, consumer = await self.run(topic.subscribe(port, asked))
         if permits:

@@ -7,7 +7,6 @@ from typing import Any
 
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.observe.totals import inserted_entries
 from broker.entry_cache.policy import Removed
 from broker.model.entry import Entry
 
@@ -18,21 +17,6 @@ class WholeCache(ComposedCache):
     def __getattr__(self, name: str) -> Any:
         """Returns the manager's attribute."""
         return getattr(self.manager, name)
-
-    @property
-    def inserted_entries(self) -> int:
-        """The entries inserted since the start."""
-        return inserted_entries(self.manager)
-
-    @property
-    def queue_length(self) -> int:
-        """The slots of the policy, those of invalidated entries included."""
-        return len(self.manager.policy)
-
-    @property
-    def tombstones(self) -> int:
-        """The slots whose entries were invalidated."""
-        return len(self.manager.policy) - self.manager.entries
 
     def clear(self) -> None:
         """Removes every entry of every cache."""

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: waiting for conditions, REST, metrics, and short forms of the client.
+"""Helpers of the tests of this folder: waiting for conditions, REST, metrics, and short forms of the client.
 
 Law of the place: no amount of time is ever waited for, only a condition; nothing in here decides whether a test
 passes. A receive that comes to its time limit raises `pulsar.Timeout`, which fails the test that did not expect it.

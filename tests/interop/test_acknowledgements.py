@@ -1,4 +1,4 @@
-"""What an acknowledgement settles, and what comes again without one."""
+"""Acknowledged messages stay acknowledged; messages without an acknowledgement come again."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_nack_on_an_exclusive_subscription_starts_over(client: pulsar.Client, 
     assert receive(consumer, 6) == numbered(6, first=4)
 
 
-def test_what_is_not_acknowledged_in_time_comes_again(client: pulsar.Client, topic: str) -> None:
+def test_message_comes_again_when_it_is_not_acknowledged_in_time(client: pulsar.Client, topic: str) -> None:
     """Ten seconds are the least that the client allows."""
     consumer = client.subscribe(topic, "s", Type.Shared, unacked_messages_timeout_ms=10_000)
     publish(client.create_producer(topic), numbered(3))

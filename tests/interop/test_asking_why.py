@@ -35,7 +35,7 @@ Connected = Callable[[str], pulsar.Client]
 
 
 def run(broker: BrokerProcess, *words: str, status: int = 0) -> str:
-    """What `magnetar cache` prints, or says on standard error where it fails."""
+    """Returns the output of `magnetar cache`, or its standard error when it fails."""
     command = [sys.executable, "-m", "magnetar", "cache", *words, "--admin-url", broker.addresses.admin]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
     assert done.returncode == status, done.stderr
@@ -43,7 +43,7 @@ def run(broker: BrokerProcess, *words: str, status: int = 0) -> str:
 
 
 def documented(command: str) -> str:
-    """What the page shows behind `$ magnetar cache …`, for the command that begins like this."""
+    """Returns the output that the page shows after `$ magnetar cache …`, for the command that begins like this."""
     blocks: list[str] = re.findall(r"```\n\$ (magnetar cache .*?)```", PAGE.read_text(), re.DOTALL)
     (block,) = [block for block in blocks if block.startswith(command)]
     return block.partition("\n")[2]
@@ -107,7 +107,7 @@ def test_never_cached_and_read_from_storage_later(broker_with: BrokerWith, conne
     assert shape(printed) == shape(documented("magnetar cache why audit"))
     late = client.subscribe("audit", "late", initial_position=pulsar.InitialPosition.Earliest)
     receive(late, 1)
-    assert "asked of storage by late" in run(broker, "why", "audit", place(sent))
+    assert "read from storage for late" in run(broker, "why", "audit", place(sent))
 
 
 def test_which_topics_fill_the_cache(broker_with: BrokerWith, connected: Connected) -> None:
@@ -124,7 +124,9 @@ def test_which_topics_fill_the_cache(broker_with: BrokerWith, connected: Connect
     assert len(run(broker, "top", "-n", "1").splitlines()) == len(printed.splitlines()) - 1
 
 
-def test_what_does_not_exist_is_named(broker_with: BrokerWith, connected: Connected, tmp_path: Path) -> None:
+def test_why_names_an_unknown_topic_ledger_or_entry(
+    broker_with: BrokerWith, connected: Connected, tmp_path: Path
+) -> None:
     broker = broker_with(QUICK)
     sent = connected(broker.addresses.pulsar).create_producer("known").send(b"x")
     assert "Topic persistent://public/default/unknown not found (404)" in run(

@@ -1,4 +1,4 @@
-"""Where messages are read from, and what a consumer that does not read costs the others."""
+"""Messages are read from the cache or from storage, and a consumer that does not read holds up no other."""
 
 from __future__ import annotations
 

@@ -61,11 +61,13 @@ def read_together(consumers: list[pulsar.Consumer], counted: Counted) -> int:
     return rounds
 
 
-def test_what_the_cache_does_is_counted(
+def test_cache_metrics_count_inserts_hits_and_misses(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
     counted = Counted(Admin(broker.addresses.admin))
-    policy = counted.admin.get("magnetar/cache")["policy"]
+    cache = counted.admin.get("magnetar/cache")
+    assert isinstance(cache, dict)
+    policy = cache["policy"]
     client = connected(broker.addresses.pulsar)
     client.subscribe(topic, "keeper").close()
     consumers = [client.subscribe(topic, f"s{number}", receiver_queue_size=COUNT) for number in range(5)]
@@ -133,7 +135,7 @@ def lag_behind(client: pulsar.Client, producer: pulsar.Producer, counted: Counte
     slow.close()
 
 
-def test_what_leaves_with_its_ledger_is_counted(
+def test_cache_metrics_count_entries_removed_with_their_ledger(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
     counted = Counted(Admin(broker.addresses.admin))

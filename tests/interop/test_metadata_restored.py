@@ -25,7 +25,7 @@ def send(broker: BrokerProcess, topic: str, bodies: list[bytes]) -> None:
 
 
 def all_of(broker: BrokerProcess, topic: str, count: int) -> list[bytes]:
-    """What is in the topic. AssertionError when it is more than `count` messages."""
+    """Returns the messages of the topic. AssertionError when there are more than `count`."""
     client = connect(broker.addresses.pulsar)
     try:
         consumer = client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)

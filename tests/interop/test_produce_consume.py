@@ -1,4 +1,4 @@
-"""What goes in comes out: order, batches, compression, partitions, chunks, and what a message carries beside its body."""
+"""Published messages arrive unchanged: order, batches, compression, partitions, chunks, properties and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may publish, and from which sequence id on."""
+"""Access modes of producers, and the sequence id from which a producer goes on."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _outcomes(attempt: Callable[[int], object], count: int) -> list[str]:
 
 
 def _drain(consumer: pulsar.Consumer) -> list[pulsar.Message]:
-    """What comes before a silence, not acknowledged."""
+    """Returns the messages that come before a silence, not acknowledged."""
     messages: list[pulsar.Message] = []
     while True:
         try:
@@ -246,7 +246,7 @@ def test_failover_waits_for_its_delay(client_of: ClientOf, settings: dict[str, s
 
 
 def _drain_of(consumers: list[pulsar.Consumer]) -> list[list[pulsar.Message]]:
-    """What came to each, acknowledged, once it is silent."""
+    """Returns the messages of each consumer, acknowledged, after it is silent."""
     drained = []
     for consumer in consumers:
         messages = []

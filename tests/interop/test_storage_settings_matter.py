@@ -27,7 +27,7 @@ USED, PINNED = "pulsar_ml_cache_x_used_bytes", "pulsar_ml_cache_x_pinned_bytes"
 ENTRIES, INSERTED = "pulsar_ml_cache_x_entries", "pulsar_ml_cache_x_insertions_total"
 
 OWN_METADATA_BYTES_MAX: Final = 64
-"""What the broker puts in front of an entry is not in the buffer."""
+"""Bytes that the broker puts in front of an entry are not in the buffer."""
 
 DEFAULTS: Final[dict[str, str]] = {}
 KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "60000"}
@@ -366,7 +366,9 @@ def _labels(admin: Admin, client: pulsar.Client, topic: str) -> tuple[set[str], 
     return {sample.name for sample in samples}, {label for sample in samples for label in sample.labels}
 
 
-def test_what_the_metrics_tell(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
+def test_metrics_have_the_families_and_labels_that_settings_choose(
+    broker_with: BrokerWith, client_of: ClientOf, topic: str
+) -> None:
     names, labels = {}, {}
     for title, settings in (("default", DEFAULTS), ("quiet", QUIET), ("detailed", DETAILED)):
         found = _labels(_admin(broker_with(settings)), client_of(settings), topic)

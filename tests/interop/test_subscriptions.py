@@ -1,4 +1,4 @@
-"""Who gets which message: the four types, takeover, order per key while consumers come and go, patterns."""
+"""Dispatch to consumers: the four subscription types, takeover, order per key while consumers come and go, patterns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_failover_hands_over_what_is_not_acknowledged(
         for one, name in ((client, "a"), (other_client, "b"))
     ]
     publish(client.create_producer(topic), numbered(100))
-    active, first = wait_until(lambda: _who_gets_a_message(consumers), "one of them is active")
+    got = wait_until(lambda: _first_to_get_a_message(consumers), "one of them is active")
+    assert got is not None
+    active, first = got
     (passive,) = (one for one in consumers if one is not active)
     assert nothing_comes(passive)
     assert first.data() == b"message 0"
@@ -59,7 +61,7 @@ def test_failover_hands_over_what_is_not_acknowledged(
     assert nothing_comes(passive)
 
 
-def _who_gets_a_message(
+def _first_to_get_a_message(
     consumers: list[pulsar.Consumer],
 ) -> tuple[pulsar.Consumer, pulsar.Message] | None:
     for consumer in consumers:

@@ -73,7 +73,7 @@ def cluster(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_what_was_stored_is_there_after_both_came_back(
+def test_stored_messages_survive_a_restart_of_broker_and_bookie(
     cluster: Cluster, connected: Connect, topic: str, how: str
 ) -> None:
     client = connected(cluster.broker.addresses.pulsar)

@@ -10,13 +10,13 @@ from magnetar.commands.broker_command import parse
 from magnetar.process.options import BrokerOptions
 
 
-def test_nothing_given() -> None:
+def test_options_are_empty_without_flags() -> None:
     options, log_format, ignored = parse("standalone", [])
     assert options == BrokerOptions("standalone", None, None, False, (), None, None, False)
     assert (log_format, ignored) == ("auto", [])
 
 
-def test_everything_given() -> None:
+def test_every_flag_reaches_its_option() -> None:
     words = "-c b.conf --data d --memory --set a=1 --set b=x=y --ready-file r --profile 5.0 --wipe-data"
     options, log_format, _ = parse("broker", [*words.split(), "--log-format", "json"])
     assert options == BrokerOptions(
@@ -25,12 +25,12 @@ def test_everything_given() -> None:
     assert log_format == "json"
 
 
-def test_advertised_address_is_a_setting_that_set_overrules() -> None:
+def test_set_overrides_the_advertised_address_flag() -> None:
     options, _, _ = parse("standalone", ["--set", "advertisedAddress=two", "-a", "one"])
     assert options.overrides == ("advertisedAddress=one", "advertisedAddress=two")
 
 
-def test_flags_of_apache_scripts_are_accepted_and_named() -> None:
+def test_flags_without_effect_are_accepted_and_named() -> None:
     words = "-nfw -nss --bookkeeper-dir x --bookkeeper-port 3181 --zookeeper-dir y --num-bookies 1 --metadata-url z"
     _, _, ignored = parse("standalone", words.split())
     names = [text.split()[0] for text in ignored]

@@ -1,4 +1,4 @@
-"""`magnetar cache`: what is typed and what is printed. Against a broker: tests/interop/test_asking_why.py."""
+"""`magnetar cache`: requests and printed text; tests/interop/test_asking_why.py runs it against a broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_wrong_usage_exits_with_2(words: list[str], said: str, capsys: pytest.Ca
     assert said in capsys.readouterr().err
 
 
-def test_no_broker_and_no_topic_name_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_is_one_line_when_no_broker_answers_or_the_topic_is_malformed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["top", "--admin-url", "http://127.0.0.1:1"]) == 1
     assert "no broker answers at http://127.0.0.1:1" in capsys.readouterr().err
     assert main(["why", "a/b", "1:2", "--admin-url", "http://127.0.0.1:1"]) == 1
@@ -78,23 +80,23 @@ def test_no_broker_and_no_topic_name_are_one_line(capsys: pytest.CaptureFixture[
         ("non-persistent://shop/eu/a b%?", "non-persistent/shop/eu/a%20b%25%3F"),
     ],
 )
-def test_a_topic_is_named_as_clients_do(url: str, typed: str, path: str) -> None:
+def test_topic_name_is_completed_as_clients_do(url: str, typed: str, path: str) -> None:
     Broker.body = why()
     assert main(["why", typed, "12:7", "--admin-url", url]) == 0
     assert Broker.paths == [f"/admin/v2/magnetar/cache/why/{path}/12/7"]
 
 
-def test_top_asks_for_what_was_typed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_sends_its_options_as_parameters(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     Broker.body = top()
     assert main(["top", "--sort", "misses", "-n", "3", "--admin-url", url, "--json"]) == 0
     assert Broker.paths == ["/admin/v2/magnetar/cache/top?sort=misses&limit=3"]
     assert json.loads(capsys.readouterr().out) == Broker.body
 
 
-def test_who_answers_something_else_is_no_magnetar(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answer_of_another_kind_of_server_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     Broker.body = ["a", "b"]
     assert main(["top", "--admin-url", url]) == 1
-    assert "it is no Magnetar" in capsys.readouterr().err
+    assert "name a Magnetar broker with --admin-url" in capsys.readouterr().err
 
 
 def why(*events: Event) -> Why:
@@ -118,7 +120,7 @@ def top(*topics: Topic) -> Top:
     }
 
 
-def test_a_line_per_event_and_the_conclusion() -> None:
+def test_why_text_has_a_line_per_event_and_the_conclusion() -> None:
     many = ["a", "b"]
     text = why_text(
         why(
@@ -158,22 +160,22 @@ def test_a_line_per_event_and_the_conclusion() -> None:
     )
     assert text.splitlines() == [
         "persistent://public/default/t 12:7",
-        "   1 h 2 min ago  asked of storage by a",
-        "   1 min 2 s ago  asked for by b while it was being read from storage",
+        "   1 h 2 min ago  read from storage for a",
+        "   1 min 2 s ago  requested by b while it was being read from storage",
         "   1 min 1 s ago  the storage read for b failed",
-        "       1 min ago  not cached: the cache was full, and no reader was known to come for it",
+        "       1 min ago  not cached: the cache was full, and no reader of it was known",
         "       9.0 s ago  inserted with 12:5 to 12:9, 2 reads expected: a, b",
         "       8.0 s ago  inserted, reads not counted",
         "       7.0 s ago  inserted, no reads expected",
-        "      250 ms ago  kept back undelivered, to be read once more",
-        "      100 ms ago  to be delivered once more",
-        "  under 1 ms ago  requeued: somebody who had not acknowledged it may return",
+        "      250 ms ago  not delivered, to be read again",
+        "      100 ms ago  to be delivered again",
+        "  under 1 ms ago  requeued: a consumer that had not acknowledged it may return",
         "  under 1 ms ago  evicted: a new reason, although reads of it were expected",
         "So it is.",
     ]
 
 
-def test_a_table_of_topics() -> None:
+def test_top_text_is_a_table_with_a_row_per_topic() -> None:
     assert top_text(top()) == "3.0 MiB of 4.0 MiB in 12,345 entries, 1 topic open; first by bytes"
     full: Topic = {
         "topic": "persistent://a/b/full",

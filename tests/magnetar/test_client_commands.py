@@ -1,4 +1,4 @@
-"""produce, consume and perf: what they make of their flags, their lines, and their errors; no broker needed."""
+"""`produce`, `consume` and `perf` without a broker: flags, printed lines and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.commands.perf_report import (
 )
 
 
-def test_contents_are_split_and_files_are_whole(tmp_path: Path) -> None:
+def test_messages_are_split_and_files_are_sent_whole(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"one,two\x00")
     contents = produce.contents_of(["a,b", "c"], [str(tmp_path / "f")], ",")
     assert contents == [b"a", b"b", b"c", b"one,two\x00"]
@@ -32,12 +32,12 @@ def test_contents_are_split_and_files_are_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("messages", "files"), [([], []), ([], ["/nowhere/at/all"])])
-def test_no_content_is_an_error(messages: list[str], files: list[str]) -> None:
+def test_produce_fails_when_there_is_no_content(messages: list[str], files: list[str]) -> None:
     with pytest.raises(CommandError):
         produce.contents_of(messages, files, ",")
 
 
-def test_properties() -> None:
+def test_properties_are_parsed_and_malformed_ones_refused() -> None:
     assert produce.properties_of(["a=b,c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
     with pytest.raises(CommandError, match="'x'"):
         produce.properties_of(["x"])
@@ -56,7 +56,7 @@ def message(data: bytes) -> SimpleNamespace:
     )
 
 
-def test_a_message_is_shown_as_pulsars_tool_shows_it() -> None:
+def test_consumed_message_is_printed_in_the_form_of_pulsars_tool() -> None:
     shown = consume.text_of(message(b"hi"), as_hex=False, with_metadata=False)
     assert shown == "publishTime:[17], eventTime:[0], key:[null], properties:[a=b, c=d], content:hi"
     shown = consume.text_of(message(b"\x01\xff"), as_hex=True, with_metadata=True)
@@ -124,7 +124,7 @@ def connection_for(*words: str) -> object:
     return connection_of(parser.parse_args(words))
 
 
-def test_flags_beat_client_conf_and_that_beats_defaults(
+def test_flag_overrides_client_conf_which_overrides_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = tmp_path / "client.conf"
@@ -138,13 +138,15 @@ def test_flags_beat_client_conf_and_that_beats_defaults(
     assert connection_for().url == "pulsar://127.0.0.1:6650"  # type: ignore[attr-defined]
 
 
-def test_a_named_client_conf_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_conf_is_refused_when_the_environment_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PULSAR_CLIENT_CONF", "/nowhere/client.conf")
     with pytest.raises(CommandError, match=r"/nowhere/client\.conf"):
         connection_for()
 
 
-def test_a_missing_client_is_named_with_the_remedy(
+def test_missing_client_package_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pulsar", None)
@@ -152,7 +154,7 @@ def test_a_missing_client_is_named_with_the_remedy(
     assert "pip install magnetar[client]" in capsys.readouterr().err
 
 
-def test_perf_without_a_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_perf_exits_with_2_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert perf.main([]) == 2
     assert "produce" in capsys.readouterr().err
 

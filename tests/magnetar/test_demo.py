@@ -15,7 +15,7 @@ plain 7
 """
 
 
-def test_scrape_and_total() -> None:
+def test_scrape_reads_samples_and_total_sums_by_label() -> None:
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -35,5 +35,5 @@ def test_scrape_and_total() -> None:
     assert total(samples, "x") == 0
 
 
-def test_no_page_is_no_samples() -> None:
+def test_scrape_is_empty_when_no_page_answers() -> None:
     assert scrape("http://127.0.0.1:1") == {}

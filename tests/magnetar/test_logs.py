@@ -1,4 +1,4 @@
-"""Log lines: both forms, extra fields, tracebacks, levels, and that a slow reader never holds up the writer."""
+"""Log lines in both forms: extra fields, tracebacks, levels, and a full queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines(log_format: str, *, fail: bool = False) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_json_has_message_level_and_own_fields() -> None:
+def test_json_line_has_message_level_and_own_fields() -> None:
     (line,) = lines("json")
     entry = json.loads(line)
     assert entry.pop("time").endswith("Z")
@@ -38,22 +38,22 @@ def test_json_has_message_level_and_own_fields() -> None:
     }
 
 
-def test_json_keeps_a_traceback_in_one_line() -> None:
+def test_json_line_keeps_a_traceback_as_a_field() -> None:
     entry = json.loads(lines("json", fail=True)[1])
     assert entry["message"] == "it failed"
     assert entry["exception"].endswith("ValueError: broken")
 
 
-def test_plain_is_one_readable_line() -> None:
+def test_plain_line_shows_level_logger_message_and_fields() -> None:
     (line,) = lines("plain")
     assert line.endswith("INFO  tests.somewhere - topic t loaded entries=5")
 
 
-def test_plain_traceback_follows() -> None:
+def test_plain_line_is_followed_by_its_traceback() -> None:
     assert lines("plain", fail=True)[-1] == "ValueError: broken"
 
 
-def test_auto_is_json_where_there_is_no_terminal() -> None:
+def test_auto_format_is_json_when_the_stream_is_no_terminal() -> None:
     assert lines("auto")[0].startswith("{")
 
 
@@ -64,13 +64,13 @@ def test_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert lines("plain", fail=True) == []
 
 
-def test_logging_is_as_before_afterwards() -> None:
+def test_root_handlers_are_restored_after_the_block() -> None:
     handlers = list(logging.getLogger().handlers)
     lines("plain")
     assert logging.getLogger().handlers == handlers
 
 
-def test_a_full_queue_drops_and_says_how_many() -> None:
+def test_full_queue_drops_records_and_logs_their_count() -> None:
     records: queue.Queue[logging.LogRecord] = queue.Queue(2)
     handler = logs.BoundedQueueHandler(records)
     for number in range(5):
@@ -78,4 +78,7 @@ def test_a_full_queue_drops_and_says_how_many() -> None:
     assert [records.get_nowait().getMessage() for _ in range(2)] == ["line 0", "line 1"]
     handler.emit(logging.makeLogRecord({"msg": "line 5"}))
     said = [records.get_nowait().getMessage() for _ in range(2)]
-    assert said == ["3 log records were dropped: standard error does not keep up", "line 5"]
+    assert said == [
+        "3 log records were dropped: standard error is slower than the log; raise PULSAR_LOG_LEVEL",
+        "line 5",
+    ]

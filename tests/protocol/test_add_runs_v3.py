@@ -218,7 +218,7 @@ def test_damaged_byte_never_changes_the_add_that_is_read(place: int, byte: int) 
     data[place % len(data)] = byte
     run = cut(bytes(data))
     if run is not None:
-        single = parse_request(data[4 : 4 + int.from_bytes(data[:4], "big")])
+        single = parse_request(bytes(data[4 : 4 + int.from_bytes(data[:4], "big")]))
         assert single is not None
         add = single.addRequest
         assert (run.ledger_id, run.entry_ids[0], run.master_key) == (add.ledgerId, add.entryId, add.masterKey)

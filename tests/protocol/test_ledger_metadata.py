@@ -194,7 +194,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_decode_refuses(value: bytes) -> None:
+def test_decode_refuses_values_without_valid_metadata(value: bytes) -> None:
     with pytest.raises(LedgerMetadataError, match="ledger metadata cannot be read"):
         decode(value)
 

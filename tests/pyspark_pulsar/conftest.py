@@ -74,7 +74,7 @@ class Source:
         return self._with(self.spark.readStream.format("pulsar"), options).load()
 
     def run(self, stream: Any, folder: Path) -> Any:
-        """Everything that is there now, into Parquet under `folder`; answers the finished query."""
+        """Writes everything up to the present ends as Parquet under `folder`; returns the finished query."""
         query = (
             stream.writeStream.format("parquet")
             .option("path", str(folder / "out"))

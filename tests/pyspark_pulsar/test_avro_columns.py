@@ -84,7 +84,7 @@ def read_back(written: Any, schema: Any, definition: str) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("part", [slice(0, 300), slice(100, 150), slice(7, 8)])
-def test_all_types_are_read_as_they_were_written(part: slice) -> None:
+def test_avro_reader_reads_all_types_as_written(part: slice) -> None:
     chance = random.Random(3)
     schema = to_arrow_schema(ROWS, timezone="UTC")
     whole = pa.RecordBatch.from_pylist([random_row(chance, number) for number in range(300)], schema=schema)
@@ -137,7 +137,7 @@ def record(kind: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_types_that_spark_does_not_write(kind: Any, value: bytes, expected: Any) -> None:
+def test_avro_reader_reads_types_that_spark_does_not_write(kind: Any, value: bytes, expected: Any) -> None:
     found = read_one(value, record(kind))["v"]
     if isinstance(expected, datetime.timedelta):
         expected = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + expected
@@ -155,18 +155,18 @@ def test_types_that_spark_does_not_write(kind: Any, value: bytes, expected: Any)
         ({"type": "enum", "name": "e", "symbols": ["A"]}, b"\x02"),
     ],
 )
-def test_bytes_that_do_not_fit_are_refused(kind: Any, value: bytes) -> None:
+def test_avro_reader_refuses_bytes_that_do_not_fit_the_schema(kind: Any, value: bytes) -> None:
     with pytest.raises(MalformedEntry, match="not of the topic's Avro schema"):
         read_one(value, record(kind))
 
 
 @pytest.mark.parametrize("text", ["{", '"int"', '{"type": "record", "name": "r"}', '{"type": "never"}'])
-def test_a_definition_that_is_none_is_refused(text: str) -> None:
+def test_parse_definition_refuses_text_that_is_no_record(text: str) -> None:
     with pytest.raises(OptionError, match="schema definition"):
         parse_definition(text)
 
 
-def test_a_record_within_itself_is_refused() -> None:
+def test_parse_definition_refuses_a_record_within_itself() -> None:
     tree = {"type": "record", "name": "t", "fields": [{"name": "next", "type": ["null", "t"]}]}
     with pytest.raises(OptionError, match="contains itself"):
         parse_definition(json.dumps(tree))

@@ -22,7 +22,7 @@ def values(frame: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 @pytest.mark.parametrize("batched", [True, False])
-def test_every_message_once_and_in_order(
+def test_batch_read_returns_every_message_once_and_in_order(
     source: Source, publish: Publish, topic: str, codec: str, batched: bool
 ) -> None:
     publish(
@@ -36,7 +36,7 @@ def test_every_message_once_and_in_order(
     assert values(source.read(topic=topic, columns="value")) == BODIES
 
 
-def test_sizes_that_differ_and_kinds_that_alternate(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_keeps_the_order_when_entries_differ(source: Source, publish: Publish, topic: str) -> None:
     """Batches of messages of any size, entries without a batch and compressed ones between them."""
     expected = []
     for number in range(6):
@@ -47,7 +47,7 @@ def test_sizes_that_differ_and_kinds_that_alternate(source: Source, publish: Pub
     assert values(source.read(topic=topic, columns="value")) == expected
 
 
-def test_the_columns_say_what_the_client_says(
+def test_metadata_columns_equal_what_the_official_client_returns(
     source: Source, client: Any, publish: Publish, topic: str
 ) -> None:
     def facts(number: int) -> dict[str, Any]:
@@ -107,9 +107,7 @@ METADATA = (
 )
 
 
-def test_the_default_columns_are_those_of_the_jvm_connector(
-    source: Source, publish: Publish, topic: str
-) -> None:
+def test_default_columns_are_those_of_the_jvm_connector(source: Source, publish: Publish, topic: str) -> None:
     publish(topic, BODIES[:1])
     assert [
         (field.name, field.dataType.simpleString()) for field in source.read(topic=topic).schema.fields
@@ -124,7 +122,7 @@ def test_the_default_columns_are_those_of_the_jvm_connector(
     ]
 
 
-def test_places_by_id(source: Source, publish: Publish, topic: str) -> None:
+def test_offsets_by_message_id_include_both_ends(source: Source, publish: Publish, topic: str) -> None:
     """Both ends are read: as text, with a place in the batch, per topic, and as the bytes of a message id."""
     publish(
         topic, BODIES, batching_enabled=True, batching_max_messages=50, batching_max_publish_delay_ms=1000
@@ -148,7 +146,7 @@ def test_places_by_id(source: Source, publish: Publish, topic: str) -> None:
     assert between(entry, entry) == whole_entry
 
 
-def test_times_choose_by_publish_time(source: Source, publish: Publish, topic: str) -> None:
+def test_times_select_messages_by_publish_time(source: Source, publish: Publish, topic: str) -> None:
     borders = []
     for number in range(3):
         publish(topic, BODIES[number * 10 : number * 10 + 10], batching_enabled=False)
@@ -168,7 +166,7 @@ def test_times_choose_by_publish_time(source: Source, publish: Publish, topic: s
     assert times(2**50, 2**51) == []
 
 
-def test_many_topics_by_list_and_pattern_and_partitions(
+def test_batch_read_finds_topics_by_list_and_pattern_and_partitions(
     source: Source, client: Any, publish: Publish, topic: str, make_partitioned: Callable[[str, int], None]
 ) -> None:
     make_partitioned(f"{topic}-p", 3)
@@ -188,7 +186,9 @@ def test_many_topics_by_list_and_pattern_and_partitions(
     }
 
 
-def test_rows_are_the_same_in_every_run(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_returns_rows_in_the_same_order_when_repeated(
+    source: Source, publish: Publish, topic: str
+) -> None:
     """Whatever arrives first, a task gives its topics in one order."""
     for number in range(40):
         publish(
@@ -198,18 +198,18 @@ def test_rows_are_the_same_in_every_run(source: Source, publish: Publish, topic:
     assert [values(query) for _ in range(3)] == [BODIES[:200]] * 3
 
 
-def test_no_messages_are_no_rows(source: Source, client: Any, topic: str) -> None:
+def test_batch_read_returns_no_rows_for_an_empty_topic(source: Source, client: Any, topic: str) -> None:
     client.create_producer(topic).close()
     assert source.read(topic=topic).count() == 0
 
 
-def test_large_messages(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_returns_large_messages_whole(source: Source, publish: Publish, topic: str) -> None:
     bodies = [bytes([number]) * 2_000_000 for number in range(12)]
     publish(topic, bodies, batching_enabled=False)
     assert values(source.read(topic=topic, columns="value")) == bodies
 
 
-def test_a_user_given_schema_chooses_columns(source: Source, publish: Publish, topic: str) -> None:
+def test_user_given_schema_selects_columns(source: Source, publish: Publish, topic: str) -> None:
     publish(topic, BODIES[:3])
     reader = source.spark.read.format("pulsar").schema("__entry bigint, value binary")
     frame = reader.option("service.url", source.url).option("topic", topic).load()
@@ -218,7 +218,7 @@ def test_a_user_given_schema_chooses_columns(source: Source, publish: Publish, t
     ]
 
 
-def test_messages_in_chunks_are_one_row(source: Source, client: Any, topic: str) -> None:
+def test_chunked_message_becomes_one_row(source: Source, client: Any, topic: str) -> None:
     """Also where a range begins between the chunks of one."""
     bodies = [bytes([number]) * 6_000_000 for number in range(3)]
     producers = [

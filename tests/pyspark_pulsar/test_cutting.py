@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from protocol.pulsar_api_pb2 import NONE
+
 np = pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
@@ -21,10 +23,10 @@ from protocol.pulsar_api_pb2 import (  # noqa: E402
     MessageMetadata,
     SingleMessageMetadata,
 )
-from pyspark_pulsar.client.connection import Messages  # noqa: E402
 from pyspark_pulsar.cutting.compression import pack  # noqa: E402
 from pyspark_pulsar.cutting.entry_table import EntryField, cut_entries  # noqa: E402
 from pyspark_pulsar.cutting.message_table import MessageField, cut_messages  # noqa: E402
+from pyspark_pulsar.cutting.messages import Messages  # noqa: E402
 from pyspark_pulsar.errors import MalformedEntry  # noqa: E402
 
 
@@ -80,7 +82,7 @@ def random_rows(chance: random.Random) -> list[tuple[SingleMessageMetadata, byte
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_entries_against_protobuf(seed: int) -> None:
+def test_cutting_equals_protobuf_for_random_entries(seed: int) -> None:
     chance = random.Random(seed)
     frames, expected = [], []
     for number in range(chance.randint(1, 30)):
@@ -96,8 +98,8 @@ def test_random_entries_against_protobuf(seed: int) -> None:
             payload = chance.randbytes(chance.randint(0, 500))
             metadata.partition_key = "alone"
             bodies = [(payload, "alone", 0, False)]
-        codec = chance.choice([*CompressionType.values(), 0, 0, 0])
-        if codec:
+        codec = chance.choice([*CompressionType.values(), NONE, NONE, NONE])
+        if codec != NONE:
             metadata.compression = codec
             metadata.uncompressed_size = len(payload)
             payload = bytes(pack(codec, payload))
@@ -131,7 +133,7 @@ def cut_all(entries: Any, buffer: bytearray) -> None:
     list(cut_messages(entries, np.arange(len(entries)), buffer))
 
 
-def test_a_flipped_bit_is_noticed() -> None:
+def test_cutting_refuses_an_entry_when_a_bit_is_flipped() -> None:
     messages = received(
         [frame(1, MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")]
     )
@@ -149,14 +151,14 @@ def test_a_flipped_bit_is_noticed() -> None:
         (struct.pack(">I", 2) + b"\x20\x01" + bytes(20), 2, "does not say how long it is"),
     ],
 )
-def test_batches_that_cannot_be_are_refused(payload: bytes, count: int, sentence: str) -> None:
+def test_cutting_refuses_impossible_batches(payload: bytes, count: int, sentence: str) -> None:
     entries, buffer = one_entry(payload, num_messages_in_batch=count)
     with pytest.raises(MalformedEntry, match=sentence):
         cut_all(entries, buffer)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_what_does_not_unpack_is_refused(codec: int) -> None:
+def test_cutting_refuses_payloads_that_do_not_decompress(codec: int) -> None:
     entries, buffer = one_entry(
         b"nonsense", compression=CompressionType.ValueType(codec), uncompressed_size=100
     )
@@ -164,7 +166,7 @@ def test_what_does_not_unpack_is_refused(codec: int) -> None:
         cut_all(entries, buffer)
 
 
-def test_encrypted_entries_are_refused() -> None:
+def test_cutting_refuses_encrypted_entries() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     metadata.encryption_keys.add(key="k", value=b"v")
     messages = received([frame(7, metadata, b"secret")])
@@ -174,7 +176,7 @@ def test_encrypted_entries_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_damage_never_does_more_than_raise(seed: int) -> None:
+def test_cutting_only_raises_malformed_entry_when_bytes_are_damaged(seed: int) -> None:
     """With checksums made right again, so that what is behind them is reached."""
     chance = random.Random(seed)
     rows = random_rows(chance)

@@ -1,4 +1,4 @@
-"""What is not there any more: said in one sentence with the topic and the place, or passed over on request."""
+"""Data loss: reported with the topic and the position, or skipped with failOnDataLoss=false."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(rows: list[Any]) -> list[bytes]:
     return sorted(bytes(row.value) for row in rows)
 
 
-def test_a_deleted_topic_is_reported(
+def test_stream_reports_a_deleted_topic(
     source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
 ) -> None:
     publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
@@ -47,7 +47,7 @@ def test_a_deleted_topic_is_reported(
     assert values(source.rows(tmp_path)) == sorted(BODIES[:15])
 
 
-def test_what_a_subscription_keeps_is_no_loss_and_what_was_trimmed_is(
+def test_stream_reports_trimmed_ledgers_only_when_its_cursor_did_not_retain_them(
     source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
 ) -> None:
     publish(topic, BODIES[:50], batching_enabled=False)
@@ -72,7 +72,7 @@ def test_what_a_subscription_keeps_is_no_loss_and_what_was_trimmed_is(
     publish(topic, BODIES[140:170], batching_enabled=False)
     admin._ask("PUT", f"persistent/public/default/{topic}/unload")
     with pytest.raises(
-        Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic} has no more"
+        Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic} does not have"
     ):
         source.run(source.stream(**options), tmp_path)
     source.run(source.stream(**options, failOnDataLoss="false"), tmp_path)
@@ -82,14 +82,16 @@ def test_what_a_subscription_keeps_is_no_loss_and_what_was_trimmed_is(
     assert not {BODIES[80], BODIES[100]} & set(found)
 
 
-def test_many_ledgers_are_no_loss(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_reports_no_loss_when_a_topic_has_many_ledgers(
+    source: Source, publish: Publish, topic: str
+) -> None:
     publish(topic, BODIES, batching_enabled=False)
     rows = source.read(topic=topic, columns="value,__ledger", numPartitions=4).collect()
     assert [bytes(row.value) for row in rows] == BODIES
     assert len({row["__ledger"] for row in rows}) == 40
 
 
-def test_a_start_in_a_ledger_that_is_not_there(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_reports_a_start_in_a_trimmed_ledger(source: Source, publish: Publish, topic: str) -> None:
     publish(f"{topic}-before", BODIES[:3])
     publish(topic, BODIES[:5], batching_enabled=False)
     foreign = source.read(topic=f"{topic}-before", columns="__ledger").first()["__ledger"]
@@ -100,8 +102,10 @@ def test_a_start_in_a_ledger_that_is_not_there(source: Source, publish: Publish,
     assert values(query.collect()) == sorted(BODIES[:5])
 
 
-def test_a_topic_deleted_while_it_is_read(source: Source, publish: Publish, admin: Admin, topic: str) -> None:
-    """Planned and then gone: the task says so, or goes on with the other topics."""
+def test_task_reports_a_topic_deleted_after_planning(
+    source: Source, publish: Publish, admin: Admin, topic: str
+) -> None:
+    """A topic is deleted after planning: the task reports it, or continues with the other topics."""
     publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
     publish(f"{topic}-b", BODIES[5:10], batching_enabled=False)
     given = {
@@ -129,8 +133,8 @@ def test_a_topic_deleted_while_it_is_read(source: Source, publish: Publish, admi
     assert rows == BODIES[5:10]
 
 
-def test_a_broker_that_restarts_in_the_middle(tmp_path: Path) -> None:
-    """Killed while a task reads; the task finds it again and goes on where it stood."""
+def test_task_continues_where_it_stood_when_the_broker_restarts(tmp_path: Path) -> None:
+    """The broker is killed while a task reads; the task reconnects and continues where it stood."""
     broker = DurableBroker(tmp_path)
     broker.start()
     try:

@@ -10,8 +10,8 @@ from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import parse_bytes, source_options
 from pyspark_pulsar.places import parse_time_ms
-from pyspark_pulsar.planning.position import EARLIEST, Position
 from pyspark_pulsar.planning.topics import pattern_parts
+from pyspark_pulsar.position import EARLIEST, Position
 
 GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
 
@@ -27,7 +27,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"service.url": ""}, "service.url is missing"),
         ({"topics": "a,b"}, "exactly one of topic, topics and topicsPattern"),
         ({"topic": ""}, "given: none of them"),
-        ({"topic": "non-persistent://a/b/c"}, "keeps nothing that could be read"),
+        ({"topic": "non-persistent://a/b/c"}, "its messages are not stored"),
         ({"topic": "", "topicsPattern": "("}, "which is no regular expression"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe': true or false is expected"),
         ({"numPartitions": "0"}, "numPartitions is '0': a whole number from 1 on is expected"),
@@ -46,7 +46,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"pulsar.client.authPluginClassName": "Kerberos"}, "only token authentication is built in"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, str], sentence: str) -> None:
+def test_options_name_the_mistake_and_the_remedy(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError) as caught:
         source_options(
             {key: value for key, value in {**GIVEN, **options}.items() if value or key == "service.url"},
@@ -55,14 +55,14 @@ def test_mistakes_are_named(options: dict[str, str], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
-def test_ends_and_limits_belong_to_one_kind_of_query() -> None:
+def test_options_refuse_ends_for_streams_and_limits_for_batches() -> None:
     with pytest.raises(OptionError, match="a stream has no end"):
         source_options({**GIVEN, "endingOffsets": "latest"}, streaming=True)
     with pytest.raises(OptionError, match="limits a stream's batches"):
         source_options({**GIVEN, "maxRowsPerTrigger": "5"}, streaming=False)
 
 
-def test_names_are_found_in_any_case() -> None:
+def test_options_ignore_the_case_of_names() -> None:
     options = source_options(
         {"SERVICE.url": "pulsar://h", "Topic": "a/b/c", "COLUMNS": "value, __key"}, streaming=True
     )
@@ -71,7 +71,7 @@ def test_names_are_found_in_any_case() -> None:
     assert options.start.default == "latest"
 
 
-def test_places_are_inclusive_at_both_ends() -> None:
+def test_places_include_both_ends() -> None:
     packed = list(MessageIdData(ledgerId=5, entryId=300, batch_index=2).SerializeToString())
     options = source_options(
         {**GIVEN, "startingOffsets": f'{{"t": {packed}}}', "endingOffsets": "7:8"}, streaming=False
@@ -85,7 +85,7 @@ def test_places_are_inclusive_at_both_ends() -> None:
         assert source_options({**GIVEN, "startingOffsets": text}, streaming=None).start.default == expected
 
 
-def test_a_place_for_a_topic_that_is_not_read() -> None:
+def test_places_refuse_a_topic_that_the_query_does_not_read() -> None:
     options = source_options({**GIVEN, "startingOffsets": '{"other": "earliest"}'}, streaming=True)
     with pytest.raises(OptionError, match="startingOffsets names persistent://public/default/other"):
         options.start.check_names("startingOffsets", ["persistent://public/default/t"])
@@ -94,7 +94,7 @@ def test_a_place_for_a_topic_that_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("7", 7), ("10k", 10240), ("1 GB", 1 << 30), ("3MiB", 3 << 20)]
 )
-def test_bytes(text: str, expected: int) -> None:
+def test_parse_bytes_understands_units(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
@@ -102,7 +102,7 @@ def test_bytes(text: str, expected: int) -> None:
     ("text", "expected"),
     [("1700000000000", 1_700_000_000_000), ("1970-01-01T00:00:01", 1000), ("1970-01-01T01:00:00+01:00", 0)],
 )
-def test_times(text: str, expected: int) -> None:
+def test_parse_time_ms_understands_iso_and_milliseconds(text: str, expected: int) -> None:
     assert parse_time_ms(text) == expected
 
 
@@ -115,12 +115,14 @@ def test_times(text: str, expected: int) -> None:
         ("a/b/x", "a/b", "persistent://a/b/xx", False),
     ],
 )
-def test_patterns(pattern: str, namespace: str, name: str, fits: bool) -> None:
+def test_topics_pattern_is_split_into_namespace_and_names(
+    pattern: str, namespace: str, name: str, fits: bool
+) -> None:
     found, names = pattern_parts(pattern)
     assert found == namespace
     assert bool(names.fullmatch(name)) == fits
 
 
-def test_a_pattern_over_namespaces_is_refused() -> None:
+def test_topics_pattern_refuses_several_namespaces() -> None:
     with pytest.raises(OptionError, match="names in one namespace"):
         pattern_parts("persistent://a/.*/x")

@@ -15,12 +15,12 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
 from pyspark_pulsar.options import Limits  # noqa: E402
-from pyspark_pulsar.planning.admission import Backlog, share, water_level  # noqa: E402
+from pyspark_pulsar.planning.admission import Backlog, fair_level, share  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json  # noqa: E402
-from pyspark_pulsar.planning.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
 from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
+from pyspark_pulsar.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
 
 # Offsets
 
@@ -40,7 +40,7 @@ def random_offsets(count: int, seed: int) -> Offsets:
 
 @pytest.mark.parametrize("count", [0, 1, 100, 101, 3000])
 @pytest.mark.parametrize("stored", [False, True])
-def test_offsets_come_back(count: int, stored: bool, tmp_path: Path) -> None:
+def test_offsets_survive_json_and_files(count: int, stored: bool, tmp_path: Path) -> None:
     offsets = random_offsets(count, count)
     files = OffsetFolder(str(tmp_path / "offsets")) if stored else None
     text = json.dumps(to_json(offsets, files))
@@ -51,7 +51,7 @@ def test_offsets_come_back(count: int, stored: bool, tmp_path: Path) -> None:
         assert len(text) < 300
 
 
-def test_few_topics_are_a_table_for_people() -> None:
+def test_offsets_json_is_a_readable_table_for_few_topics() -> None:
     offsets = Offsets.at("3f", ["persistent://public/default/a"], [Position(12, 40)])
     assert to_json(offsets) == {
         "version": 1,
@@ -60,7 +60,7 @@ def test_few_topics_are_a_table_for_people() -> None:
     }
 
 
-def test_hundreds_of_thousands_of_topics_are_small() -> None:
+def test_offsets_json_stays_small_for_hundreds_of_thousands_of_topics() -> None:
     """Created in the order of their names, a few entries each."""
     count = 200_000
     chance = np.random.default_rng(1)
@@ -82,12 +82,12 @@ def test_hundreds_of_thousands_of_topics_are_small() -> None:
         ),
     ],
 )
-def test_offsets_of_others_are_refused(found: dict[str, object], sentence: str) -> None:
+def test_from_json_refuses_foreign_offsets(found: dict[str, object], sentence: str) -> None:
     with pytest.raises(PulsarSourceError, match=sentence):
         from_json(found)
 
 
-def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
+def test_offset_folder_refuses_damaged_and_missing_files(tmp_path: Path) -> None:
     files = OffsetFolder(str(tmp_path))
     encoded = to_json(random_offsets(200, 1), files)
     (tmp_path / encoded["positionsFile"]).write_bytes(b"other")
@@ -98,13 +98,13 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
         from_json(encoded, files)
 
 
-def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_offset_folder_refuses_an_impossible_location(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match=r"offsetsLocation is .*, which cannot be used"):
         OffsetFolder(str(tmp_path / "file" / "below"))
 
 
-def test_new_topics_are_behind_and_deleted_ones_gone() -> None:
+def test_aligned_offsets_start_new_topics_at_the_beginning_and_drop_deleted_ones() -> None:
     before = Offsets.at("id", ["a", "c"], [Position(1, 5), Position(2, 6)])
     after = before.aligned_to(("b", "c", "d"))
     assert [after.position(row) for row in range(3)] == [EARLIEST, Position(2, 6), EARLIEST]
@@ -122,17 +122,17 @@ def backlog(entries: list[int], size: float = 10.0, rows: float = 1.0) -> Backlo
     ("amounts", "limit", "level"),
     [([1, 2, 3], 10, float("inf")), ([4, 4, 4], 6, 2), ([1, 10, 10], 11, 5), ([0, 0, 8], 4, 4)],
 )
-def test_the_level_of_the_water(amounts: list[int], limit: int, level: float) -> None:
-    assert water_level(np.array(amounts, float), limit) == level
+def test_fair_level_spends_the_limit_exactly(amounts: list[int], limit: int, level: float) -> None:
+    assert fair_level(np.array(amounts, float), limit) == level
 
 
-def test_small_topics_are_read_to_their_end_and_large_ones_take_the_rest() -> None:
+def test_share_reads_small_topics_to_their_end_and_gives_large_ones_the_rest() -> None:
     taken = share(backlog([3, 1000, 5, 1000]), Limits(None, 100, None), 0)
     assert taken.tolist() == [3, 46, 5, 46]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_limit_is_passed_and_nothing_is_wasted(seed: int) -> None:
+def test_share_keeps_every_limit_and_leaves_no_affordable_entry(seed: int) -> None:
     chance = np.random.default_rng(seed)
     count = int(chance.integers(1, 300))
     waiting = Backlog(
@@ -156,21 +156,21 @@ def test_no_limit_is_passed_and_nothing_is_wasted(seed: int) -> None:
     assert taken.any()
 
 
-def test_topics_take_turns_where_a_limit_is_smaller_than_one_entry_of_each() -> None:
+def test_share_gives_topics_turns_when_the_limit_is_below_one_entry_each() -> None:
     got = np.zeros(100, np.int64)
     for turn in range(100):
         got += share(backlog([10] * 100, size=1000.0), Limits(5000, None, None), turn)
     assert got.min() == got.max() == 5
 
 
-def test_one_entry_larger_than_the_limit_is_taken() -> None:
+def test_share_admits_one_entry_that_exceeds_the_limit() -> None:
     assert share(backlog([4], size=10_000.0), Limits(100, None, None), 0).tolist() == [1]
 
 
 # Splits
 
 
-def test_a_range_is_cut_without_gaps() -> None:
+def test_cut_entries_evenly_leaves_no_gap() -> None:
     whole = TopicRange("t", Position(3, 9), Position(3, 1009))
     parts = cut_entries_evenly(whole, 4)
     assert len(parts) == 4
@@ -182,7 +182,7 @@ def test_a_range_is_cut_without_gaps() -> None:
     ]
 
 
-def test_a_range_over_ledgers_is_cut_at_them() -> None:
+def test_cut_ledgers_cuts_a_range_at_each_ledger() -> None:
     whole = TopicRange("t", Position(3, 9), Position(8, 2, 1))
     first, second, third = cut_ledgers(whole, [3, 5, 8])
     assert (first.start, first.end.ledger) == (Position(3, 9), 3)
@@ -190,7 +190,7 @@ def test_a_range_over_ledgers_is_cut_at_them() -> None:
     assert (third.start, third.end) == (Position(8, -1), Position(8, 2, 1))
 
 
-def test_tasks_get_runs_of_about_the_same_weight() -> None:
+def test_into_tasks_gives_consecutive_groups_of_similar_weight() -> None:
     ranges = [TopicRange(f"t{n:03d}", Position(n, -1), Position(n, 9)) for n in range(100)]
     tasks = columns_of(ranges).into_tasks(8)
     assert [one for task in tasks for one in task.ranges()] == ranges

@@ -23,7 +23,9 @@ def values(rows: list[Any]) -> list[bytes]:
     return sorted(bytes(row.value) for row in rows)
 
 
-def test_limits_restarts_and_lag(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
+def test_stream_keeps_limits_and_continues_after_a_restart(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
     for number in range(3):
         publish(f"{topic}-{number}", BODIES[number * 40 : number * 40 + 40], batching_enabled=False)
     options = {
@@ -47,7 +49,7 @@ def test_limits_restarts_and_lag(source: Source, publish: Publish, topic: str, t
     assert values(source.rows(tmp_path)) == sorted(BODIES[:140])
 
 
-def test_a_running_stream_hears_of_new_messages_and_partitions(
+def test_running_stream_reads_new_messages_and_partitions(
     source: Source,
     publish: Publish,
     topic: str,
@@ -94,7 +96,7 @@ def test_a_running_stream_hears_of_new_messages_and_partitions(
         query.stop()
 
 
-def test_large_offsets_are_kept_in_files(
+def test_stream_keeps_large_offsets_in_files(
     source: Source, publish: Publish, topic: str, tmp_path: Path
 ) -> None:
     for number in range(120):

@@ -42,7 +42,7 @@ def messages(client: Any, topic: str, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
-def test_the_official_client_reads_what_was_written(
+def test_official_client_reads_the_written_messages(
     source: Source, client: Any, topic: str, codec: str
 ) -> None:
     frame = source.spark.range(0, 2500, 1, 1).selectExpr(
@@ -59,7 +59,7 @@ def test_the_official_client_reads_what_was_written(
         assert message.properties() == ({"n": str(number), "ü": "ö"} if number % 5 == 0 else {})
 
 
-def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> None:
+def test_sink_writes_each_row_to_the_topic_it_names(source: Source, client: Any, topic: str) -> None:
     frame = source.spark.range(90).selectExpr(
         "cast(cast(id as string) as binary) as value", f"concat('{topic}-', id % 3) as __topic"
     )
@@ -69,7 +69,7 @@ def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> 
         assert sorted(bodies) == sorted(b"%d" % value for value in range(90) if value % 3 == number)
 
 
-def test_partitions_are_chosen_as_the_java_client_does(
+def test_sink_chooses_partitions_as_the_java_client_does(
     source: Source, make_partitioned: Callable[[str, int], None], topic: str
 ) -> None:
     make_partitioned(topic, 3)
@@ -97,12 +97,12 @@ def test_partitions_are_chosen_as_the_java_client_does(
         ("käy", 110016),
     ],
 )
-def test_hashes_of_keys(key: str, expected: int) -> None:
+def test_java_hash_equals_string_hash_code(key: str, expected: int) -> None:
     assert java_hash(key) == java_hash(key.encode()) == expected
 
 
 @pytest.mark.parametrize("schema_type", ["AVRO", "JSON"])
-def test_records_come_back_as_columns(source: Source, topic: str, schema_type: str) -> None:
+def test_written_records_are_read_as_columns(source: Source, topic: str, schema_type: str) -> None:
     frame = source.spark.range(100).selectExpr(
         "id",
         "if(id % 4 = 0, null, concat('text \"', id, '\" \\n é')) as text",
@@ -141,7 +141,9 @@ def test_records_come_back_as_columns(source: Source, topic: str, schema_type: s
         ("concat('t', id)", "STRING"),
     ],
 )
-def test_plain_values_come_back(source: Source, topic: str, sql: str, schema_type: str) -> None:
+def test_written_plain_values_are_read_unchanged(
+    source: Source, topic: str, sql: str, schema_type: str
+) -> None:
     frame = source.spark.range(0, 100, 1, 1).selectExpr(f"if(id = 3, null, {sql}) as value")
     write(source, frame, topic=topic)
     read = source.read(topic=topic, schemaType=schema_type, columns="value", numPartitions=1)
@@ -154,7 +156,7 @@ ROWS = 60_000
 
 
 def dying(folder: Path) -> Any:
-    """For `mapInArrow`: the first try of every task kills its process when two thirds of its rows have passed."""
+    """Returns a function for `mapInArrow`: each task's first attempt kills its process after two thirds of its rows."""
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -173,8 +175,10 @@ def dying(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_killed_tasks(source: Source, topic: str, tmp_path: Path, guarantee: str) -> None:
-    """Their rows had been sent in part. Without sequence ids the same accident doubles rows."""
+def test_killed_tasks_double_no_row_when_exactly_once(
+    source: Source, topic: str, tmp_path: Path, guarantee: str
+) -> None:
+    """The tasks had sent a part of their rows. Without stable sequence ids, running them again doubles rows."""
     frame = source.spark.range(0, ROWS, 1, 2).selectExpr("cast(cast(id as string) as binary) as value")
     write(source, frame.mapInArrow(dying(tmp_path), "value binary"), topic=topic, deliveryGuarantee=guarantee)
     assert {path.name for path in tmp_path.iterdir()} == {"died-0", "died-1"}
@@ -192,7 +196,7 @@ copy(start_session("copy", master="local[2]", quick_start=True), *sys.argv[1:])
 
 
 def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
-    """A stream from topic to topic, up to what is there now."""
+    """Copies a topic by a stream, up to its present end."""
     stream = (
         spark.readStream.format("pulsar")
         .option("service.url", url)
@@ -214,8 +218,10 @@ def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_driver(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
-    """A driver dies with its workers in the middle of a stream, and another one goes on from the checkpoint."""
+def test_rows_are_stored_once_when_driver_dies(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
+    """A driver dies with its workers in the middle of a stream, and another one continues from the checkpoint."""
     rows = 24_000
     publish(
         topic, [b"%d" % number for number in range(rows)], batching_enabled=True, batching_max_messages=500
@@ -246,7 +252,7 @@ def stored(url: str, topic: str) -> int:
             return -1
 
 
-def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: str, tmp_path: Path) -> None:
+def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: str, tmp_path: Path) -> None:
     if OTHER_BROKER in os.environ:
         pytest.skip("the other broker's settings are its own")
     with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "false"}, memory=True) as broker:
@@ -261,14 +267,14 @@ def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: st
 @pytest.mark.parametrize(
     ("sql", "options", "sentence"),
     [
-        ("cast('a' as binary) as value", {}, "nowhere to write to: give the option topic"),
+        ("cast('a' as binary) as value", {}, "no topic is given: set the option topic"),
         ("cast(id as decimal(9,2)) as value", {"topic": "t"}, "cannot be a value of type BYTES: cast it"),
         ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
         ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
         ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
     ],
 )
-def test_what_cannot_be_written_is_said_in_a_sentence(
+def test_sink_names_the_mistake_when_rows_cannot_be_written(
     source: Source, sql: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=r"Exception|Error") as caught:

@@ -35,7 +35,7 @@ def _old_answers_count() -> object:
     """Acknowledgements of a bookie that was replaced stay valid for its position."""
 
     class Sticky(set[int]):
-        def discard(self, position: int) -> None:
+        def discard(self, position: object) -> None:
             """Forgets nothing."""
 
     plain = EnsembleWriter.add

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Stuck(AssertionError):
-    """Somebody waits, and nothing will ever happen."""
+    """A task waits although no event is scheduled."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -24,11 +24,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.defects: list[BaseException] = []
         """Exceptions of callbacks, which asyncio would only log."""
-        self.set_exception_handler(SimLoop._note_defect)
+        self.set_exception_handler(self._note_defect)
         # What the base class asks for events: there are none, only timers.
         self._selector = self
 
-    def _note_defect(self, context: dict[str, Any]) -> None:
+    def _note_defect(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if "handle" in context:
             self.defects.append(context["exception"])
 
@@ -52,7 +52,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:
-    """Run to the end and throw away what is still waiting then."""
+    """Runs to the end, then cancels the tasks that still wait."""
     try:
         outcome = loop.run_until_complete(main)
         if loop.defects:

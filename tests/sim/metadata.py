@@ -29,7 +29,7 @@ class SharedState:
         self.slow_rate = 0.0
         self.history: list[LedgerMetadata] = []
         self.deleted = False
-        """The ledger; nobody may make it again."""
+        """True after the ledger was deleted; it must not be created again."""
 
     def witness(self, value: bytes) -> None:
         new = decode(value)

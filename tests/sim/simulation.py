@@ -214,8 +214,12 @@ class Simulation:
         self.note(f"{client.name} dies")
         client.crashed = True
 
+    def is_deleted(self) -> bool:
+        """Returns True when the ledger was deleted; another task can do that during any wait."""
+        return self.state.deleted
+
     async def _close_at_last(self) -> LedgerMetadata:
-        if self.state.deleted:
+        if self.is_deleted():
             return self.state.history[-1]
         ledgers = self.ledgers_of(Client("last"), configured=self.plan.fewer)
         problem: BrokerError | None = None
@@ -229,10 +233,10 @@ class Simulation:
                 if closed is not None:
                     self.note(f"closed at {closed.last_entry_id}")
                     return closed
-                if self.state.deleted:
+                if self.is_deleted():
                     return self.state.history[-1]
                 if attempt > 5:
-                    self.writer.crash()  # it was never made, and nobody will make it now
+                    self.writer.crash()  # it was never made, and will not be made now
                     return LedgerMetadata((), LedgerState.CLOSED)
             await asyncio.sleep(1.0)
         raise Broken(f"the ledger cannot be closed: {problem}")

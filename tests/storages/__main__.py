@@ -38,12 +38,12 @@ WITH_A_BROKER = [
 
 
 class Missing(Exception):
-    """What this storage needs and the machine does not have."""
+    """A storage needs a program or a package that the machine does not have."""
 
 
 @contextmanager
 def environment_of(name: str, folder: Path) -> Iterator[Mapping[str, str]]:
-    """What the tests' environment needs for a storage. Missing where it cannot run here."""
+    """Yields the environment variables of the tests for a storage. Missing when it cannot run here."""
     if name == "embedded":
         yield {}
     elif name == "apache":
@@ -84,7 +84,7 @@ def _zookeeper(classes: str, folder: Path) -> Iterator[str]:
 
 
 def run(name: str, words: list[str]) -> tuple[bool, str]:
-    """Whether all is well, and the line to end with."""
+    """Runs the tests on one storage. Returns True when all passed, and the line to end with."""
     with tempfile.TemporaryDirectory(prefix="magnetar-storage-") as folder:
         try:
             with environment_of(name, Path(folder)) as environment:
@@ -95,7 +95,7 @@ def run(name: str, words: list[str]) -> tuple[bool, str]:
 
 
 def _pytest(words: list[str], environment: Mapping[str, str]) -> tuple[str, int]:
-    """Shows what it prints as it comes. Its last line, and how it ended."""
+    """Runs pytest and shows its output. Returns its last line and exit code."""
     command = [
         sys.executable,
         "-m",

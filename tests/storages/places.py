@@ -1,4 +1,4 @@
-"""Where the brokers of a test run keep entries and metadata: a storage of its own for each data folder.
+"""The storages in which brokers under test keep entries and metadata: one for each data folder.
 
 A broker that starts again in its folder, or a second one there, finds the storage of the first; another folder gets
 another, so that a test begins as empty as on the embedded bookie. What was started here ends with the test module that
@@ -31,7 +31,10 @@ Place = Callable[[Path], AbstractContextManager[Mapping[str, str]]]
 
 
 def settings_for(folder: Path, own: Mapping[str, str]) -> Mapping[str, str]:
-    """Where a broker with its data in `folder` and the settings `own` keeps things; empty for its own bookie."""
+    """Returns the settings that name the storage of a broker with its data in `folder`.
+
+    Empty for its own bookie, and when the settings `own` choose a storage themselves.
+    """
     name = os.environ.get(STORAGE)
     if name is None or CHOICES & own.keys():
         return {}

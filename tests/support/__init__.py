@@ -1,1 +1,1 @@
-"""What several tests share. Nothing in here decides whether a test passes."""
+"""Helpers that several folders of tests share. No helper here judges a test."""

@@ -16,7 +16,7 @@ for any port (32768 and up on Linux, 49152 elsewhere). A port from there could b
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has, never the same twice. OSError where all of the worker's are taken."""
+    """Returns a free port of loopback, each at most once. OSError when all ports of the worker are in use."""
     for port in itertools.islice(_ports, SPAN):
         with socket.socket() as probe:
             try:

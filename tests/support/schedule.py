@@ -36,7 +36,7 @@ LONG: Final = (
     "tests/pipeline/",
     "tests/test_cachesim_vectors.py",
     "tests/test_decision_vectors.py",
-    "tests/test_tidy.py",
+    "tests/tidy/",
     "tests/bench/",
     "tests/broker/entry_cache/",
     "tests/broker/metadata/",
@@ -44,8 +44,8 @@ LONG: Final = (
 """Groups, files and folders in the order in which they begin; what is not named comes last."""
 
 
-class FilesAndSpark(LoadScopeScheduling):
-    """Whoever has nothing left to do gets the next file, or all of Spark."""
+class FilesAndSpark(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives an idle worker the next file, or all tests with Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

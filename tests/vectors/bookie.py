@@ -1,4 +1,4 @@
-"""Replays what was recorded of Apache's bookie: frames against our server, a stored state with our readers.
+"""Replays recordings of Apache's bookie: frames against our server, a stored state with our readers.
 
 Law of the place: a scenario goes frame by frame on its connections, the first difference ends it. The scenarios of v3
 go on with what those of v2 have stored. Where ours differs on purpose, EXPLAINED_BOOKIE says why; an explained scenario
@@ -31,7 +31,7 @@ FRAME_BYTES_MAX: Final = 5_242_880
 _TIMEOUT_S: Final = 10.0
 _SILENCE_S: Final = 1.0
 _TIMED_OUT: Final = -23
-"""What the recorded client says when it has waited in vain."""
+"""The recorded client notes this when no frame came in time."""
 
 
 _VOLATILE: Final = {
@@ -143,7 +143,7 @@ class _Connection:
         return self._early.popleft() if self._early else await self._next()
 
     async def answers(self) -> bool:
-        """Whether a frame comes within SILENCE_S."""
+        """Returns True when a frame comes within SILENCE_S."""
         with contextlib.suppress(TimeoutError):
             self._early.append(await asyncio.wait_for(self._next(), _SILENCE_S))
         return bool(self._early)
@@ -215,7 +215,7 @@ class _Play:
         return f"{_short(frame)} instead of {_short(expected)}"
 
     def never_answered(self) -> str | None:
-        """Where the order is free, the answers of a connection are compared as a whole."""
+        """Compares the answers of a connection as a whole, because their order is free."""
         missing = self._wanted - self._got
         return f"never answered: {[_short(frame) for _, frame in missing]}" if missing else None
 
@@ -225,19 +225,20 @@ class _Play:
 
 
 def _comparable(frame: bytes, head: Line) -> bytes:
-    """With every volatile number as 1: that it is there is compared, not what it is."""
+    """Returns the frame with each volatile number as 1, so that its presence is compared and its value is not."""
     if "volatile" not in head:
         return frame
     response = Response.FromString(frame[4:])
     for part, fields in _VOLATILE.items():
         for field in fields:
-            if response.HasField(part) and getattr(response, part).HasField(field):
-                setattr(getattr(response, part), field, 1)
+            message = getattr(response, part)
+            if message.HasField(field):
+                setattr(message, field, 1)
     return encode_message(response)
 
 
 def _bytes(line: Line) -> bytes:
-    """What was recorded of a long frame is its beginning; the rest is zeros."""
+    """Returns a recorded frame. Of a long one the beginning was recorded; the rest is zeros."""
     return bytes.fromhex(line["hex"]).ljust(line["size"], b"\0")
 
 

@@ -119,7 +119,8 @@ def _journal_alone(root: Path, manifest: Row) -> str | None:
 
 def _payload_fits(stored: bytes, entry: Row) -> bool:
     payload = stored[len(stored) - entry["length"] :] if entry["length"] else b""
-    return hashlib.sha256(payload).hexdigest() == entry["sha256"]
+    wanted: str = entry["sha256"]
+    return hashlib.sha256(payload).hexdigest() == wanted
 
 
 def _entry_logs(root: Path, recorded: list[Row]) -> str | None:

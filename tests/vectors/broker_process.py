@@ -52,7 +52,7 @@ class BrokerFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a broker listens. `pid` is None for one that the test did not start."""
+    """Addresses of a broker. `pid` is None for one that the test did not start."""
 
     pulsar: str
     admin: str

@@ -50,7 +50,8 @@ class EvictionReplay:
             self.removed.append([self.cache_of[id(entry)], entry.ledger_id, entry.entry_id, entry.size])
 
     def cache(self, number: int) -> EntryCache:
-        return self.manager.open(str(number))
+        cache: EntryCache = self.manager.open(str(number))
+        return cache
 
     def apply(self, op: Op) -> Op:
         self.now = op["now"]
@@ -108,7 +109,7 @@ class EvictionReplay:
     def offer(
         self, number: int, ledger: int, entry_id: int, length: int, expected: int
     ) -> tuple[bool, Entry]:
-        """Whether it was inserted, and the object that a reader of this insert would hold."""
+        """Returns True when it was inserted, and the entry that a reader of this insert would hold."""
         entry = Entry(ledger, entry_id, b"", bytes(length), 1)
         self.offered.append(entry)
         self.cache_of[id(entry)] = number
@@ -199,7 +200,7 @@ class EvictionReplay:
     # Settings
 
     def change(self, **values: object) -> None:
-        self.manager.reconfigure(replace(self.manager.settings, **values))  # type: ignore[arg-type]
+        self.manager.reconfigure(replace(self.manager.settings, **values))
 
     def do_set_max_requeue(self, op: Op) -> None:
         self.change(requeues_max=op["value"])

@@ -1,4 +1,4 @@
-"""Where the golden files are."""
+"""The folder of the golden files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replaying one golden file came to. Imported by every replayer; imports nothing of ours."""
+"""The result of replaying one golden file. Every replayer imports it; it imports nothing of ours."""
 
 from __future__ import annotations
 

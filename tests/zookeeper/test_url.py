@@ -23,7 +23,7 @@ def test_store_url_is_parsed(text: str, url: ZookeeperUrl | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["zk:", "zk:/chroot", "zk:one,,two", "zk:one//a"])
-def test_store_url_is_refused(text: str) -> None:
+def test_store_url_is_refused_without_servers_or_with_empty_parts(text: str) -> None:
     with pytest.raises(ValueError, match="allowed is zk:"):
         parse_store_url(text)
 
@@ -43,7 +43,7 @@ def test_service_uri_is_parsed(text: str, url: ZookeeperUrl) -> None:
 @pytest.mark.parametrize(
     "text", ["one:2181", "etcd://one:2379/x", "zk://one:2181", "zk://one:2181/", "zk:///x", "zk://a;;b/x"]
 )
-def test_service_uri_is_refused(text: str) -> None:
+def test_service_uri_is_refused_without_scheme_servers_or_path(text: str) -> None:
     with pytest.raises(ValueError, match="allowed is zk"):
         parse_service_uri(text)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
 
 Totals = Mapping[str, int]
 """Counts by name."""
@@ -23,7 +22,7 @@ def totals_of(cache: ComposedCache) -> dict[str, int]:
         "miss_bytes": reads.miss_bytes,
         "coalesced": reads.coalesced_entries,
         "coalesced_bytes": reads.coalesced_bytes,
-        "inserted": inserted_entries(manager),
+        "inserted": cache.inserted_entries,
         "inserted_bytes": manager.used_bytes + sum(stats.evicted_bytes.values()),
         "refused": stats.refused_entries,
         **{evicted(reason.value): count for reason, count in stats.evicted_entries.items()},
@@ -32,11 +31,6 @@ def totals_of(cache: ComposedCache) -> dict[str, int]:
         "entries": manager.entries,
         "used_bytes": manager.used_bytes,
     }
-
-
-def inserted_entries(manager: EntryCacheManager) -> int:
-    """Returns the entries inserted since the start: those that are cached, and those that were removed."""
-    return manager.entries + sum(manager.stats.evicted_entries.values())
 
 
 def evicted(reason: str) -> str:

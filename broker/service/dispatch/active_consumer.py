@@ -40,6 +40,7 @@ def _on_ring(candidates: list[Consumer], topic_name: str) -> Consumer:
     ring: dict[int, Consumer] = {}
     for consumer in candidates:
         for point in range(_RING_POINTS):
+            # Pulsar's text of a point. Names sorted before: of two with one point the later name gets it.
             ring[sticky_key_hash(f"{consumer.name}{point}".encode())] = consumer
     points = sorted(ring)
     place = bisect_left(points, sticky_key_hash(topic_name.encode()))

@@ -39,7 +39,7 @@ _by_position = attrgetter("ledger_id", "entry_id")
 
 
 def selector_for(meta: KeySharedMeta, settings: ServiceSettings) -> Selector:
-    """Returns a new selector for the mode of the first consumer and the broker's settings."""
+    """Returns a new selector for the first consumer's mode."""
     if meta.sticky:
         return StickyRangesSelector()
     if settings.key_shared_consistent_hashing:
@@ -48,7 +48,7 @@ def selector_for(meta: KeySharedMeta, settings: ServiceSettings) -> Selector:
 
 
 def hash_in(selector: Selector, entry: Entry) -> int:
-    """Returns the hash of the entry's key in the selector's range, 1 or above."""
+    """Returns the entry's key hash in the selector's range, at least 1."""
     facts = facts_of(entry)
     key = NO_KEY if facts is None else facts.key
     return sticky_hash_of(key, selector.range_size, selector.range_start)
@@ -112,7 +112,7 @@ class ByKey:
         self._find_draining()
 
     def remove(self, consumer: Consumer) -> None:
-        """Gives the hashes of a consumer, which has left the set of consumers, to others."""
+        """Gives a departed consumer's key hashes to the others."""
         self.selector.remove(consumer)
         self._find_draining()
 
@@ -138,10 +138,10 @@ class ByKey:
     # Entries
 
     def may_read_on(self) -> bool:
-        """Compares the waiting positions with the look-ahead limits.
+        """Returns False when too many positions wait for redelivery.
 
-        Where both limits are off, those of unacknowledged messages are used instead (PIP-379): without any limit one
-        blocked key would fill the memory with positions.
+        The look-ahead limits say how many are too many. Where both are off, the limits of unacknowledged messages hold
+        instead (PIP-379): without any limit one blocked key would fill the memory with positions.
         """
         settings = self.settings
         count = len(self._consumers.consumers)
@@ -152,9 +152,10 @@ class ByKey:
         return not limits or len(self._redelivery.queue) < min(limits)
 
     def redelivery_filter(self) -> Callable[[Key, int], bool]:
-        """Accepts about as many positions per consumer as it may be sent.
+        """Returns a filter for the positions to read next.
 
-        More would be read in vain: they could only be queued again.
+        It accepts about as many per consumer as the consumer may be sent. More would be read in vain: their entries
+        could only be queued again.
         """
         capacities: dict[Consumer, int] = {}
         fetching = () if self._out_of_order else set(self._redelivery.fetching.values())
@@ -178,6 +179,7 @@ class ByKey:
     def send(self, entries: list[Entry], *, again: bool) -> list[Entry]:
         """Sends each entry to the owner of its key; entries of one consumer are sent together."""
         if again:
+            # Fetched entries and cached ones come as two lists; a key's entries must be sent in their order.
             entries.sort(key=_by_position)
         shares: dict[Consumer, list[Entry]] = {}
         unsent: list[Entry] = []
@@ -200,10 +202,12 @@ class ByKey:
                 continue
             # `messages` is 0 before the first count; `SharedDelivery` counts exactly when it sends.
             capacities[consumer] -= max(1, entry.messages)
+            # `_find_draining` goes by these hashes when a consumer joins or leaves.
             consumer.hashes[key] = sticky_hash
             shares.setdefault(consumer, []).append(entry)
         for consumer, share in shares.items():
             sent = self._delivery.send(consumer, share)
+            # `capacities` counts an unread entry as one message, so a batch may exceed what is left.
             for entry in share[sent:]:
                 del consumer.hashes[entry.ledger_id, entry.entry_id]
                 unsent.append(entry)

@@ -45,6 +45,7 @@ class ConsumerSet:
 
     def owner_of(self, key: Key) -> Consumer | None:
         """Returns the consumer at which the entry is pending, or None."""
+        # A scan, but only for an acknowledgement that comes from another consumer than the entry went to.
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)
 
     def permits(self, wake: Callable[[], None]) -> int:
@@ -95,6 +96,7 @@ class ConsumerSet:
         self.unacked -= messages
         consumer.unacked -= messages
         unblocked = False
+        # Half, as in Pulsar: at the limit itself each acknowledgement would end the block for one message.
         if consumer.blocked and consumer.unacked <= self.settings.unacked_max_per_consumer // 2:
             consumer.blocked = False
             unblocked = True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchContext:
-    """Everything outside of a dispatcher that it works with; the subscription builds it."""
+    """Objects and values that a dispatcher needs; its subscription builds this."""
 
     cursor: ManagedCursor
     """Entries are read from here; acknowledgements arrive there."""
@@ -119,6 +119,7 @@ class Dispatcher:
         """Starts a storage read, or reports that the topic has ended."""
         cursor = self.cursor
         if cursor.has_more():
+            # A read of the retired predecessor counts as `reading` too; its end wakes this dispatcher (`successor`).
             if not cursor.reading and not self._retry.waiting:
                 cursor.request(entries_max, self.settings.read_bytes_max, self._read_done)
         elif cursor.ledger.is_terminated and cursor.backlog == 0:
@@ -129,6 +130,7 @@ class Dispatcher:
             self._retry.succeeded()
             self.wake()
         else:
+            # No wake: the dispatcher would read again at once. The end of the delay wakes it.
             self._retry.failed()
 
     def _report_end(self) -> None:

@@ -10,7 +10,7 @@ from broker.service.consumer import Consumer
 
 
 class _Draining:
-    """One draining hash: its former owner and how many of its messages are pending there."""
+    """A draining hash: its former owner, and its messages pending there."""
 
     __slots__ = ("blocking", "owner", "pending")
 

@@ -51,6 +51,7 @@ class InTurns:
         for step in range(count):
             index = (self._next + step) % count
             consumer = consumers[index]
+            # Of equal priority the first in turn stays, so `>=`; the look goes on for a better priority.
             if chosen is not None and consumer.options.priority >= chosen.options.priority:
                 continue
             if consumer.may_receive():

@@ -70,7 +70,9 @@ def sticky_hash_of(key: bytes, range_size: int = RANGE_SIZE, range_start: int = 
 
 
 class ConsistentHashingSelector:
-    """Each consumer has points on a ring; a hash belongs to the next point at or above it, wrapping round.
+    """Each consumer has points on a ring; a hash belongs to the next point.
+
+    The next point is the one at or above the hash, wrapping round. Pulsar's ConsistentHashingStickyKeyConsumerSelector.
 
     Where points of several consumers coincide, the one that joined first owns the hash, and the next one follows when
     it leaves.
@@ -96,6 +98,7 @@ class ConsistentHashingSelector:
         places = self._indexes.setdefault(name, [])
         if None in places:
             index = places.index(None)
+            # The lowest free index: a consumer that comes back gets the points, and so the keys, that it had.
             places[index] = consumer
         else:
             index = len(places)
@@ -150,13 +153,17 @@ class ConsistentHashingSelector:
 
     def _points_of(self, name: str, index: int) -> list[int]:
         return [
+            # Pulsar's text of a point; any other text would give every key another owner than Pulsar does.
             sticky_hash_of(f"{name}\0{index}\0{replica}".encode(), self.range_size, self.range_start)
             for replica in range(self._points_each)
         ]
 
 
 class AutoSplitSelector:
-    """A new consumer gets the lower half of the biggest range; the range above takes over when it leaves."""
+    """A new consumer gets the lower half of the biggest range.
+
+    The range above takes over when it leaves. Pulsar's HashRangeAutoSplitStickyKeyConsumerSelector.
+    """
 
     __slots__ = ("_bounds", "_owners", "range_size")
 
@@ -182,6 +189,7 @@ class AutoSplitSelector:
         if width < 2:
             raise ConsumerAssignError("no range of key hashes is left to be split for another consumer")
         place = widths.index(width)
+        # Rounded as Pulsar does; the golden vectors `key_shared` hold every bound.
         self._bounds.insert(place, self._bounds[place] - width // 2)
         self._owners.insert(place, consumer)
 
@@ -207,7 +215,10 @@ class AutoSplitSelector:
 
 
 class StickyRangesSelector:
-    """Each consumer declares its ranges, both ends included; a hash outside of all ranges waits."""
+    """Each consumer declares its ranges, both ends included.
+
+    A hash outside of all ranges waits. Pulsar's HashRangeExclusiveStickyKeyConsumerSelector.
+    """
 
     __slots__ = ("_firsts", "_ranges", "range_size")
 
@@ -228,6 +239,7 @@ class StickyRangesSelector:
         if not ranges:
             raise ConsumerAssignError("a sticky consumer declares at least one range of key hashes")
         wanted: list[Assignment] = [(first, last, consumer) for first, last in ranges]
+        # By the numbers alone: two equal ranges would else compare their consumers, which have no order.
         kept = sorted([*self._ranges, *wanted], key=lambda assignment: assignment[:2])
         for first, last, _ in wanted:
             if not 0 <= first <= last:

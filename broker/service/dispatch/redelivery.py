@@ -80,6 +80,7 @@ class Redelivery:
         self._add_unsent({(entry.ledger_id, entry.entry_id): hash_of(entry) for entry in entries})
 
     def _add_unsent(self, hashes: Mapping[Key, int]) -> None:
+        # They keep their expected read in the cache: only a delivery lowers it.
         self._cursor.redelivery.postpone_delivery(hashes)
         self._add(hashes.items())
 
@@ -118,6 +119,7 @@ class Redelivery:
         fetched, self._fetched = self._fetched, []
         # They may have been acknowledged since storage read them.
         entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
+        # Without the subtraction a slow read would let each wake begin another one, past the consumers' permits.
         due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
         if due:
             found, missing = self._cursor.redelivery.read_cached([Position(*key) for key in due])

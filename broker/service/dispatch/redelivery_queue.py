@@ -40,6 +40,7 @@ class RedeliveryQueue:
             self._hashes[key] = sticky_hash
         if sticky_hash and new:
             self._waiting[sticky_hash] = self._waiting.get(sticky_hash, 0) + len(new)
+        # Python's sort of a sorted list with a tail behind it is close to a merge.
         if len(new) > _BULK:
             self._order += new
             self._order.sort()

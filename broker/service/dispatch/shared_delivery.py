@@ -47,6 +47,7 @@ class SharedDelivery:
                 break
             sent += 1
             key = (entry.ledger_id, entry.entry_id)
+            # The attribute is 0 until the first dispatcher has counted; looking here saves a call per entry.
             left = entry.messages or messages_of(entry)
             if counts or partly_acknowledged:
                 ack_set = self._cursor.acks.ack_set_of(entry.position) or ()
@@ -69,6 +70,7 @@ class SharedDelivery:
             plain.append(entry)
         if plain:
             consumer.deliver(plain, messages, size)
+        # Once per call and after the deliveries: from here on the cache may evict the entries.
         self._count_delivered(entries if sent == len(entries) else entries[:sent])
         self._consumers.count_sent(consumer, total)
         return sent

@@ -144,6 +144,7 @@ class SharedDispatcher(Dispatcher):
         owner = consumer if key in consumer.pending else self.consumer_set.owner_of(key)
         if owner is not None:
             before = owner.pending[key]
+            # A late acknowledgement of part of a batch must not raise the count again.
             remaining = min(remaining, before)
             if remaining:
                 owner.pending[key] = remaining
@@ -162,7 +163,9 @@ class SharedDispatcher(Dispatcher):
         Positions that are not pending at this consumer are ignored, as in Pulsar.
         """
         asked = consumer.pending if keys is None else dict.fromkeys(keys)
+        # A list, because the loop below removes from `pending`, which `asked` may be.
         wanted = [key for key in asked if key in consumer.pending]
+        # First: `keys.settled` below removes the hashes that the queue needs.
         self.redelivery.add_sent([(key, consumer.hashes.get(key, 0)) for key in wanted])
         counts = self.redelivery.counts
         for key in wanted:

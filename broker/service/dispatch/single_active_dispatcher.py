@@ -48,6 +48,7 @@ class SingleActiveDispatcher(Dispatcher):
         self.consumers.remove(consumer)
         left = consumer is self.active
         if left:
+            # Or `_choose` would announce to a consumer that is gone.
             self.active = None
         self._choose(left=left)
 
@@ -66,6 +67,7 @@ class SingleActiveDispatcher(Dispatcher):
             if before is not None:
                 self._announce(before, active=False)
             self._announce(chosen, active=True)
+        # Only a former consumer can have acknowledgements on their way; without one there is nothing to wait for.
         if self.kind is SubscriptionType.FAILOVER and (before is not None or left):
             self._start_over_later()
         else:
@@ -141,10 +143,12 @@ class SingleActiveDispatcher(Dispatcher):
         for index, entry in enumerate(entries):
             if messages >= permits:
                 self.cursor.give_back(entry.position, entries[index:])
+                # In place: the caller's list is the one that is delivered and counted below.
                 del entries[index:]
                 break
             messages += entry.messages or messages_of(entry)
             size += entry.size
+        # Only a partly acknowledged batch needs an ack set of its own; without any, one call writes all frames.
         if self.cursor.acks.partly_acknowledged:
             self._send_one_by_one(consumer, entries)
         else:

@@ -22,7 +22,14 @@ from bookie_stub.base.record import explicit_lac_of
 from bookie_stub.disk.ledger_index import FLAGS_KEY
 from bookie_stub.disk.rocks import read_rows
 from magnetar.commands.bookie_command import main
-from protocol.bookie_frame import Response, encode_add_request, encode_fence_request, encode_read_request
+from protocol.bookie_frame import (
+    AddResponse,
+    ReadResponse,
+    Response,
+    encode_add_request,
+    encode_fence_request,
+    encode_read_request,
+)
 from protocol.bookkeeper_api_pb2 import EOK
 from protocol.ledger_metadata import LedgerMetadata, Segment, encode
 from protocol.ledger_path import ledger_path
@@ -91,11 +98,14 @@ class Pair:
 
     async def add(self, ledger: int, entry: int) -> int:
         request = encode_add_request(signed(ledger, entry, b"%d" % ledger * 50), MASTER_KEY)
-        return (await self.ask(request))[0]
+        added = await self.ask(request)
+        assert isinstance(added, AddResponse)
+        return added.rc
 
     async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
-        rc, _, _, found = await self.ask(encode_read_request(ledger, entry))
-        return rc, bytes(found)
+        found = await self.ask(encode_read_request(ledger, entry))
+        assert isinstance(found, ReadResponse)
+        return found.rc, bytes(found.entry)
 
 
 @pytest.fixture

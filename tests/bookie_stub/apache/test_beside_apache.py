@@ -33,7 +33,8 @@ from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.apache_bookie import ApacheBookie
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -256,7 +257,10 @@ async def test_bookie_is_read_only_when_one_disk_is_full(
 async def test_bookie_stays_writable_when_one_disk_is_full_and_the_key_is_false(
     begin: Bookies, disks: list[Disk], nodes: KazooClient
 ) -> None:
-    """Ledgers stay at home in their directories. Apache's bookie goes on to fill the full one, ours refuses its ledgers."""
+    """Ledgers stay at home in their directories.
+
+    Apache's bookie goes on to fill the full one, ours refuses its ledgers.
+    """
     bookie = await asyncio.to_thread(begin, on_disks(disks, any_full=False))
     client, place = Client(bookie.address), Place(nodes, bookie.address)
     await until(place.writable)
@@ -292,7 +296,10 @@ def put(
 
 
 async def test_over_replicated_ledger_is_emptied(begin: Bookies, nodes: KazooClient) -> None:
-    """Both refuse a writer from before. Apache's bookie refuses re-replication as well, and forgets both in a restart."""
+    """Both refuse a writer from before.
+
+    Apache's bookie refuses re-replication as well, and forgets both in a restart.
+    """
     settings = {"gcWaitTime": 300, "gcOverreplicatedLedgerWaitTime": 300, "flushInterval": 100}
     bookie = await asyncio.to_thread(
         begin, {**settings, "minorCompactionInterval": 0, "majorCompactionInterval": 0}

@@ -90,7 +90,10 @@ def test_java_client_passes_its_checks_over_tls(
 
 
 def run(classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str, *authority: str) -> dict[str, str]:
-    """By check: `ok`, or what went wrong. Behind TLS when an authority is named."""
+    """By check: `ok`, or what went wrong.
+
+    Behind TLS when an authority is named.
+    """
     uri = f"zk+hierarchical://{zookeeper.address}/ledgers"
     java = [*QUICK_JAVA, "-cp", classes, str(JAVA / "Ledgers.java")]
     command = [*java, uri, protocol, bookie.bookie_id, *authority]

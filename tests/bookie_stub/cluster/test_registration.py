@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,7 +17,7 @@ from bookie_stub.base.errors import ForeignDirectory, RegistrationError
 from bookie_stub.cluster.registration import LAYOUT, Registration
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
-from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
+from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
 from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import ROOT, Process, answer
@@ -99,8 +99,9 @@ def uri(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> ZookeeperUrl:
 
 
 @pytest.fixture
-def observer(zookeeper: ZooKeeper) -> Iterator[object]:
-    client = connect(zookeeper.address)
+def observer(zookeeper: ZooKeeper) -> Iterator[Any]:
+    """A client of kazoo, which has no types."""
+    client: Any = connect(zookeeper.address)
     yield client
     client.stop()
     client.close()
@@ -150,7 +151,7 @@ def process(tmp_path: Path, uri: ZookeeperUrl) -> Iterator[Registered]:
 @pytest.mark.peer
 @pytest.mark.slow
 def test_available_node_exists_while_the_bookie_listens(
-    observer: object, process: Registered, uri: ZookeeperUrl
+    observer: Any, process: Registered, uri: ZookeeperUrl
 ) -> None:
     process.begin()
     port = int(process.addresses["bookie"].split(":")[1])
@@ -171,7 +172,7 @@ def test_available_node_exists_while_the_bookie_listens(
 @pytest.mark.peer
 @pytest.mark.slow
 def test_start_after_a_kill_waits_for_the_old_session(
-    observer: object, process: Registered, uri: ZookeeperUrl
+    observer: Any, process: Registered, uri: ZookeeperUrl
 ) -> None:
     long_session = f"zkTimeout={int(PATIENT_S * 1000)}"
     process.begin(long_session)
@@ -184,7 +185,7 @@ def test_start_after_a_kill_waits_for_the_old_session(
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_available_node_is_made_again_in_a_new_session(observer: object, uri: ZookeeperUrl) -> None:
+def test_available_node_is_made_again_in_a_new_session(observer: Any, uri: ZookeeperUrl) -> None:
     from kazoo.client import KazooClient
 
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -217,7 +218,7 @@ def test_announce_fails_while_another_process_has_the_id(uri: ZookeeperUrl) -> N
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_read_only_bookie_moves_its_node(observer: object, uri: ZookeeperUrl) -> None:
+def test_read_only_bookie_moves_its_node(observer: Any, uri: ZookeeperUrl) -> None:
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
     for read_only in (False, True, True, False):
         registration.announce("127.0.0.1", 3181, read_only=read_only)
@@ -281,7 +282,7 @@ def test_connect_names_the_package_to_install_without_kazoo(monkeypatch: pytest.
 @pytest.mark.peer
 @pytest.mark.slow
 async def test_ledger_is_collected_after_its_metadata_is_deleted(
-    observer: object, process: Registered, uri: ZookeeperUrl
+    observer: Any, process: Registered, uri: ZookeeperUrl
 ) -> None:
     process.begin("gcWaitTime=100", "flushInterval=50")
     for ledger in (7, 8):
@@ -294,7 +295,9 @@ async def test_ledger_is_collected_after_its_metadata_is_deleted(
 
     async def read(ledger: int) -> int:
         writer.write(encode_read_request(ledger, 0))
-        return (await answer(reader)).rc
+        found = await answer(reader)
+        assert isinstance(found, ReadResponse)
+        return found.rc
 
     async with asyncio.timeout(20):
         while await read(7) != 1:  # noqa: ASYNC110 - another process does it in its own time
@@ -306,7 +309,7 @@ async def test_ledger_is_collected_after_its_metadata_is_deleted(
 @pytest.mark.peer
 @pytest.mark.slow
 def test_full_disk_moves_the_node_to_read_only_and_back(
-    observer: object, process: Registered, uri: ZookeeperUrl
+    observer: Any, process: Registered, uri: ZookeeperUrl
 ) -> None:
     """The disk is full because the threshold is set below its present use."""
     process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")

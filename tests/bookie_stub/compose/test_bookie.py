@@ -61,7 +61,7 @@ async def test_replay_starts_at_the_mark_after_a_checkpoint(bench: Bench, tmp_pa
 async def test_fence_survives_a_restart(
     bench: Bench, tmp_path: Path, flush: str, stop: str, entries: int
 ) -> None:
-    """Also without entries, and also when the checkpoint after it finds the write cache empty."""
+    """BookKeeper 4.17 loses it without entries, and when the next checkpoint finds the write cache empty."""
     bench.open()
     for entry in range(entries):
         assert await bench.add(1, entry) == OK
@@ -244,7 +244,7 @@ async def test_read_answers_io_error_when_the_log_is_damaged(bench: Bench) -> No
 async def test_deleted_ledger_stays_deleted_after_restarts(
     bench: Bench, tmp_path: Path, stop: str, flushed: bool
 ) -> None:
-    """And takes nothing any more, from whoever comes late."""
+    """A late request of any kind is refused."""
     bench.open()
     assert await bench.add(1, 0, b"gone") == OK
     assert await bench.add(2, 0, b"stays") == OK
@@ -279,7 +279,7 @@ async def assert_gone(bench: Bench, ledger: int) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 async def test_deletion_refuses_the_held_first_add_of_its_ledger(bench: Bench, flushed: bool) -> None:
-    """The add is held, as both halves of the write cache are full. A late one finds the same."""
+    """The add is held because both write caches are full. A later add is refused too."""
     bench.open(write_cache_bytes=4000, throttle_s_max=20)
     assert bench.bookie is not None
     bench.file_system.may_sync.clear()
@@ -304,7 +304,7 @@ async def test_deletion_refuses_the_held_first_add_of_its_ledger(bench: Bench, f
 async def test_start_finishes_a_checkpoint_killed_after_the_tombstones(
     bench: Bench,
 ) -> None:
-    """Also when the journal never heard of the deletion."""
+    """The journal may have no record of the deletion."""
     bench.open()
     assert await bench.add(1, 0) == OK
     await bench.fence(1)
@@ -340,7 +340,7 @@ async def test_replay_does_not_bring_a_deleted_ledger_back(bench: Bench, tmp_pat
 async def test_highest_ledger_id_includes_deleted_ledgers_after_every_start(
     bench: Bench, tmp_path: Path, directories: int
 ) -> None:
-    """Also of deleted ledgers: whoever makes new ones begins above."""
+    """A broker takes new ids above it, so no id of a deleted ledger is used again."""
     paths = tuple(tmp_path / f"ledgers{number}" for number in range(directories))
     settings = {"ledger_directories": paths, "index_directories": paths}
     highest = bench.open(**settings).highest_ledger_id

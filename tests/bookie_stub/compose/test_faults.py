@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ async def test_master_key_is_journaled_again_after_a_failed_group(bench: Bench, 
 
 
 async def test_add_fails_when_queued_before_the_failure_is_known(bench: Bench, tmp_path: Path) -> None:
-    """Its master key record was lost with the group before it."""
+    """The add's master key record was lost with the group before it."""
     bench.open()
     bench.file_system.fails_once = True
     bench.file_system.fails["sync_data"] = errno.EIO
@@ -106,10 +107,14 @@ async def test_adds_queued_behind_a_failed_group_fail(bench: Bench, tmp_path: Pa
     bench.open()
     answers: list[tuple[int, int]] = []
     acknowledged: set[int] = set()
+
+    def note(entry: int, done: asyncio.Future[int]) -> None:
+        answers.append((entry, done.result()))
+
     rng = random.Random(5)
     for entry in range(400):
         future = bench.start_add(1, entry, b"%d" % entry)
-        future.add_done_callback(lambda done, entry=entry: answers.append((entry, done.result())))
+        future.add_done_callback(partial(note, entry))
         if rng.random() < 0.05:
             bench.file_system.fails["write"] = errno.ENOSPC
             bench.file_system.writes_half = rng.random() < 0.5
@@ -317,7 +322,7 @@ async def test_start_refuses_when_an_index_is_missing(bench: Bench, index: str, 
 
 @pytest.mark.parametrize("made", [(), ("locations",), ("locations", "ledgers")])
 async def test_killed_first_start_is_done_again(bench: Bench, made: tuple[str, ...]) -> None:
-    """Between making its directories and its indexes, when there was nothing to forget."""
+    """The kill comes between directories and indexes, when nothing was kept yet."""
     bench.open()
     bench.close()
     current = bench.directory / "ledgers/current"

@@ -124,7 +124,10 @@ async def test_process_loses_nothing_acknowledged_when_killed_at_random(process:
 async def _add(
     process: Process, ledger: int, acknowledged: set[tuple[int, int]], fenced: set[int], rng: random.Random
 ) -> None:
-    """Until the process is gone. Halfway through the ledger is fenced, sometimes a ledger without entries too."""
+    """Until the process is gone.
+
+    Halfway through the ledger is fenced, sometimes a ledger without entries too.
+    """
     reader, writer = await process.connect()
 
     async def note_answers() -> None:
@@ -194,9 +197,9 @@ async def _check(
     writer.close()
     client = await V3Client.connect(int(process.addresses["bookie"].split(":")[1]))
     for ledger, number in confirmed.items():
-        found = (await client.answer(client.read_lac(ledger))).readLacResponse
-        assert found.status == EOK
-        assert explicit_lac_of(found.lacBody) >= number, ledger
+        lac = (await client.answer(client.read_lac(ledger))).readLacResponse
+        assert lac.status == EOK
+        assert explicit_lac_of(lac.lacBody) >= number, ledger
     client.close()
 
 

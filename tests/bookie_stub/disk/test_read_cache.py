@@ -221,7 +221,12 @@ def test_ring_frees_an_evicted_segment_before_the_next_one_is_full(
     freed: list[int] = []
     cache = RingCache(1 << 20)
     real = cache._free
-    monkeypatch.setattr(cache, "_free", lambda size: (freed.append(size), real(size)))
+
+    def free(size: int) -> None:
+        freed.append(size)
+        real(size)
+
+    monkeypatch.setattr(cache, "_free", free)
     for owner in range(32):  # two segments of 16 runs
         cache.put(owner, range(64), [bytes((owner,)) * 512] * 64, 0)
     assert not freed

@@ -77,7 +77,7 @@ def test_tombstones_add_appends_only_the_new_ids(tmp_path: Path) -> None:
 
 
 def test_tombstones_drop_a_block_torn_by_a_crash(tmp_path: Path) -> None:
-    """A cut at any byte of it; ids that the inventory counted are never dropped."""
+    """The block is cut at every byte. Ids that the inventory counted are never dropped."""
     path = tmp_path / "deleted"
     tombstones = Tombstones(path, FileSystem())
     tombstones.add([1, 2, 3])

@@ -36,7 +36,7 @@ def ask(process: Process, name: str, method: str = "GET", body: bytes | None = N
 
 
 def test_http_api_reports_state_and_disk_space(process: Process) -> None:
-    """Names and kinds as BookKeeper 4.17.3 answers."""
+    """Names and types are those of BookKeeper 4.17.3."""
     assert ask(process, "is_ready") == (200, "OK")
     code, text = ask(process, "state")
     assert (code, json.loads(text)) == (
@@ -68,7 +68,7 @@ def test_http_api_starts_a_garbage_collection(process: Process, capsys: pytest.C
 
 
 def test_http_api_compacts_location_indexes(process: Process) -> None:
-    """As BookKeeper's server: paths, and what is asked for in the body."""
+    """Paths and request bodies are those of BookKeeper's server."""
     path = str(process.directory / "bookie/ledgers/current/locations")
     assert json.loads(ask(process, "entry_location_compact")[1]) == {path: False}
     assert ask(process, "entry_location_compact", "PUT", b"{}")[0] == 200

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -123,8 +124,12 @@ async def test_runs_are_held_in_order_when_the_write_caches_are_full(bench: Benc
     bookie = bench.open(write_cache_bytes=40_000)
     answered: list[int] = []
     runs = [start_run(bench, 1, range(first, first + 20), b"x" * 50) for first in range(0, 1000, 20)]
+
+    def note(number: int, _done: asyncio.Future[int]) -> None:
+        answered.append(number)
+
     for number, run in enumerate(runs):
-        run.add_done_callback(lambda _, number=number: answered.append(number))
+        run.add_done_callback(partial(note, number))
     assert set(await asyncio.gather(*runs)) == {OK}
     assert answered == sorted(answered)
     assert bookie.stats.adds_held > 20

@@ -36,7 +36,7 @@ async def test_hundred_reads_at_once_share_one_load(bench: Bench) -> None:
 
 
 async def test_reads_at_once_share_one_load_when_the_cache_keeps_none_of_it(bench: Bench) -> None:
-    """A cache that has no room for any of them: half of it is more than one, so each load brings two."""
+    """The cache keeps none of the entries: half of it is more than one entry, so each load brings two."""
     bookie = bench.open(read_cache_bytes=800, readahead_entries=1, read_cache_policy="ring")
     await bench.add_all(1, range(6), b"x" * 400)
     await bench.checkpoint()
@@ -60,7 +60,7 @@ async def test_batch_reads_at_once_share_one_load(bench: Bench) -> None:
 
 
 async def test_batch_read_marks_its_entries_as_served(bench: Bench) -> None:
-    """A cache for 8 entries and loads of 6: those that were handed out make room, not those that wait."""
+    """The cache has space for 8 entries and a load has 6: served entries are evicted, waiting ones stay."""
     bookie = bench.open(read_cache_policy="served-first", read_cache_bytes=8 * 448)
     await bench.add_all(1, range(40), b"x" * 400)
     await bench.checkpoint()
@@ -330,7 +330,7 @@ async def test_reads_serve_the_newest_version_in_random_histories(
                 assert found == (OK, expected) if expected is not None else found[0] in (NO_ENTRY, NO_LEDGER)
         else:
             count = rng.randrange(1, 50)
-            expected_run = []
+            expected_run: list[bytes] = []
             while len(expected_run) < count and (ledger, entry + len(expected_run)) in newest:
                 expected_run.append(newest[ledger, entry + len(expected_run)])
             assert (await bench.batch(ledger, entry, count))[1] == expected_run

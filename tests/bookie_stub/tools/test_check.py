@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def payload_of(ledger: int) -> bytes:
 
 
 @pytest.fixture
-async def killed(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
+async def killed(bench: Bench, tmp_path: Path) -> AsyncIterator[Bench]:
     """The files behind a kill: finished logs and one that grows, a deleted ledger, entries in the journal alone."""
     bench.open(entry_log_bytes_max=15_000)
     for ledger in LEDGERS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -277,7 +277,7 @@ async def test_rebuild_without_an_inventory_puts_unproven_ledgers_in_limbo(
     assert limbo_of(current) == {1: True, 2: True}
     current = image / "ledgers/current"
 
-    def closed(ledger_ids: Collection[int]) -> dict[int, range]:
+    def closed(ledger_ids: Collection[int]) -> Iterable[tuple[int, range]]:
         assert sorted(ledger_ids) == [1, 2]
         return {1: range(10), 2: range(11)}.items()
 

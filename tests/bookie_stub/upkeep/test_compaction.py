@@ -188,7 +188,9 @@ async def test_reads_return_the_right_entries_while_logs_are_compacted(bench: Be
         assert await all_of(bench, ledger) == EVERYTHING
 
 
-async def test_read_looks_into_the_index_again_when_its_log_is_removed(bench: Bench) -> None:
+async def test_read_looks_into_the_index_again_when_its_log_is_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is compacted and removed between the look into the index and the log's opening."""
     bookie = await mostly_dead(bench)
     (storage,) = bookie.state.storages.all
@@ -202,7 +204,7 @@ async def test_read_looks_into_the_index_again_when_its_log_is_removed(bench: Be
             EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact(old)
         return open_to_read(path)
 
-    bench.file_system.open_to_read = late
+    monkeypatch.setattr(bench.file_system, "open_to_read", late)
     assert await bench.read(1, 3) == EVERYTHING[3]
     assert done
     assert not (logs_of(bench) / file_name(old)).exists()

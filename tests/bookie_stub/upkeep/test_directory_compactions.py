@@ -65,12 +65,12 @@ async def test_adds_and_reads_go_on_beside_an_index_compaction(bench: Bench) -> 
 
 async def test_index_compaction_runs_at_its_interval(bench: Bench) -> None:
     settings = CollectionSettings(wait_s=0.01, minor_threshold=0, major_threshold=0, index_interval_s=0.001)
-    bench.file_system.share_taken = lambda _path: 0.99
+    bench.file_system.share = lambda _path: 0.99
     bookie = bench.open(collection=settings, disk=DiskSettings(interval_s=0.01))
     rounds = bookie.stats.collection.rounds.ok
     await bench.until(lambda: rounds.count >= 3)
-    assert bookie.stats.collection.indexes == 0, "there is no room for it"
-    bench.file_system.share_taken = lambda _path: 0.1
+    assert bookie.stats.collection.indexes == 0, "the disk is too full for it"
+    bench.file_system.share = lambda _path: 0.1
     await bench.until(lambda: bookie.stats.collection.indexes >= 2)
     bookie = bench.reopen(collection=replace(settings, index_interval_s=0))
     rounds = bookie.stats.collection.rounds.ok
@@ -100,7 +100,7 @@ async def test_compaction_begins_no_log_after_its_time_limit(bench: Bench) -> No
         bench.reopen(collection=replace(FAST, minor_threshold=0.9))
     for ledger in range(30):
         if ledger % 10:
-            bench.bookie.delete_ledger(ledger)
+            bench.running.delete_ledger(ledger)
     await bench.checkpoint()
     bookie = bench.reopen(collection=replace(FAST, minor_threshold=0.9, minor_time_s_max=1e-9))
     assert await freed_by(bench) == 0
@@ -111,7 +111,7 @@ async def test_compaction_begins_no_log_after_its_time_limit(bench: Bench) -> No
 
 async def freed_by(bench: Bench) -> int:
     await compact(bench)
-    return bench.bookie.stats.collection.reclaimed_by_compaction
+    return bench.running.stats.collection.reclaimed_by_compaction
 
 
 @pytest.mark.parametrize(("by_whole_logs", "logs"), [(True, 1), (False, 3)])
@@ -126,7 +126,7 @@ async def test_compaction_joins_small_logs_when_measured_by_whole_logs(
             await bench.add_all(10 * number + ledger, range(20), b"x" * 500)
     bench.reopen(collection=settings)
     for number in range(3):
-        bench.bookie.delete_ledger(10 * number)
+        bench.running.delete_ledger(10 * number)
     await bench.checkpoint()
     before = set(log_ids(logs_of(bench)))
     await compact(bench)

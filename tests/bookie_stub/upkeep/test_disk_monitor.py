@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_judge_marks_a_directory_by_its_fullest_disk(
 
 
 def fill(bench: Bench, share: float) -> None:
-    bench.file_system.share_taken = lambda _path: share
+    bench.file_system.share = lambda _path: share
 
 
 def disk_states_of(bookie: Bookie) -> list[DiskState]:
@@ -98,7 +99,7 @@ class Two:
         self.logs = tuple(bench.directory / f"ledgers-{number}" for number in range(2))
         self.indexes = tuple(bench.directory / f"index-{number}" for number in range(2))
         self.shares: dict[str, float] = {}
-        bench.file_system.share_taken = self._share_taken
+        bench.file_system.share = self._share_taken
 
     def _share_taken(self, path: Path) -> float:
         return self.shares.get(path.parent.name, 0.1)
@@ -113,9 +114,9 @@ class Two:
         self.shares = dict(shares)
         wanted = [
             judge([shares.get(f"{kind}-{number}", 0.1) for kind in ("ledgers", "index")], room, EACH)
-            for number, room in enumerate(disk_states_of(self.bench.bookie))
+            for number, room in enumerate(disk_states_of(self.bench.running))
         ]
-        await self.bench.until(lambda: disk_states_of(self.bench.bookie) == wanted)
+        await self.bench.until(lambda: disk_states_of(self.bench.running) == wanted)
 
 
 @pytest.fixture
@@ -150,9 +151,9 @@ async def test_adds_are_refused_only_for_ledgers_of_a_full_directory(two: Two, k
 
 
 async def write_lac(bench: Bench, ledger: int) -> int:
-    answered = bench.loop.create_future()
+    answered: asyncio.Future[int] = bench.loop.create_future()
     body = ledger.to_bytes(8, "big") + bytes(12)
-    bench.bookie.records.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    bench.running.records.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
     return await answered
 
 

@@ -131,7 +131,7 @@ async def test_collection_deletes_ledgers_that_the_store_does_not_have(world: Wo
         world.store.remove(ledger_id)
     assert await world.left() == set()
     world.bench.reopen()
-    assert not world.bench.bookie.state.ledgers.by_id
+    assert not world.bench.running.state.ledgers.by_id
     await world.bench.checkpoint()
 
 
@@ -196,7 +196,7 @@ def test_collection_lists_neighbouring_ledgers_once() -> None:
 
 
 async def test_collection_keeps_a_ledger_created_during_the_round(world: World) -> None:
-    """It is in the store before it is here, and the bookie's list was made before the store was asked."""
+    """A new ledger is in the store before it is here, and the bookie lists its own ledgers first."""
     world.store.nodes[f"/ledgers/{ledger_path(77)}"] = b"metadata"
     await world.bench.add_all(77, range(3))
     assert 77 in await world.left()

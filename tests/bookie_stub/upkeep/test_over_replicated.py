@@ -45,14 +45,14 @@ LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\tb:3181\n7\tCLOSED"
 
 
 def test_members_of_closed_returns_the_bookies_of_a_closed_ledger() -> None:
-    assert members_of_closed(closed((B, C), (C, HERE))) == {B, C, HERE}
-    assert members_of_closed(TEXT) == {C}
+    assert members_of_closed(closed((B, C), (C, HERE))) == frozenset({B, C, HERE})
+    assert members_of_closed(TEXT) == frozenset({C})
     assert members_of_closed(closed((B,), state=LedgerState.OPEN)) is None
     assert members_of_closed(closed((B,), state=LedgerState.IN_RECOVERY)) is None
     assert members_of_closed(TEXT.replace(b"CLOSED", b"OPEN")) is None
     assert members_of_closed(LINES.replace(b"CLOSED", b"b:3182")) is None
     assert members_of_closed(LINES.replace(b"\n7\t", b"\n-102\t")) is None
-    assert members_of_closed(LINES) == {C}
+    assert members_of_closed(LINES) == frozenset({C})
 
 
 DOUBTFUL = [
@@ -148,7 +148,7 @@ async def test_emptied_ledger_refuses_its_old_writer_for_ever(world: World) -> N
 
 
 async def test_emptied_ledger_takes_entries_of_re_replication(world: World) -> None:
-    """Right behind the removal, before a checkpoint, and for good."""
+    """It takes them at once, before a checkpoint, and keeps them."""
     bench = world.bench
     await world.kept()
     world.store.nodes[PATH + ledger_path(1)] = closed((HERE, C))
@@ -164,7 +164,7 @@ async def test_emptied_ledger_takes_entries_of_re_replication(world: World) -> N
 
 
 async def test_entries_added_during_the_removal_stay(world: World) -> None:
-    """Added between the removal and the checkpoint that takes the old rows out."""
+    """The entries come before the checkpoint that takes the old rows out."""
     bench, bookie = world.bench, world.bookie
     done: list[bool] = []
     bench.file_system.may_sync.clear()

@@ -168,7 +168,7 @@ async def test_cold_readers_beside_a_writer_get_the_written_entries(service: Ser
 
 
 async def test_cold_reader_that_reads_no_answers_costs_bounded_memory(service: Service) -> None:
-    """It asks for 300 MB in batches from the logs; the bookie stops asking the disk for it early on."""
+    """The reader requests 300 MB in batches; the bookie soon stops reading the logs for it."""
     await service.start(write_cache_bytes=64 * MIB)
     writer = await service.client()
     await writer.add_all(1, 30, 200_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from protocol.bookie_frame import (
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Streams]]
 
 
 @pytest.fixture
@@ -39,8 +40,20 @@ async def server(tmp_path: Path) -> AsyncIterator[BookieServer]:
     await server.close()
 
 
-async def connect(server: BookieServer) -> Streams:
-    return await asyncio.open_connection("127.0.0.1", server.port)
+@pytest.fixture
+async def connect(server: BookieServer) -> AsyncIterator[Connect]:
+    """Opens connections, and closes them behind the test."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def open_connection() -> Streams:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writers.append(writer)
+        return reader, writer
+
+    yield open_connection
+    for writer in writers:
+        # Without waiting for what the server does not read; a writer that is not closed is a warning in debug mode.
+        writer.transport.abort()
 
 
 async def answer(reader: asyncio.StreamReader) -> Response:
@@ -49,8 +62,8 @@ async def answer(reader: asyncio.StreamReader) -> Response:
         return decode_response(await reader.readexactly(length))
 
 
-async def test_requests_are_answered_in_any_fragmentation(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_requests_are_answered_in_any_fragmentation(connect: Connect) -> None:
+    reader, writer = await connect()
     data = b"".join(encode_add_request(entry_of(1, entry, b"x" * entry), MASTER_KEY) for entry in range(60))
     rng = random.Random(2)
     while data:
@@ -66,32 +79,29 @@ async def test_requests_are_answered_in_any_fragmentation(server: BookieServer) 
     found = await answer(reader)
     assert isinstance(found, ReadResponse)
     assert found.entry[36:] == b"x" * 59
-    writer.close()
 
 
 @pytest.mark.parametrize(
     "bad", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"]
 )
 async def test_other_connections_work_when_a_peer_sends_no_bookkeeper_frames(
-    server: BookieServer, bad: bytes
+    connect: Connect, bad: bytes
 ) -> None:
-    good_reader, good_writer = await connect(server)
-    reader, writer = await connect(server)
+    good_reader, good_writer = await connect()
+    reader, writer = await connect()
     writer.write(bad)
     assert await asyncio.wait_for(reader.read(), 10) == b""
     good_writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
     assert await answer(good_reader) == AddResponse(0, 1, 0)
-    for each in (writer, good_writer):
-        each.close()
 
 
 async def test_adds_before_a_bad_frame_are_stored(
-    server: BookieServer,
+    connect: Connect,
 ) -> None:
-    _, writer = await connect(server)
+    _, writer = await connect()
     writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY) + b"\0\0\0\4\2\x63\0\0")
     await writer.drain()
-    reader, writer = await connect(server)
+    reader, writer = await connect()
     async with asyncio.timeout(10):
         while True:
             writer.write(encode_read_request(1, 0))
@@ -101,8 +111,10 @@ async def test_adds_before_a_bad_frame_are_stored(
                 break
 
 
-async def test_connection_stops_reading_when_its_peer_reads_no_answers(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_connection_stops_reading_when_its_peer_reads_no_answers(
+    server: BookieServer, connect: Connect
+) -> None:
+    reader, writer = await connect()
     writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
     assert await answer(reader) == AddResponse(0, 1, 0)
     requests = 300  # 150 MB of answers
@@ -111,7 +123,7 @@ async def test_connection_stops_reading_when_its_peer_reads_no_answers(server: B
         while not server.blocked:  # noqa: ASYNC110 - the other side is a socket
             await asyncio.sleep(0.001)
     assert server.reads_in_progress < 50
-    other_reader, other_writer = await connect(server)
+    other_reader, other_writer = await connect()
     other_writer.write(encode_read_request(1, 0))
     assert isinstance(await answer(other_reader), ReadResponse)
     for _ in range(requests):
@@ -121,12 +133,12 @@ async def test_connection_stops_reading_when_its_peer_reads_no_answers(server: B
     async with asyncio.timeout(10):
         while server.blocked:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-    writer.close()
-    other_writer.close()
 
 
-async def test_blocked_connection_is_not_counted_after_its_peer_leaves(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_blocked_connection_is_not_counted_after_its_peer_leaves(
+    server: BookieServer, connect: Connect
+) -> None:
+    reader, writer = await connect()
     writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
     assert await answer(reader) == AddResponse(0, 1, 0)
     writer.write(encode_read_request(1, 0) * 500)
@@ -138,24 +150,24 @@ async def test_blocked_connection_is_not_counted_after_its_peer_leaves(server: B
             await asyncio.sleep(0.001)
 
 
-async def test_server_answers_many_adds_at_once(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_server_answers_many_adds_at_once(connect: Connect) -> None:
+    reader, writer = await connect()
     total = 3000
     writer.write(
         b"".join(encode_add_request(entry_of(2, entry, b"y" * 900), MASTER_KEY) for entry in range(total))
     )
     answers = [await answer(reader) for _ in range(total)]
-    assert {found[0] for found in answers} == {0}
-    assert sorted(found[2] for found in answers) == list(range(total))
+    adds = [found for found in answers if isinstance(found, AddResponse)]
+    assert {found.rc for found in adds} == {0}
+    assert sorted(found.entry_id for found in adds) == list(range(total))
     writer.write(encode_batch_read_request(2, 0, 77, 100, 1 << 20))
     batch = await answer(reader)
     assert isinstance(batch, BatchReadResponse)
     assert (batch.request_id, len(batch.entries)) == (77, 100)
-    writer.close()
 
 
-async def test_fencing_batch_read_fences_its_ledger(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_fencing_batch_read_fences_its_ledger(connect: Connect) -> None:
+    reader, writer = await connect()
     frame = bytearray(encode_batch_read_request(3, 0, 1, 10, 1000) + MASTER_KEY)
     frame[3] += len(MASTER_KEY)
     frame[7] = 1
@@ -165,11 +177,10 @@ async def test_fencing_batch_read_fences_its_ledger(server: BookieServer) -> Non
     assert await answer(reader) == AddResponse(104, 3, 0)
     writer.write(encode_fence_request(3, b"?" * 20))
     assert await answer(reader) == ReadResponse(102, 3, -1, b"")
-    writer.close()
 
 
-async def test_stop_answers_outstanding_requests(server: BookieServer) -> None:
-    reader, writer = await connect(server)
+async def test_stop_answers_outstanding_requests(server: BookieServer, connect: Connect) -> None:
+    reader, writer = await connect()
     writer.write(b"".join(encode_add_request(entry_of(4, entry), MASTER_KEY) for entry in range(200)))
     async with asyncio.timeout(10):
         while not server.adds_in_progress:  # noqa: ASYNC110

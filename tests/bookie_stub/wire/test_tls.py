@@ -151,7 +151,8 @@ async def test_clear_text_behind_the_tls_request_ends_the_connection(
     assert await client.closed()
     assert (await other.answer(other.read(66, 0))).status == ENOLEDGER
     assert await serves(other, 6)
-    other.close()
+    for each in (client, other):
+        each.close()
 
 
 async def test_failed_tls_handshake_ends_its_connection_only(bookie: BookieProcess) -> None:
@@ -160,7 +161,8 @@ async def test_failed_tls_handshake_ends_its_connection_only(bookie: BookieProce
     client.writer.write(b"this is no handshake of TLS, whatever the version")
     assert await ended(client)
     assert await serves(other, 7)
-    other.close()
+    for each in (client, other):
+        each.close()
 
 
 async def ended(client: V3Client) -> bool:

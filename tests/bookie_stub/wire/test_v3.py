@@ -30,6 +30,7 @@ from protocol.bookkeeper_api_pb2 import (
     READ_LAC,
     START_TLS,
     WRITE_LAC,
+    OperationType,
 )
 from protocol.entry_runs import encode_entry_runs
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of
@@ -87,7 +88,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
 
 
 async def test_v3_read_carries_the_lac_of_the_last_entry(setup: Setup) -> None:
-    """Also when the last entry has left the memory, and when another one has come since."""
+    """The last entry may be out of memory, and another one may have come since."""
     client = await setup.with_entries(1, 5)
     await setup.checkpoint()
     assert (await client.answer(client.read(1, 0))).readResponse.maxLAC == 3
@@ -174,7 +175,7 @@ async def test_explicit_lac_wakes_a_long_poll(setup: Setup) -> None:
 
 
 async def test_long_poll_waits_on_a_ledger_without_entries_after_a_restart(bench: Bench) -> None:
-    """It has an explicit LAC alone; the first entries that say more wake who waits."""
+    """The ledger has only an explicit LAC; the first entry with a higher one wakes the poll."""
     bookie = bench.open()
     answered = bench.loop.create_future()
     bookie.records.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
@@ -234,7 +235,7 @@ async def test_lac_of_a_ledger_deleted_during_the_lookup_is_no_ledger(bench: Ben
 
 
 async def test_long_poll_wakes_on_a_flushed_ledger(setup: Setup) -> None:
-    """Its LAC comes from the disk first."""
+    """The bookie first reads the LAC from the disk."""
     client = await setup.with_entries(1, 3)
     await setup.checkpoint()
     poll = client.long_poll(1, 1)
@@ -297,7 +298,7 @@ async def test_list_of_entries_merges_logs_and_write_cache(setup: Setup) -> None
 
 
 async def test_each_add_of_a_v3_run_gets_its_answer(setup: Setup) -> None:
-    """Among them some that are no part of a run, and a fence that stands between two of them."""
+    """Some adds are no part of a run, and a fence comes between two of them."""
     client = await setup.client()
     txns = [client.add(1, entry) for entry in range(200)]
     other, mine = client.add(2, 0), client.add(1, 200, recovery=True)
@@ -375,11 +376,11 @@ async def test_fence_of_an_unknown_ledger_refuses_its_first_add(setup: Setup) ->
     ],
 )
 async def test_v3_request_of_another_version_is_answered_bad_version(
-    setup: Setup, operation: int, part: str
+    setup: Setup, operation: OperationType.ValueType, part: str
 ) -> None:
     client = await setup.client()
     request = client.request(operation)
-    request.header.version = 2
+    request.header.version = 2  # type: ignore[assignment]  # no version that v3 knows
     answer = await client.answer(client.send(request))
     assert (answer.status, getattr(answer, part).status) == (EBADVERSION, EBADVERSION)
     assert (await client.answer(client.read(1, 0))).status == ENOLEDGER

@@ -43,7 +43,9 @@ def work(url: str) -> tuple[pulsar.Client, list[pulsar.MessageId]]:
     return client, ids
 
 
-async def test_levels_policy_and_settings(broker: BrokerService, admin: ClientSession) -> None:
+async def test_cache_route_shows_levels_policy_and_settings(
+    broker: BrokerService, admin: ClientSession
+) -> None:
     client, _ = await asyncio.to_thread(work, broker.addresses.service_url)
     found = await asked(admin, CACHE)
     assert (found["policy"], found["profile"]) == (broker.cache.manager.settings.policy, "4.2")
@@ -59,7 +61,9 @@ async def test_levels_policy_and_settings(broker: BrokerService, admin: ClientSe
     await asyncio.to_thread(client.close)
 
 
-async def test_topics_by_what_they_hold(broker: BrokerService, admin: ClientSession) -> None:
+async def test_top_sorts_topics_by_their_use_of_the_cache(
+    broker: BrokerService, admin: ClientSession
+) -> None:
     client, _ = await asyncio.to_thread(work, broker.addresses.service_url)
     found = await asked(admin, f"{CACHE}/top?sort=hits")
     assert (found["sort"], found["topicsOpen"]) == ("hits", 2)
@@ -81,7 +85,7 @@ def set_time_to_live(broker: BrokerService, ns: int) -> None:
     broker.cache.manager.reconfigure(replace(broker.cache.manager.settings, ttl_ns=ns))
 
 
-async def test_why_an_entry_is_there(broker: BrokerService, admin: ClientSession) -> None:
+async def test_why_lists_the_events_of_a_cached_entry(broker: BrokerService, admin: ClientSession) -> None:
     set_time_to_live(broker, HOUR_NS)
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
     told = await asked(admin, f"{WHY}/busy/{ids[5].ledger_id()}/{ids[5].entry_id()}")
@@ -105,7 +109,7 @@ async def test_why_an_entry_is_there(broker: BrokerService, admin: ClientSession
     await asyncio.to_thread(client.close)
 
 
-async def test_what_was_deleted_has_a_past(broker: BrokerService, admin: ClientSession) -> None:
+async def test_why_lists_the_events_of_an_unloaded_topic(broker: BrokerService, admin: ClientSession) -> None:
     """As long as decisions about it are kept."""
     set_time_to_live(broker, HOUR_NS)
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
@@ -118,9 +122,7 @@ async def test_what_was_deleted_has_a_past(broker: BrokerService, admin: ClientS
     assert {"quick"} <= {event.get("cursor") for event in told["events"]}, "names outlive the topic"
 
 
-async def test_a_look_at_a_single_entry_does_not_cache_it(
-    broker: BrokerService, admin: ClientSession
-) -> None:
+async def test_reading_a_single_entry_does_not_cache_it(broker: BrokerService, admin: ClientSession) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
     for cache in broker.cache.manager.caches:
         cache.clear()
@@ -157,7 +159,7 @@ async def test_a_look_at_a_single_entry_does_not_cache_it(
         ),
     ],
 )
-async def test_refusals(
+async def test_malformed_requests_are_refused_with_the_allowed_values(
     broker: BrokerService, admin: ClientSession, path: str, status: int, reason: str
 ) -> None:
     for topic in ("persistent/public/default/busy", "non-persistent/public/default/n"):
@@ -168,7 +170,9 @@ async def test_refusals(
     assert reason in (await asked(admin, path, status))["reason"]
 
 
-async def test_positions_that_do_not_exist(broker: BrokerService, admin: ClientSession) -> None:
+async def test_why_is_404_for_positions_that_do_not_exist(
+    broker: BrokerService, admin: ClientSession
+) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
     ledger = ids[0].ledger_id()
     refused = await asked(admin, f"{WHY}/busy/{ledger}/999", 404)
@@ -182,7 +186,7 @@ async def test_positions_that_do_not_exist(broker: BrokerService, admin: ClientS
     await asyncio.to_thread(client.close)
 
 
-async def test_an_entry_from_before_the_decisions_that_are_kept(
+async def test_why_names_the_limit_when_the_events_are_no_longer_kept(
     broker: BrokerService, admin: ClientSession
 ) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
@@ -198,7 +202,7 @@ async def test_an_entry_from_before_the_decisions_that_are_kept(
     await asyncio.to_thread(client.close)
 
 
-async def test_metrics_of_the_cache_come_out_of_a_scrape(broker: BrokerService, admin: ClientSession) -> None:
+async def test_scrape_has_the_metrics_of_the_cache(broker: BrokerService, admin: ClientSession) -> None:
     set_time_to_live(broker, 10_000_000)
     client, _ = await asyncio.to_thread(work, broker.addresses.service_url)
     async with asyncio.timeout(20):

@@ -26,7 +26,7 @@ async def runtime(admin: ClientSession) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_change_reaches_the_room_the_store_and_what_is_shown(
+async def test_change_reaches_the_room_the_store_and_the_routes(
     broker: BrokerService, admin: ClientSession, method: str
 ) -> None:
     assert await call(admin, f"GET {PATH}/values") == (200, {})
@@ -35,7 +35,7 @@ async def test_a_change_reaches_the_room_the_store_and_what_is_shown(
     assert broker.cache.manager.settings.size_bytes_max == 32 * MIB
     assert await call(admin, f"GET {PATH}/values") == (200, {SIZE: "32"})
     assert (await runtime(admin))[SIZE] == "32"
-    assert await load_dynamic_configuration(broker.metadata) == {SIZE: "32"}
+    assert await load_dynamic_configuration(broker.environment.metadata) == {SIZE: "32"}
 
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
     assert broker.cache.manager.settings.size_bytes_max == int(before) * MIB
@@ -43,7 +43,7 @@ async def test_a_change_reaches_the_room_the_store_and_what_is_shown(
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
 
 
-async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession) -> None:
+async def test_change_reaches_each_room(broker: BrokerService, admin: ClientSession) -> None:
     for key, value in {
         TTL: "77",
         "dispatcherMaxReadBatchSize": "9",
@@ -57,10 +57,10 @@ async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession)
     assert broker.registry._ledger_settings.backlog_cursors_min_for_caching == 3
     assert broker.net.settings.publish_buffer_bytes_max == MIB
     assert broker.net.publish_buffer.take(MIB + 1)
-    assert not broker.decisions.on
+    assert not broker.cache.decisions.on
 
 
-async def test_keys_that_may_be_changed_are_pulsars_and_our_own(admin: ClientSession) -> None:
+async def test_dynamic_keys_are_those_of_pulsar_and_our_own(admin: ClientSession) -> None:
     status, names = await call(admin, f"GET {PATH}")
     assert status == 200
     assert isinstance(names, list)
@@ -96,14 +96,18 @@ def recorded_names() -> set[str]:
         ),
     ],
 )
-async def test_values_that_are_refused(admin: ClientSession, path: str, reason: str) -> None:
+async def test_value_is_refused_when_a_start_would_refuse_it(
+    admin: ClientSession, path: str, reason: str
+) -> None:
     expected = (412, f"Invalid dynamic-config value: {reason}")
     assert await refusal(admin, f"POST {PATH}/{path}") == expected
     assert await refusal(admin, f"PUT {PATH}/{path}") == expected
     assert await call(admin, f"GET {PATH}/values") == (200, {})
 
 
-async def test_values_that_contradict_each_other(broker: BrokerService, admin: ClientSession) -> None:
+async def test_value_is_refused_when_it_contradicts_another_key(
+    broker: BrokerService, admin: ClientSession
+) -> None:
     most, partitions = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
     for path in ("allowAutoTopicCreationType/partitioned", f"{partitions}/8"):
         assert await call(admin, f"POST {PATH}/{path}") == (200, "")
@@ -124,14 +128,14 @@ async def test_values_that_contradict_each_other(broker: BrokerService, admin: C
         ("zzz", "no such key"),
     ],
 )
-async def test_keys_that_do_not_change_at_run_time(admin: ClientSession, key: str, why: str) -> None:
+async def test_key_is_refused_when_it_is_not_dynamic(admin: ClientSession, key: str, why: str) -> None:
     refused = (412, f"Can't update non-dynamic configuration: {key}: {why}")
     assert await refusal(admin, f"POST {PATH}/{key}/1") == refused
     refused = (412, f"Can't delete non-dynamic configuration: {key}: {why}")
     assert await refusal(admin, f"DELETE {PATH}/{key}") == refused
 
 
-async def test_a_key_without_effect_is_taken_and_said(admin: ClientSession) -> None:
+async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession) -> None:
     async with admin.post(f"{PATH}/maxConcurrentLookupRequest/40000") as answer:
         assert (answer.status, await answer.text()) == (200, "")
         said = '299 - "dynamic: maxConcurrentLookupRequest: accepted, not used here"'
@@ -140,13 +144,13 @@ async def test_a_key_without_effect_is_taken_and_said(admin: ClientSession) -> N
         assert "Warning" not in answer.headers
 
 
-async def test_secrets_are_masked(admin: ClientSession) -> None:
+async def test_secrets_are_masked_in_every_route(admin: ClientSession) -> None:
     key = "brokerClientAuthenticationParameters"
     assert await call(admin, f"POST {PATH}/{key}/token:hunter2") == (200, "")
     assert await call(admin, f"GET {PATH}/values") == (200, {key: "********"})
 
 
 @pytest.mark.parametrize("line", [f"GET {PATH}/{SIZE}", f"POST {PATH}/{SIZE}", f"PATCH {PATH}/{SIZE}/1"])
-async def test_other_methods(admin: ClientSession, line: str) -> None:
+async def test_other_methods_are_not_allowed(admin: ClientSession, line: str) -> None:
     status, _ = await call(admin, line)
     assert status == 405

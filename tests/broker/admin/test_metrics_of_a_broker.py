@@ -39,7 +39,7 @@ async def scraped(admin: ClientSession) -> dict[str, float]:
     return {series: float(value) for series, _, value in lines}
 
 
-async def test_what_a_client_does_is_counted(broker: BrokerService, admin: ClientSession) -> None:
+async def test_scrape_counts_the_work_of_a_client(broker: BrokerService, admin: ClientSession) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     topic = f'cluster="standalone",namespace="public/default",topic="{TOPIC}"'
     unacked = f'pulsar_subscription_unacked_messages{{{topic},subscription="s"}}'
@@ -61,9 +61,7 @@ async def test_what_a_client_does_is_counted(broker: BrokerService, admin: Clien
     await asyncio.to_thread(client.close)
 
 
-async def test_windows_of_a_broker_have_latencies_and_sizes(
-    broker: BrokerService, admin: ClientSession
-) -> None:
+async def test_windows_have_latencies_and_sizes(broker: BrokerService, admin: ClientSession) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     of_topic: dict[str, float] = {}
     async with asyncio.timeout(10):
@@ -79,17 +77,17 @@ async def test_windows_of_a_broker_have_latencies_and_sizes(
     await asyncio.to_thread(client.close)
 
 
-async def test_producers_and_consumers_are_looked_at_only_when_asked_for(broker: BrokerService) -> None:
+async def test_producers_and_consumers_are_read_only_when_asked_for(broker: BrokerService) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     (without,) = MetricsSource(broker, consumers=False, producers=False).topics()
-    assert (without.producer_stats, without.subscriptions[0].consumer_stats) == ((), ())
+    assert (without.producer_readings, without.subscriptions[0].consumer_readings) == ((), ())
     (with_them,) = MetricsSource(broker, consumers=True, producers=True).topics()
-    assert with_them.producer_stats[0].msgs_in == MESSAGES
-    assert with_them.subscriptions[0].consumer_stats[0].msgs_out == MESSAGES
+    assert with_them.producer_readings[0].msgs_in == MESSAGES
+    assert with_them.subscriptions[0].consumer_readings[0].msgs_out == MESSAGES
     await asyncio.to_thread(client.close)
 
 
-async def test_a_snapshot_stays_as_it_was(broker: BrokerService) -> None:
+async def test_reading_keeps_its_numbers_when_the_counters_move_on(broker: BrokerService) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     source = MetricsSource(broker, consumers=False, producers=False)
     (before,) = source.topics()
@@ -102,7 +100,7 @@ async def test_a_snapshot_stays_as_it_was(broker: BrokerService) -> None:
     await asyncio.to_thread(client.close)
 
 
-async def test_stats_show_the_rates_of_the_window(broker: BrokerService, admin: ClientSession) -> None:
+async def test_stats_route_shows_the_rates_of_the_window(broker: BrokerService, admin: ClientSession) -> None:
     client = await asyncio.to_thread(work, broker.addresses.service_url)
     stats: dict[str, Any] = {"msgRateIn": 0}
     async with asyncio.timeout(10):

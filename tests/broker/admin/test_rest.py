@@ -49,7 +49,7 @@ async def persistent(broker: BrokerService, name: str) -> PersistentTopic:
 # Cluster, broker
 
 
-async def test_what_scripts_wait_for(admin: ClientSession) -> None:
+async def test_health_ready_and_version_answer(admin: ClientSession) -> None:
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
     assert await call(admin, "GET /admin/v2/brokers/health") == (200, "ok")
     assert await call(admin, "GET /admin/v2/brokers/ready") == (200, "ok")
@@ -57,7 +57,7 @@ async def test_what_scripts_wait_for(admin: ClientSession) -> None:
     assert await call(admin, "GET /admin/v2/namespaces/public") == (200, ["public/default"])
 
 
-async def test_types_of_answers_with_and_without_a_body(admin: ClientSession) -> None:
+async def test_answers_have_the_content_type_of_pulsar(admin: ClientSession) -> None:
     async with admin.get("/admin/v2/clusters") as answer:
         assert answer.headers["Content-Type"] == "application/json"
     async with admin.put("/admin/v2/namespaces/public/typed") as answer:
@@ -77,7 +77,7 @@ async def test_types_of_answers_with_and_without_a_body(admin: ClientSession) ->
         assert answer.headers["Content-Type"] == "text/plain"
 
 
-async def test_this_cluster_and_others(admin: ClientSession, broker: BrokerService) -> None:
+async def test_clusters_are_listed_stored_and_deleted(admin: ClientSession, broker: BrokerService) -> None:
     status, own = await call(admin, "GET /admin/v2/clusters/standalone")
     assert status == 200
     assert isinstance(own, dict)
@@ -90,7 +90,7 @@ async def test_this_cluster_and_others(admin: ClientSession, broker: BrokerServi
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
 
 
-async def test_the_configuration_as_it_is(admin: ClientSession) -> None:
+async def test_runtime_configuration_shows_effective_values(admin: ClientSession) -> None:
     status, values = await call(admin, "GET /admin/v2/brokers/configuration/runtime")
     assert status == 200
     assert isinstance(values, dict)
@@ -101,13 +101,13 @@ async def test_the_configuration_as_it_is(admin: ClientSession) -> None:
 # Tenants, namespaces
 
 
-async def test_tenants(admin: ClientSession) -> None:
+async def test_tenants_are_created_updated_and_deleted(admin: ClientSession) -> None:
     tenant = {"adminRoles": ["a"], "allowedClusters": ["standalone"]}
     assert await call(admin, "PUT /admin/v2/tenants/shop", tenant) == (204, "")
     assert await call(admin, "GET /admin/v2/tenants/shop") == (200, tenant)
     assert await refusal(admin, "PUT /admin/v2/tenants/shop", tenant) == (409, "Tenant already exist")
     assert await refusal(admin, "PUT /admin/v2/tenants/x") == (412, "TenantInfo is null")
-    no_clusters = {"allowedClusters": []}
+    no_clusters: dict[str, list[str]] = {"allowedClusters": []}
     refused = await refusal(admin, "PUT /admin/v2/tenants/x", no_clusters)
     assert refused == (412, "Clusters cannot be empty or blank")
     assert (await call(admin, "PUT /admin/v2/namespaces/shop/orders"))[0] == 204
@@ -117,7 +117,7 @@ async def test_tenants(admin: ClientSession) -> None:
     assert await refusal(admin, "GET /admin/v2/tenants/shop") == (404, "Tenant does not exist")
 
 
-async def test_namespaces(admin: ClientSession) -> None:
+async def test_namespaces_are_created_listed_and_deleted(admin: ClientSession) -> None:
     assert await call(admin, "PUT /admin/v2/namespaces/public/n", {"bundles": {"numBundles": 8}}) == (204, "")
     status, policies = await call(admin, "GET /admin/v2/namespaces/public/n")
     assert status == 200
@@ -145,7 +145,7 @@ async def test_namespaces(admin: ClientSession) -> None:
         ("maxConsumersPerSubscription", 0, True),
     ],
 )
-async def test_a_policy_is_set_read_and_removed(
+async def test_policy_is_set_read_and_removed(
     admin: ClientSession, word: str, value: object, wrong: object
 ) -> None:
     path = f"/admin/v2/namespaces/public/default/{word}"
@@ -158,7 +158,7 @@ async def test_a_policy_is_set_read_and_removed(
     assert await call(admin, f"GET {path}") == before
 
 
-async def test_a_policy_reaches_open_topics(admin: ClientSession, broker: BrokerService) -> None:
+async def test_policy_reaches_open_topics(admin: ClientSession, broker: BrokerService) -> None:
     await call(admin, f"PUT {TOPICS}/t")
     topic = await persistent(broker, "t")
     assert topic.deduplication is None
@@ -166,7 +166,7 @@ async def test_a_policy_reaches_open_topics(admin: ClientSession, broker: Broker
     assert topic.deduplication is not None
 
 
-async def test_backlog_quotas(admin: ClientSession) -> None:
+async def test_backlog_quotas_are_stored_and_removed(admin: ClientSession) -> None:
     path = "/admin/v2/namespaces/public/default"
     quota = {"limitSize": 10, "policy": "producer_exception"}
     assert (await call(admin, f"POST {path}/backlogQuota", quota))[0] == 204
@@ -181,7 +181,7 @@ async def test_backlog_quotas(admin: ClientSession) -> None:
 # Topics
 
 
-async def test_the_life_of_a_topic(admin: ClientSession, broker: BrokerService) -> None:
+async def test_topic_is_created_unloaded_and_deleted(admin: ClientSession, broker: BrokerService) -> None:
     assert await call(admin, f"PUT {TOPICS}/t") == (204, "")
     assert await refusal(admin, f"PUT {TOPICS}/t") == (409, "This topic already exists")
     assert await call(admin, f"GET {TOPICS}") == (200, [f"{PERSISTENT}/t"])
@@ -197,7 +197,7 @@ async def test_the_life_of_a_topic(admin: ClientSession, broker: BrokerService) 
     assert await call(admin, f"GET {TOPICS}") == (200, [])
 
 
-async def test_topics_that_cannot_be(admin: ClientSession) -> None:
+async def test_topic_is_refused_when_its_name_or_namespace_is_wrong(admin: ClientSession) -> None:
     not_found = (404, f"Topic {PERSISTENT}/nope not found")
     for line in ("DELETE {}", "PUT {}/unload", "POST {}/terminate", "GET {}/stats", "GET {}/lastMessageId"):
         assert await refusal(admin, line.format(f"{TOPICS}/nope")) == not_found
@@ -209,7 +209,7 @@ async def test_topics_that_cannot_be(admin: ClientSession) -> None:
     assert refused == (404, "Namespace does not exist")
 
 
-async def test_partitioned_topics(admin: ClientSession) -> None:
+async def test_partitioned_topic_is_created_grown_and_deleted(admin: ClientSession) -> None:
     path = f"{TOPICS}/p/partitions"
     assert await refusal(admin, f"GET {path}") == (404, f"Topic {PERSISTENT}/p not found")
     asked = await call(admin, f"GET {path}?checkAllowAutoCreation=true")
@@ -228,7 +228,7 @@ async def test_partitioned_topics(admin: ClientSession) -> None:
     assert await call(admin, f"GET {TOPICS}") == (200, [])
 
 
-async def test_metadata_of_partitions_in_all_three_forms(admin: ClientSession) -> None:
+async def test_number_of_partitions_is_read_in_all_three_forms(admin: ClientSession) -> None:
     kind = {"Content-Type": "application/vnd.partitioned-topic-metadata+json"}
     for name, body in (("a", 2), ("b", "2"), ("c", {"partitions": 2, "properties": {}, "deleted": False})):
         assert (await call(admin, f"PUT {TOPICS}/{name}/partitions", body, kind))[0] == 204
@@ -238,7 +238,7 @@ async def test_metadata_of_partitions_in_all_three_forms(admin: ClientSession) -
         }
 
 
-async def test_the_size_limit_of_a_topic(admin: ClientSession, broker: BrokerService) -> None:
+async def test_max_message_size_is_stored_and_removed(admin: ClientSession, broker: BrokerService) -> None:
     path = f"{TOPICS}/t/maxMessageSize"
     assert (await refusal(admin, f"POST {path}", 50))[0] == 404
     await call(admin, f"PUT {TOPICS}/t")
@@ -253,7 +253,7 @@ async def test_the_size_limit_of_a_topic(admin: ClientSession, broker: BrokerSer
 # Subscriptions
 
 
-async def test_subscriptions(admin: ClientSession, broker: BrokerService) -> None:
+async def test_subscription_is_created_reset_and_deleted(admin: ClientSession, broker: BrokerService) -> None:
     await call(admin, f"PUT {TOPICS}/t")
     assert (await call(admin, f"PUT {TOPICS}/t/subscription/a%2Fb%20c", "earliest"))[0] == 204
     assert (await call(admin, f"PUT {TOPICS}/t/subscription/s"))[0] == 204
@@ -270,7 +270,7 @@ async def test_subscriptions(admin: ClientSession, broker: BrokerService) -> Non
     assert list((await persistent(broker, "t")).subscriptions) == ["a/b c"]
 
 
-async def test_a_subscription_of_a_partitioned_topic_is_on_every_part(
+async def test_subscription_of_a_partitioned_topic_is_on_every_partition(
     admin: ClientSession, broker: BrokerService
 ) -> None:
     await call(admin, f"PUT {TOPICS}/p/partitions", 2)
@@ -280,7 +280,7 @@ async def test_a_subscription_of_a_partitioned_topic_is_on_every_part(
     assert await call(admin, f"GET {TOPICS}/p/subscriptions") == (200, ["s"])
 
 
-async def test_stats_of_an_idle_topic(admin: ClientSession) -> None:
+async def test_stats_of_an_idle_topic_have_pulsars_fields(admin: ClientSession) -> None:
     await call(admin, f"PUT {TOPICS}/t")
     await call(admin, f"PUT {TOPICS}/t/subscription/s", "earliest")
     status, stats = await call(admin, f"GET {TOPICS}/t/stats")
@@ -296,7 +296,9 @@ async def test_stats_of_an_idle_topic(admin: ClientSession) -> None:
     assert list(internal["cursors"]) == ["s"]
 
 
-async def test_where_a_topic_is_served(admin: ClientSession, broker: BrokerService) -> None:
+async def test_lookup_returns_the_address_of_the_listener(
+    admin: ClientSession, broker: BrokerService
+) -> None:
     path = "/lookup/v2/topic/persistent/public/default/t"
     status, answer = await call(admin, f"GET {path}")
     url = broker.addresses.service_url
@@ -313,9 +315,9 @@ async def test_where_a_topic_is_served(admin: ClientSession, broker: BrokerServi
     assert await call(admin, f"GET {path}/bundle") == (200, "0x00000000_0xffffffff")
 
 
-def test_a_message_id_is_written_as_clients_read_it() -> None:
+def test_message_id_has_the_form_that_clients_read() -> None:
     from broker.admin.answers import BadRequest, message_id, position_of
 
-    assert position_of(message_id(Position(3, 4))) == Position(3, 4)  # type: ignore[arg-type]
+    assert position_of(message_id(Position(3, 4))) == Position(3, 4)
     with pytest.raises(BadRequest):
         position_of({"ledgerId": "x"})

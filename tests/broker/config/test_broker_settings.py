@@ -207,7 +207,7 @@ def test_pair_is_refused_when_the_low_mark_is_above_the_high_one() -> None:
         ),
     ],
 )
-def test_start_refuses_values(overrides: list[str], line: str) -> None:
+def test_start_refuses_values_that_exclude_each_other_in_one_line(overrides: list[str], line: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(*overrides)
     assert caught.value.line.startswith("--set: ")

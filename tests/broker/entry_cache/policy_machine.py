@@ -297,7 +297,8 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @property
     def charged_bytes(self) -> int:
-        return self.manager.used_bytes + self.manager.pinned_bytes
+        charged: int = self.manager.used_bytes + self.manager.pinned_bytes
+        return charged
 
     @invariant()
     def little_is_pinned_whatever_has_left(self) -> None:
@@ -329,7 +330,8 @@ class PolicyMachine(RuleBasedStateMachine):
         assert self.manager.tombstones == sum(not entry.cached for entry in slots) >= 0
 
     def slots(self) -> Iterable[Entry]:
-        return self.manager.policy
+        policy: Iterable[Entry] = self.manager.policy
+        return policy
 
     @invariant()
     def nothing_leaves_twice(self) -> None:

@@ -117,7 +117,7 @@ def test_reconfigure_changes_settings_but_refuses_another_policy() -> None:
     assert manager.used_bytes == 0
     for change in ({"profile": "5.0"}, {"policy": "magnetar"}):
         with pytest.raises(ValueError, match="policy"):
-            manager.reconfigure(replace(manager.settings, **change))  # type: ignore[arg-type]
+            manager.reconfigure(replace(manager.settings, **change))
 
 
 def test_settings_refuse_values_out_of_range() -> None:

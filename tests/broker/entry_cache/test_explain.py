@@ -137,7 +137,10 @@ def test_explain_tells_requeues_before_the_eviction_of_a_size_pass() -> None:
     )
     told = room.why(60)
     assert told.verdict is Verdict.CACHED
-    assert ops(told) == [Op.INSERT, *[Op.REQUEUE] * told.present.requeues]  # type: ignore[union-attr]
+    assert told.present is not None
+    requeues = told.present.requeues
+    assert requeues is not None
+    assert ops(told) == [Op.INSERT, *[Op.REQUEUE] * requeues]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def level_of(room: Room) -> int:
     walk = count_expected(room.manager.caches, room.manager.eviction_stats.expectations, room.now)
     with pytest.raises(StopIteration) as end:
         next(walk)
-    return end.value.value.entries
+    entries: int = end.value.value.entries
+    return entries
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430-stash", "pip430"])

@@ -147,7 +147,8 @@ def test_size_pass_slice_limits_looks_at_new_segments() -> None:
         first = removed = policy.free(size_pass, now_ns, VISITS_PER_SLICE)
         while not removed.done:
             removed = policy.free(size_pass, now_ns, VISITS_PER_SLICE)
-        return first.visits
+        visits: int = first.visits
+        return visits
 
     fill(range(3000))
     first_slice()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -228,7 +229,7 @@ def test_ledger_logs_keep_the_newest_closed_ledgers(
 # What is otherwise
 
 
-def spoiled(record: list[Recorded], op: Op, **changes: int) -> list[Recorded]:
+def spoiled(record: list[Recorded], op: Op, **changes: Any) -> list[Recorded]:
     """With the first event of the kind changed, or left out."""
     at = next(place for place, event in enumerate(record) if event.op is op)
     changed = [record[at]._replace(**changes)] if changes else []

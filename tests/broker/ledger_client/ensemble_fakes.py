@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.ledger_client.bookies import BookieSet
+from broker.ledger_client.bookies import Bookies, BookieSet
 from broker.ledger_client.digest import Digest
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts
 from broker.ledger_client.ledgers import Ledgers
@@ -105,7 +105,7 @@ class Cluster:
         self.bookies = [FakeBookie() for _ in self.names]
         self.now_ns = 0
         self.metadata = MemoryMetadataStore()
-        self.set = BookieSet(
+        self.set: Bookies = BookieSet(
             self.names,
             dict(zip(self.names, self.bookies, strict=True)).__getitem__,
             now_ns=lambda: self.now_ns,

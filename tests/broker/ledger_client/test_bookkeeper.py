@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+from broker.ledger_client.bookkeeper import OUTSTANDING_BYTES_MAX, BookKeeperLedgerClient
 from broker.ledger_client.digest import master_key, seal
 from broker.loop.turn import Turn
 from protocol.bookie_frame import (
@@ -82,9 +82,22 @@ async def client(peer: ScriptedBookie) -> AsyncIterator[BookKeeperLedgerClient]:
     await client.close()
 
 
-def make(port: int, host: str = "127.0.0.1", **options: float) -> BookKeeperLedgerClient:
+def make(
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    timeout_s: float = 30.0,
+    outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
+) -> BookKeeperLedgerClient:
     turn = Turn(asyncio.get_running_loop().call_soon, time.monotonic_ns)
-    return BookKeeperLedgerClient(host, port, turn=turn, frame_bytes_max=1 << 20, **options)
+    return BookKeeperLedgerClient(
+        host,
+        port,
+        turn=turn,
+        frame_bytes_max=1 << 20,
+        timeout_s=timeout_s,
+        outstanding_bytes_max=outstanding_bytes_max,
+    )
 
 
 def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.Future[int]:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,10 @@ class Caller:
         inside = False
         return answered
 
-    async def add(self, ledger: int, entry: int, payload: bytes, **options: bool) -> int:
-        return await self.start_add(ledger, entry, payload, **options)
+    async def add(
+        self, ledger: int, entry: int, payload: bytes, *, key: bytes = KEY, recovery: bool = False
+    ) -> int:
+        return await self.start_add(ledger, entry, payload, key=key, recovery=recovery)
 
     async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
         answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
@@ -127,8 +130,12 @@ async def test_read_returns_the_added_entry(caller: Caller) -> None:
 async def test_adds_of_one_ledger_complete_in_order(caller: Caller) -> None:
     order: list[int] = []
     answers = [caller.start_add(1, entry, b"x" * 50) for entry in range(300)]
+
+    def note(entry: int, _done: asyncio.Future[int]) -> None:
+        order.append(entry)
+
     for entry, answer in enumerate(answers):
-        answer.add_done_callback(lambda _, entry=entry: order.append(entry))
+        answer.add_done_callback(partial(note, entry))
     assert await asyncio.gather(*answers) == [OK] * 300
     assert order == sorted(order)
 

@@ -33,7 +33,7 @@ def asked(cluster: Cluster) -> list[int]:
     return [len(bookie.asked) for bookie in cluster.bookies]
 
 
-async def test_sticky_reads_of_a_ledger_go_to_one_bookie():
+async def test_sticky_reads_of_a_ledger_go_to_one_bookie() -> None:
     cluster = await filled(STICKY)
     for entry in range(6):
         assert await cluster.read(entry, entry) == [BODIES[entry]]
@@ -41,14 +41,14 @@ async def test_sticky_reads_of_a_ledger_go_to_one_bookie():
     assert asked(cluster)[LEDGER % 3] == 6
 
 
-async def test_first_entry_chooses_the_bookie_without_sticky_reads():
+async def test_first_entry_chooses_the_bookie_without_sticky_reads() -> None:
     cluster = await filled(IN_TURN)
     for entry in range(6):
         assert await cluster.read(entry, entry) == [BODIES[entry]]
     assert asked(cluster) == [2, 2, 2]
 
 
-async def test_sticky_bookie_changes_after_a_failure():
+async def test_sticky_bookie_changes_after_a_failure() -> None:
     cluster = await filled(STICKY)
     first = LEDGER % 3
     cluster.bookies[first].rc = IO_ERROR
@@ -58,7 +58,7 @@ async def test_sticky_bookie_changes_after_a_failure():
     assert asked(cluster)[(first + 1) % 3] == 2
 
 
-async def test_missing_or_damaged_entry_is_read_from_the_next_bookie():
+async def test_missing_or_damaged_entry_is_read_from_the_next_bookie() -> None:
     cluster = await filled(IN_TURN)
     cluster.bookies[0].forget(3)
     cluster.bookies[0].damage(6)
@@ -66,14 +66,14 @@ async def test_missing_or_damaged_entry_is_read_from_the_next_bookie():
     assert await cluster.read(6, 9) == BODIES[6:]
 
 
-async def test_entries_before_a_damaged_one_are_returned():
+async def test_entries_before_a_damaged_one_are_returned() -> None:
     cluster = await filled(STICKY)
     cluster.bookies[LEDGER % 3].damage(4)
     assert await cluster.read(0, 9) == BODIES[:4]
     assert await cluster.read(4, 9) == BODIES[4:]
 
 
-async def test_read_reports_no_entry_only_when_every_bookie_does():
+async def test_read_reports_no_entry_only_when_every_bookie_does() -> None:
     cluster = await filled(STICKY)
     for bookie in cluster.bookies:
         bookie.forget(5)
@@ -84,13 +84,13 @@ async def test_read_reports_no_entry_only_when_every_bookie_does():
         await cluster.read(5, 5)
 
 
-async def test_read_reports_no_ledger_without_metadata():
+async def test_read_reports_no_ledger_without_metadata() -> None:
     cluster = Cluster(3, STICKY)
     with pytest.raises(NoSuchLedger):
         await cluster.read(0, 0)
 
 
-async def test_striped_entries_are_read_from_their_write_sets():
+async def test_striped_entries_are_read_from_their_write_sets() -> None:
     cluster = await filled(LedgerSettings(3, 2, 2))
     assert await cluster.read(2, 9) == BODIES[2:]
     assert asked(cluster) == [3, 2, 3]
@@ -103,7 +103,7 @@ async def test_striped_entries_are_read_from_their_write_sets():
         await cluster.read(1, 9)
 
 
-async def test_speculative_read_asks_the_next_bookie_after_silence():
+async def test_speculative_read_asks_the_next_bookie_after_silence() -> None:
     cluster = await filled(LedgerSettings(3, 3, 2, speculative_read_s=0.001))
     cluster.bookies[LEDGER % 3].silent = True
     assert await cluster.read(0, 9) == BODIES
@@ -111,7 +111,7 @@ async def test_speculative_read_asks_the_next_bookie_after_silence():
     assert asked(cluster)[(LEDGER + 1) % 3] == 1
 
 
-async def test_read_ends_at_the_end_of_a_segment():
+async def test_read_ends_at_the_end_of_a_segment() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 3))
     await cluster.begin()
     await cluster.fill(4)
@@ -127,7 +127,7 @@ async def test_read_ends_at_the_end_of_a_segment():
 
 
 @pytest.mark.parametrize("kind", DigestType)
-async def test_every_digest_type_detects_a_changed_byte(kind: DigestType):
+async def test_every_digest_type_detects_a_changed_byte(kind: DigestType) -> None:
     settings = LedgerSettings(2, 2, 2, digest_type=kind, password=b"secret")
     cluster = Cluster(2, settings)
     own = await cluster.begin()
@@ -147,7 +147,7 @@ async def test_every_digest_type_detects_a_changed_byte(kind: DigestType):
 HELLO = (7, 0, -1, 5, b"", b"hello")
 
 
-def test_digests_equal_bookkeepers():
+def test_digests_equal_bookkeepers() -> None:
     assert b"".join(digest_of(DigestType.CRC32C).seal(*HELLO))[32:36].hex() == "9e3e717b"
     assert b"".join(digest_of(DigestType.CRC32).seal(*HELLO))[32:40].hex() == "00000000b9e72242"
     mac = digest_of(DigestType.HMAC, b"secret")
@@ -193,7 +193,7 @@ async def move(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "another's, open"])
 @pytest.mark.parametrize("answer", [IO_ERROR, NO_LEDGER])
-async def test_failed_read_uses_newer_metadata(answer: int, closed: bool):
+async def test_failed_read_uses_newer_metadata(answer: int, closed: bool) -> None:
     cluster, other, asked_for = await known(closed=closed)
     await move(cluster)
     asked_for.clear()
@@ -204,7 +204,7 @@ async def test_failed_read_uses_newer_metadata(answer: int, closed: bool):
     assert len(asked_for) == 1
 
 
-async def test_failed_read_loads_metadata_once():
+async def test_failed_read_loads_metadata_once() -> None:
     cluster, other, asked_for = await known()
     for bookie in cluster.bookies:
         bookie.rc = IO_ERROR
@@ -221,7 +221,7 @@ async def test_failed_read_loads_metadata_once():
     assert len(asked_for) == 2
 
 
-async def test_metadata_of_closed_ledgers_is_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch):
+async def test_metadata_of_closed_ledgers_is_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, other, asked_for = await known()
     monkeypatch.setattr(ledgers_module, "KNOWN_MAX", 3)
     found = await cluster.metadata.get(ledger_key(LEDGER))
@@ -250,7 +250,7 @@ def start_read(ledgers: Ledgers, ledger_id: int) -> asyncio.Future[list[Entry]]:
     return answered
 
 
-async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch):
+async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(STICKY, bookies=5)
     assert await cluster.restarted(STICKY).recover(LEDGER) is not None
     broker = cluster.restarted(STICKY)
@@ -265,7 +265,7 @@ async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.M
     assert list(broker._kept) == [201, 202, 203]
 
 
-async def test_failing_reader_does_not_affect_other_readers(caplog: pytest.LogCaptureFixture):
+async def test_failing_reader_does_not_affect_other_readers(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(3, STICKY)
 
     def fails(*_: object) -> None:

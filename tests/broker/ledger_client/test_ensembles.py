@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ledger_client.bookies import OneBookie
+from broker.ledger_client.bookies import BookieSet, OneBookie
 from broker.ledger_client.own_ledger import read_metadata
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
 from broker.ledger_client.settings import LedgerSettings
@@ -22,7 +22,7 @@ from tests.broker.ledger_client.ensemble_fakes import (
 NOT_ENOUGH = -6
 
 
-def test_write_set_is_the_next_positions_in_the_ring():
+def test_write_set_is_the_next_positions_in_the_ring() -> None:
     assert [write_set(entry, 3, 2) for entry in range(4)] == [(0, 1), (1, 2), (2, 0), (0, 1)]
     assert write_set(10**12 + 1, 4, 4) == (1, 2, 3, 0)
 
@@ -43,18 +43,18 @@ def test_write_set_is_the_next_positions_in_the_ring():
     ],
 )
 def test_ledger_is_covered_when_no_write_set_has_an_ack_quorum_left(
-    answered, write_quorum, ack_quorum, covered
-):
+    answered: str, write_quorum: int, ack_quorum: int, covered: bool
+) -> None:
     assert is_covered([bookie == "y" for bookie in answered], write_quorum, ack_quorum) is covered
 
 
-def test_entry_is_absent_when_it_cannot_be_on_an_ack_quorum():
+def test_entry_is_absent_when_it_cannot_be_on_an_ack_quorum() -> None:
     assert [proves_absence(count, 3, 2) for count in range(4)] == [False, False, True, True]
     assert [proves_absence(count, 3, 3) for count in range(3)] == [False, True, True]
     assert not proves_absence(0, 1, 1)
 
 
-async def test_entries_are_striped_and_confirmed_in_order():
+async def test_entries_are_striped_and_confirmed_in_order() -> None:
     cluster = Cluster(3, LedgerSettings(3, 2, 2))
     await cluster.begin()
     cluster.bookies[1].held = True
@@ -67,7 +67,7 @@ async def test_entries_are_striped_and_confirmed_in_order():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 2], [0, 1], [1, 2]]
 
 
-async def test_entry_is_confirmed_without_a_slow_bookie():
+async def test_entry_is_confirmed_without_a_slow_bookie() -> None:
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     cluster.bookies[2].held = True
@@ -79,7 +79,7 @@ async def test_entry_is_confirmed_without_a_slow_bookie():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1]] * 3
 
 
-async def test_bookie_failure_after_the_close_changes_nothing():
+async def test_bookie_failure_after_the_close_changes_nothing() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     cluster.bookies[2].held = True
@@ -88,10 +88,11 @@ async def test_bookie_failure_after_the_close_changes_nothing():
     await own.close(0, 6)
     cluster.bookies[2].fail_held()
     await turns()
+    assert isinstance(cluster.set, BookieSet)
     assert not cluster.set._errors
 
 
-async def test_failed_bookie_is_replaced():
+async def test_failed_bookie_is_replaced() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     cluster.add(0)
@@ -114,7 +115,7 @@ async def test_failed_bookie_is_replaced():
     assert await cluster.read(1, 2) == [b"body 1", b"body 2"]
 
 
-async def test_segment_without_confirmed_entries_is_replaced():
+async def test_segment_without_confirmed_entries_is_replaced() -> None:
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     own = await cluster.begin()
     cluster.bookies[0].rc = IO_ERROR
@@ -126,7 +127,7 @@ async def test_segment_without_confirmed_entries_is_replaced():
     assert cluster.answers == [(0, OK)]
 
 
-async def test_earlier_answers_of_a_failed_bookie_do_not_count():
+async def test_earlier_answers_of_a_failed_bookie_do_not_count() -> None:
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     await cluster.begin()
     cluster.bookies[1].held = cluster.bookies[2].held = True
@@ -143,7 +144,7 @@ async def test_earlier_answers_of_a_failed_bookie_do_not_count():
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_late_answers_of_a_replaced_bookie_do_not_count():
+async def test_late_answers_of_a_replaced_bookie_do_not_count() -> None:
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     await cluster.begin()
     cluster.bookies[0].held = cluster.bookies[2].held = True
@@ -161,18 +162,18 @@ async def test_late_answers_of_a_replaced_bookie_do_not_count():
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_confirming_waits_until_the_new_ensemble_is_stored():
+async def test_confirming_waits_until_the_new_ensemble_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     stored: list[int] = []
     plain_put = cluster.metadata.put
 
-    async def put(key, value, expected=None):
+    async def put(key: str, value: bytes, expected: int | None = None) -> int:
         await turns(50)
         stored.append(len(cluster.answers))
         return await plain_put(key, value, expected)
 
-    cluster.metadata.put = put
+    monkeypatch.setattr(cluster.metadata, "put", put)
     cluster.bookies[1].rc = IO_ERROR
     cluster.add(0, 1)
     await turns(30)
@@ -183,7 +184,7 @@ async def test_confirming_waits_until_the_new_ensemble_is_stored():
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_adds_fail_when_no_bookie_can_replace_a_failed_one():
+async def test_adds_fail_when_no_bookie_can_replace_a_failed_one() -> None:
     settings = LedgerSettings(3, 2, 2, opportunistic_striping=True)
     cluster = Cluster(3, settings)
     own = await cluster.begin()
@@ -205,7 +206,7 @@ async def test_adds_fail_when_no_bookie_can_replace_a_failed_one():
         await cluster.restarted(LedgerSettings(3, 2, 2)).create(LEDGER + 2, {})
 
 
-async def test_failing_bookies_do_not_replace_each_other_for_ever():
+async def test_failing_bookies_do_not_replace_each_other_for_ever() -> None:
     cluster = Cluster(4, LedgerSettings(2, 2, 2))
     await cluster.begin()
     for bookie in cluster.bookies[1:]:
@@ -215,7 +216,7 @@ async def test_failing_bookies_do_not_replace_each_other_for_ever():
     assert cluster.answers == [(0, NOT_ENOUGH)]
 
 
-async def test_recovery_by_a_one_bookie_broker_asks_every_bookie():
+async def test_recovery_by_a_one_bookie_broker_asks_every_bookie() -> None:
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     cluster.bookies[0].held = True
@@ -231,10 +232,12 @@ async def test_recovery_by_a_one_bookie_broker_asks_every_bookie():
             assert found is not None
             assert found[0].state is not LedgerState.CLOSED
         else:
-            assert (await recovering).last_entry_id == 9
+            closed = await recovering
+            assert closed is not None
+            assert closed.last_entry_id == 9
 
 
-async def test_fenced_writer_fails_every_add():
+async def test_fenced_writer_fails_every_add() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(2)
@@ -248,7 +251,7 @@ async def test_fenced_writer_fails_every_add():
         await own.close(2, 18)
 
 
-async def test_ensemble_change_fails_after_a_take_over():
+async def test_ensemble_change_fails_after_a_take_over() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(1)
@@ -263,7 +266,7 @@ async def test_ensemble_change_fails_after_a_take_over():
         await own.change_ensemble(1, tuple(cluster.names[1:]))
 
 
-async def test_recovery_writes_back_entries_behind_the_lac():
+async def test_recovery_writes_back_entries_behind_the_lac() -> None:
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     await cluster.fill(3)
@@ -279,7 +282,7 @@ async def test_recovery_writes_back_entries_behind_the_lac():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1, 2, 3]] * 3
 
 
-async def test_recovery_stores_its_ensemble_change_with_the_end():
+async def test_recovery_stores_its_ensemble_change_with_the_end() -> None:
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     await cluster.begin()
     await cluster.fill(3)
@@ -295,7 +298,7 @@ async def test_recovery_stores_its_ensemble_change_with_the_end():
     ]
 
 
-async def test_recovery_leaves_a_closed_ledger_unchanged():
+async def test_recovery_leaves_a_closed_ledger_unchanged() -> None:
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(2)
@@ -305,7 +308,7 @@ async def test_recovery_leaves_a_closed_ledger_unchanged():
     assert await cluster.restarted(LedgerSettings()).recover(LEDGER + 1) is None
 
 
-async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures():
+async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures() -> None:
     cluster = Cluster(4, LedgerSettings())
     a, b, c, d = cluster.names
     assert [cluster.set.choose(2) for _ in range(3)] == [(a, b), (b, c), (c, d)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.ledger_client.digest import OVERHEAD_BYTES, check, last_add_confirmed, ledger_length
+from broker.ledger_client.ledger_client import AddDone, EntryParts
 from broker.ledger_client.ledger_handle import LedgerHandle
 from broker.loop.turn import Turn
+from broker.model.entry import Entry
 
 LEDGER = 9
 
@@ -16,64 +20,82 @@ LEDGER = 9
 class Client:
     """Keeps every add until the test answers it."""
 
-    def __init__(self):
-        self.parts = {}
-        self.done = {}
+    def __init__(self) -> None:
+        self.parts: dict[int, bytes] = {}
+        self.done: dict[int, AddDone] = {}
 
-    def add(self, ledger_id, entry_id, parts, *, master_key, recovery, done):
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        parts: EntryParts,
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
         assert ledger_id == LEDGER
         assert not recovery
         self.parts[entry_id] = b"".join(parts)
         self.done[entry_id] = done
 
-    def answer(self, entry_id, rc=0):
+    def answer(self, entry_id: int, rc: int = 0) -> None:
         self.done.pop(entry_id)(rc, entry_id)
 
 
 class Owner:
-    def __init__(self):
-        self.runs = []
-        self.confirmed = []
-        self.failing = []
-        self.failed = []
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+        self.confirmed: list[object] = []
+        self.failing: list[int] = []
+        self.failed: list[tuple[list[int], list[object], int]] = []
 
-    def ledger_failing(self, handle, rc):
+    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
         self.failing.append(rc)
 
-    def entries_confirmed(self, handle, entries, contexts, asked_ns, now_ns):
+    def entries_confirmed(
+        self,
+        handle: LedgerHandle,
+        entries: list[Entry],
+        contexts: list[object],
+        asked_ns: list[int],
+        now_ns: int,
+    ) -> None:
         assert len(entries) == len(contexts) == len(asked_ns) > 0
         assert handle.last_confirmed == entries[-1].entry_id
         self.runs.append(len(entries))
         self.confirmed += contexts
 
-    def adds_failed(self, handle, entries, contexts, rc):
+    def adds_failed(
+        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
+    ) -> None:
         self.failed.append(([entry.entry_id for entry in entries], contexts, rc))
 
 
 class Bench:
-    def __init__(self):
-        self.soon = []
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
         self.client = Client()
         self.owner = Owner()
         self.handle = LedgerHandle(LEDGER, self.client, Turn(self.soon.append, lambda: 0), self.owner)
 
-    def add(self, count):
+    def add(self, count: int) -> None:
         for _ in range(count):
             number = self.handle.next_entry_id
             self.handle.add(b"h", b"body%d" % number, 1, number, 0)
 
-    def end_turn(self):
+    def end_turn(self) -> None:
         callbacks, self.soon[:] = self.soon[:], []
         for callback in callbacks:
             callback()
 
 
 @pytest.fixture
-def bench():
+def bench() -> Bench:
     return Bench()
 
 
-def test_add_numbers_entries_and_counts_the_length(bench):
+def test_add_numbers_entries_and_counts_the_length(bench: Bench) -> None:
     bench.add(2)
     bench.client.answer(0)
     bench.add(1)
@@ -84,7 +106,7 @@ def test_add_numbers_entries_and_counts_the_length(bench):
     assert len(third) == OVERHEAD_BYTES + 6
 
 
-def test_answers_of_one_turn_are_confirmed_as_one_run(bench):
+def test_answers_of_one_turn_are_confirmed_as_one_run(bench: Bench) -> None:
     bench.add(5)
     for number in range(4):
         bench.client.answer(number)
@@ -96,7 +118,7 @@ def test_answers_of_one_turn_are_confirmed_as_one_run(bench):
 
 @settings(deadline=None)
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
-def test_entries_are_confirmed_in_the_order_of_adds(order, turns):
+def test_entries_are_confirmed_in_the_order_of_adds(order: list[int], turns: set[int]) -> None:
     bench = Bench()
     bench.add(8)
     for place, number in enumerate(order):
@@ -113,7 +135,7 @@ def test_entries_are_confirmed_in_the_order_of_adds(order, turns):
 
 @settings(deadline=None)
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1), st.booleans())
-def test_failed_add_fails_all_later_adds_once(order, refused, in_one_turn):
+def test_failed_add_fails_all_later_adds_once(order: list[int], refused: set[int], in_one_turn: bool) -> None:
     bench = Bench()
     bench.add(6)
     for number in order:
@@ -127,7 +149,7 @@ def test_failed_add_fails_all_later_adds_once(order, refused, in_one_turn):
     assert bench.owner.failing == [101]
 
 
-def test_owner_is_told_of_a_failure_before_the_turn_ends(bench):
+def test_owner_is_told_of_a_failure_before_the_turn_ends(bench: Bench) -> None:
     bench.add(2)
     bench.client.answer(0, 104)
     assert bench.owner.failing == [104]
@@ -136,7 +158,7 @@ def test_owner_is_told_of_a_failure_before_the_turn_ends(bench):
     assert [rc for _, _, rc in bench.owner.failed] == [104]
 
 
-def test_late_answer_to_a_failed_add_is_ignored(bench):
+def test_late_answer_to_a_failed_add_is_ignored(bench: Bench) -> None:
     bench.add(3)
     bench.client.answer(0, 101)
     bench.end_turn()

@@ -18,8 +18,10 @@ highest int64."""
 ENTRIES = 4
 
 
-async def filled(bookies: int, *quorums: int, entries: int = ENTRIES) -> Cluster:
-    cluster = Cluster(bookies, LedgerSettings(*quorums))
+async def filled(
+    bookies: int, ensemble: int = 2, write_quorum: int = 2, ack_quorum: int = 2, entries: int = ENTRIES
+) -> Cluster:
+    cluster = Cluster(bookies, LedgerSettings(ensemble, write_quorum, ack_quorum))
     await cluster.begin()
     await cluster.fill(entries)
     return cluster

@@ -30,7 +30,7 @@ def decoded(ledger_id: int, first: int, run: list[bytes]) -> list[Entry]:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(headers, bodies.filter(lambda body: body[:2] != b"\x0e\x02")), max_size=5))
-def test_decode_run_returns_the_sealed_entries(parts):
+def test_decode_run_returns_the_sealed_entries(parts: list[tuple[bytes, bytes]]) -> None:
     run = [stored(7, 3 + place, header, body) for place, (header, body) in enumerate(parts)]
     entries = decoded(7, 3, run)
     assert [(entry.header, bytes(entry.body)) for entry in entries] == parts
@@ -43,7 +43,7 @@ def test_decode_run_returns_the_sealed_entries(parts):
 
 @settings(deadline=None)
 @given(headers, bodies, st.data())
-def test_decode_run_refuses_any_changed_byte(header, body, data):
+def test_decode_run_refuses_any_changed_byte(header: bytes, body: bytes, data: st.DataObject) -> None:
     whole = bytearray(stored(7, 3, header, body))
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -52,17 +52,17 @@ def test_decode_run_refuses_any_changed_byte(header, body, data):
 
 
 @pytest.mark.parametrize("length", range(OVERHEAD_BYTES))
-def test_decode_run_refuses_short_entries(length):
+def test_decode_run_refuses_short_entries(length: int) -> None:
     with pytest.raises(PersistenceError, match="7:3"):
         decoded(7, 3, [stored(7, 3, b"", b"body")[:length]])
 
 
 @pytest.mark.parametrize(("ledger_id", "entry_id"), [(8, 3), (7, 4)])
-def test_decode_run_refuses_another_entry(ledger_id, entry_id):
+def test_decode_run_refuses_another_entry(ledger_id: int, entry_id: int) -> None:
     with pytest.raises(PersistenceError, match="7:3"):
         decoded(7, 3, [stored(ledger_id, entry_id, b"", b"a body of some length")])
 
 
-def test_decode_run_refuses_a_block_longer_than_its_entry():
+def test_decode_run_refuses_a_block_longer_than_its_entry() -> None:
     with pytest.raises(PersistenceError, match="7:3"):
         decoded(7, 3, [stored(7, 3, b"", b"\x0e\x02\0\0\1\0x")])

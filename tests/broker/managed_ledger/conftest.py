@@ -8,5 +8,5 @@ from tests.broker.managed_ledger.ledger_fakes import World
 
 
 @pytest.fixture
-async def world():
+async def world() -> World:
     return World()

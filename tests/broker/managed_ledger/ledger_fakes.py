@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
@@ -182,7 +183,7 @@ class World:
         limiter: InflightReadsLimiter | None = None,
     ) -> None:
         self.metadata = metadata or MemoryMetadataStore()
-        self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]
+        self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]  # a test that brings its own client uses that one
         self.clock = Clock()
         self.wall = 1_700_000_000_000
         self.caches = WholeCache(cache)
@@ -191,7 +192,7 @@ class World:
             self.metadata,
             on_one_bookie(self.metadata, self.ledgers),
             LedgerIds(self.metadata),
-            self.caches,
+            self.caches.manager,
             Turn(asyncio.get_running_loop().call_soon, self.clock),
             self.clock,
             lambda: self.wall,
@@ -205,9 +206,9 @@ class World:
         self.environment.reads_limiter.expire_due(now_ns)
         self.environment.read_deadlines.fire_due(now_ns)
 
-    def after_crash(self, **options: object) -> World:
-        """The same storage under a broker that remembers nothing; `options` as for a new world."""
-        return World(self.metadata, self.ledgers, **options)  # type: ignore[arg-type]
+    def after_crash(self, **options: Any) -> World:
+        """Returns the same storage under a broker that remembers nothing; `options` as for a new world."""
+        return World(self.metadata, self.ledgers, **options)
 
     def copy_after_crash(self) -> World:
         """A copy of the storage as it is at this moment; what the old broker still does is not in it."""
@@ -219,13 +220,16 @@ class World:
         ledgers.fenced = set(self.ledgers.fenced)
         return World(metadata, ledgers)
 
-    async def open(self, name: str = NAME, keep: bool = True, **settings: object) -> ManagedLedger:
-        """Open a managed ledger; `keep`: its retention removes nothing."""
+    async def open(self, name: str = NAME, keep: bool = True, **settings: Any) -> ManagedLedger:
+        """Opens a managed ledger; `settings` are fields of `ManagedLedgerSettings`.
+
+        `keep`: its retention removes nothing.
+        """
         settings.setdefault("rollover_ns_min", 0)
         ledger = await ManagedLedger.open(
             name,
             self.environment,
-            ManagedLedgerSettings(**settings),  # type: ignore[arg-type]
+            ManagedLedgerSettings(**settings),
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
         )
         ledger.writer.listener = Recorder()
@@ -262,7 +266,7 @@ async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
 
 
 def numbers(entries: list[Entry]) -> list[int]:
-    """What `fill` wrote into the bodies."""
+    """Returns the bodies that `fill` wrote."""
     return [int(bytes(entry.body)) for entry in entries]
 
 

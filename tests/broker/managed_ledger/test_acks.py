@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,19 +59,20 @@ class Model:
 
     def cumulative(self, item: Position, words: list[int] | None) -> None:
         ledger_id, entry_id = (-1 if part >= 2**63 else part for part in item)
-        partly = words is not None and bits_of(words) != 0
+        partly = words if words is not None and bits_of(words) != 0 else None
         for known in KNOWN:
-            if known < (ledger_id, entry_id) or (known == (ledger_id, entry_id) and not partly):
+            if known < (ledger_id, entry_id) or (known == (ledger_id, entry_id) and partly is None):
                 self.left.pop(known, None)
-        if partly:
-            self.batch(Position(ledger_id, entry_id), words)
+        if partly is not None:
+            self.batch(Position(ledger_id, entry_id), partly)
 
     def mark_delete(self) -> int:
         """How many entries from the front are acknowledged."""
         return next((place for place, item in enumerate(KNOWN) if item in self.left), len(KNOWN))
 
 
-def apply(acks: Acks, model: Model, name: str, *arguments: object) -> Acks:
+def apply(acks: Acks, model: Model, name: str, *arguments: Any) -> Acks:
+    """Applies an operation of `operations` to both; the arguments depend on its name."""
     if name == "acknowledge":
         assert acks.acknowledge(arguments[0]) == model.acknowledge(arguments[0])
     elif name == "run":
@@ -92,7 +95,7 @@ def apply(acks: Acks, model: Model, name: str, *arguments: object) -> Acks:
 
 @settings(deadline=None)
 @given(st.lists(operations, max_size=15))
-def test_acks_agree_with_a_model(script):
+def test_acks_agree_with_a_model(script: list[tuple[Any, ...]]) -> None:
     ledgers = build()
     acks, model = Acks(ledgers, Position(1, -1)), Model()
     for name, *arguments in script:
@@ -114,7 +117,7 @@ def test_acks_agree_with_a_model(script):
     )
 
 
-def test_ack_sets_of_several_words_are_signed_and_combine():
+def test_ack_sets_of_several_words_are_signed_and_combine() -> None:
     acks = Acks(build(), Position(1, -1))
     everything_but_first = (-2, -1)
     assert not acks.acknowledge_batch(Position(1, 0), everything_but_first, 128)
@@ -126,19 +129,19 @@ def test_ack_sets_of_several_words_are_signed_and_combine():
     assert acks.ack_set_of(Position(1, 0)) is None
 
 
-def test_bits_beyond_the_batch_size_are_ignored():
+def test_bits_beyond_the_batch_size_are_ignored() -> None:
     acks = Acks(build(), Position(1, -1))
     assert acks.acknowledge_batch(Position(1, 0), (0b1000,), 3)
 
 
-def test_ack_set_is_not_kept_when_it_acknowledges_nothing():
+def test_ack_set_is_not_kept_when_it_acknowledges_nothing() -> None:
     acks = Acks(build(), Position(1, -1))
     assert not acks.acknowledge_batch(Position(1, 0), (0b111,), 3)
     assert acks.ack_set_of(Position(1, 0)) is None
     assert acks.partly_acknowledged == 0
 
 
-def test_cursor_info_keeps_the_lowest_ranges_and_batches_within_the_limits():
+def test_cursor_info_keeps_the_lowest_ranges_and_batches_within_the_limits() -> None:
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge([Position(5, entry) for entry in range(1, 100, 2)])
     for entry in (200, 202, 204):
@@ -148,7 +151,7 @@ def test_cursor_info_keeps_the_lowest_ranges_and_batches_within_the_limits():
     assert [item.entry_id for item, _ in info.batches] == [200, 202]
 
 
-def test_reset_forgets_acknowledgements_behind_the_position():
+def test_reset_forgets_acknowledgements_behind_the_position() -> None:
     acks = Acks(build(), Position(1, 3))
     acks.acknowledge([Position(5, 7)])
     acks.acknowledge_batch(Position(5, 9), (1,), 3)
@@ -158,7 +161,7 @@ def test_reset_forgets_acknowledgements_behind_the_position():
     assert acks.ack_set_of(Position(5, 9)) is None
 
 
-def test_restored_mark_delete_is_moved_back_to_the_last_entry():
+def test_restored_mark_delete_is_moved_back_to_the_last_entry() -> None:
     restored = Acks.restore(
         build(), decode_cursor_info(b'{"markDelete":[7,99],"acked":{"7":{"0":"f","256":"f"}}}')
     )
@@ -166,7 +169,7 @@ def test_restored_mark_delete_is_moved_back_to_the_last_entry():
     assert not restored.beyond
 
 
-def test_cursor_info_counts_a_range_over_several_pages_once():
+def test_cursor_info_counts_a_range_over_several_pages_once() -> None:
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge([Position(5, entry) for entry in range(1, 300)])
     acks.acknowledge([Position(7, 1), Position(7, 3)])
@@ -176,7 +179,7 @@ def test_cursor_info_counts_a_range_over_several_pages_once():
     assert Acks.restore(build(), acks.info(0, 0)).beyond.count == 0
 
 
-def test_ack_set_is_forgotten_when_the_entry_is_acknowledged():
+def test_ack_set_is_forgotten_when_the_entry_is_acknowledged() -> None:
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge_batch(Position(5, 9), (1,), 3)
     acks.acknowledge([Position(5, 9)])

@@ -175,9 +175,11 @@ spans = strategies.tuples(strategies.integers(0, 40), strategies.integers(0, 15)
 
 
 @given(spans, strategies.sets(strategies.integers(0, 60)), strategies.lists(spans, max_size=6, unique=True))
-def test_plan_covers_each_wanted_entry_exactly_once(wanted, ids, running) -> None:
+def test_plan_covers_each_wanted_entry_exactly_once(
+    wanted: tuple[int, int], ids: set[int], running: list[tuple[int, int]]
+) -> None:
     cached = sorted(entry_id for entry_id in ids if wanted[0] <= entry_id <= wanted[1])
-    plan = plan_read(*wanted, cached, running)
+    plan = plan_read(wanted[0], wanted[1], cached, running)
     covered = list(plan.have)
     for first, last in [*((join.first, join.last) for join in plan.join), *plan.fetch]:
         covered += range(first, last + 1)

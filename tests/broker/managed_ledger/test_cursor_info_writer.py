@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import MetadataError
 from broker.model.position import EARLIEST, LATEST, Position
@@ -20,7 +24,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-async def test_existing_cursor_keeps_its_place_when_opened_again(world):
+async def test_existing_cursor_keeps_its_place_when_opened_again(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", LATEST, {"a": 1})
     await fill(ledger, 2)
@@ -33,13 +37,13 @@ async def test_existing_cursor_keeps_its_place_when_opened_again(world):
     assert again.durable
 
 
-async def test_concurrent_opens_of_a_new_cursor_return_the_same_one(world):
+async def test_concurrent_opens_of_a_new_cursor_return_the_same_one(world: World) -> None:
     ledger = await world.open()
     one, other = await asyncio.gather(ledger.cursors.open("s", EARLIEST), ledger.cursors.open("s", EARLIEST))
     assert one is other
 
 
-async def test_acknowledged_entries_are_not_left_to_read(world):
+async def test_acknowledged_entries_are_not_left_to_read(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 10)
@@ -52,7 +56,7 @@ async def test_acknowledged_entries_are_not_left_to_read(world):
     assert await read_all(cursor) == [10]
 
 
-async def test_acknowledging_positions_without_an_entry_is_ignored(world):
+async def test_acknowledging_positions_without_an_entry_is_ignored(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 3)
@@ -76,7 +80,7 @@ async def test_acknowledging_positions_without_an_entry_is_ignored(world):
     assert cursor.acks.ack_set_of((ledger_id, 1)) == (0b110,)
 
 
-async def test_seek_forgets_acknowledgements_behind_its_position(world):
+async def test_seek_forgets_acknowledgements_behind_its_position(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 10)
@@ -97,7 +101,13 @@ async def test_seek_forgets_acknowledgements_behind_its_position(world):
     assert again.backlog == 0
 
 
-async def test_delete_cursor_removes_it_and_its_stored_info(world):
+def writer_of(cursor: ManagedCursor) -> CursorInfoWriter:
+    """Returns the writer of a durable cursor."""
+    assert isinstance(cursor.store, CursorInfoWriter)
+    return cursor.store
+
+
+async def test_delete_cursor_removes_it_and_its_stored_info(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("a/b c", EARLIEST)
     cursor.activate()
@@ -110,56 +120,57 @@ async def test_delete_cursor_removes_it_and_its_stored_info(world):
     assert (await ledger.cursors.open("a/b c", EARLIEST)).backlog == 1
 
 
-async def test_cursor_info_is_written_once_per_turn_when_not_throttled(world):
+async def test_cursor_info_is_written_once_per_turn_when_not_throttled(world: World) -> None:
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 20)
-    before = cursor.store.writes
+    before = writer_of(cursor).writes
     durable: list[int] = []
     for index in range(10):
         cursor.acknowledge([at(ledger, index)])
-        cursor.store.on_durable(lambda index=index: durable.append(index))
+        cursor.store.on_durable(partial(durable.append, index))
     assert durable == []
     await until(lambda: len(durable) == 10)
     assert durable == list(range(10))
-    assert cursor.store.writes == before + 1
+    assert writer_of(cursor).writes == before + 1
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 10
     cursor.store.on_durable(lambda: durable.append(99))
     assert durable[-1] == 99
 
 
-async def test_throttled_cursor_writes_once_per_interval_and_then_everything(world):
+async def test_throttled_cursor_writes_once_per_interval_and_then_everything(world: World) -> None:
     ledger = await world.open(mark_delete_rate=1.0)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 20)
     world.clock.advance(1_000_000_000)
     cursor.acknowledge([at(ledger, 0)])
-    await until(lambda: cursor.store.writes == 2)
+    await until(lambda: writer_of(cursor).writes == 2)
     for index in range(1, 5):
         cursor.acknowledge([at(ledger, index)])
         for _ in range(5):
             await asyncio.sleep(0)
-    assert cursor.store.writes == 2
+    assert writer_of(cursor).writes == 2
     assert len(world.environment.unsaved_cursors) == 1
     world.tick()
-    assert cursor.store.writes == 2
+    assert writer_of(cursor).writes == 2
     world.clock.advance(1_000_000_000)
     world.tick()
-    await until(lambda: cursor.store.writes == 3)
+    await until(lambda: writer_of(cursor).writes == 3)
     assert len(world.environment.unsaved_cursors) == 0
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 15
 
 
-async def test_cursor_info_is_written_later_when_a_write_failed(world):
+async def test_cursor_info_is_written_later_when_a_write_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 5)
-    plain_put = world.metadata.put
 
     async def full(key: str, value: bytes, expected: int | None = None) -> int:
         raise MetadataError("disk full")
 
-    world.metadata.put = full
+    monkeypatch.setattr(world.metadata, "put", full)
     durable: list[int] = []
     cursor.acknowledge([at(ledger, 0)])
     cursor.store.on_durable(lambda: durable.append(1))
@@ -167,28 +178,29 @@ async def test_cursor_info_is_written_later_when_a_write_failed(world):
     assert durable == []
     with pytest.raises(MetadataError):
         await cursor.reset(at(ledger, 3))
-    world.metadata.put = plain_put
+    monkeypatch.undo()
     world.tick()
     await until(lambda: durable)
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 2
 
 
-async def test_new_cursor_does_not_exist_when_its_write_failed(world):
+async def test_new_cursor_does_not_exist_when_its_write_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = await world.open()
-    plain_put = world.metadata.put
 
     async def full(key: str, value: bytes, expected: int | None = None) -> int:
         raise MetadataError("disk full")
 
-    world.metadata.put = full
+    monkeypatch.setattr(world.metadata, "put", full)
     with pytest.raises(MetadataError):
         await ledger.cursors.open("s", EARLIEST)
     assert ledger.cursors.by_name == {}
-    world.metadata.put = plain_put
+    monkeypatch.undo()
     assert (await ledger.cursors.open("s", EARLIEST)).durable
 
 
-async def test_holes_and_partly_acknowledged_batches_survive_a_crash(world):
+async def test_holes_and_partly_acknowledged_batches_survive_a_crash(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4, mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 10)
@@ -205,7 +217,7 @@ async def test_holes_and_partly_acknowledged_batches_survive_a_crash(world):
     assert await read_all(again) == [1, 4, 5, 7, 8]
 
 
-async def test_close_writes_acknowledgements_that_the_throttle_held_back(world):
+async def test_close_writes_acknowledgements_that_the_throttle_held_back(world: World) -> None:
     ledger = await world.open(mark_delete_rate=0.001)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 5)
@@ -217,7 +229,7 @@ async def test_close_writes_acknowledgements_that_the_throttle_held_back(world):
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 1
 
 
-async def test_acks_that_were_durable_survive_on_sqlite(tmp_path):
+async def test_acks_that_were_durable_survive_on_sqlite(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     world = World(store)
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
@@ -238,7 +250,7 @@ async def test_acks_that_were_durable_survive_on_sqlite(tmp_path):
     await store.close()
 
 
-async def test_cursor_properties_are_stored_with_the_position(world):
+async def test_cursor_properties_are_stored_with_the_position(world: World) -> None:
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("dedup", EARLIEST)
     await fill(ledger, 3)

@@ -7,9 +7,11 @@ storage answers wrongly or not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,6 +70,10 @@ class Watched:
         self.client.batch_read(ledger, first, count, bytes_max, arrived)
 
 
+def _extend(stored: list[bytes], _rc: int, run: list[bytes]) -> None:
+    stored.extend(run)
+
+
 class Shelf:
     """A managed ledger of some entries, of which a test caches some, and every read of it."""
 
@@ -83,10 +89,8 @@ class Shelf:
         """Put these into the cache, as another reader would have."""
         for entry_id in ids:
             stored: list[bytes] = []
-            self.ledgers.client.batch_read(
-                self.ledger_id, entry_id, 1, PLENTY, lambda rc, run, into=stored: into.extend(run)
-            )
-            await until(lambda stored=stored: stored)
+            self.ledgers.client.batch_read(self.ledger_id, entry_id, 1, PLENTY, partial(_extend, stored))
+            await until(partial(bool, stored))
             entries: list[Entry] = []
             decode_run(self.ledger_id, entry_id, stored, entries)
             self.ledger.cache.insert_run(entries, READERS, self.world.clock.now)
@@ -112,7 +116,7 @@ class Shelf:
         return entry
 
 
-async def new_shelf(client: LedgerClient, count: int, **settings: object) -> Shelf:
+async def new_shelf(client: LedgerClient, count: int, **settings: Any) -> Shelf:
     ledgers = Watched(client)
     world = World(None, ledgers)
     await fill(await world.open(), count)
@@ -151,7 +155,9 @@ def counts(reads: ReadStats) -> tuple[int, int, int]:
         (range(100), []),
     ],
 )
-async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client, cached, asked):
+async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(
+    client: LedgerClient, cached: Sequence[int], asked: list[tuple[int, int]]
+) -> None:
     shelf = await new_shelf(client, 100)
     await shelf.cache(*cached)
     before = [shelf.cached(entry_id) for entry_id in cached]
@@ -175,7 +181,9 @@ async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client
         ([0, 2, 5, 8], [(1, 1), (3, 4), (6, 7), (9, 9)]),
     ],
 )
-async def test_second_read_of_a_range_asks_storage_for_nothing(client, cached, asked):
+async def test_second_read_of_a_range_asks_storage_for_nothing(
+    client: LedgerClient, cached: Sequence[int], asked: list[tuple[int, int]]
+) -> None:
     shelf = await new_shelf(client, 10)
     await shelf.cache(*cached)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
@@ -185,7 +193,7 @@ async def test_second_read_of_a_range_asks_storage_for_nothing(client, cached, a
     assert numbers(again) == list(range(10)), "the bytes are untouched by the first reader"
 
 
-async def test_failed_gap_makes_the_whole_range_be_read_once_from_storage(client):
+async def test_failed_gap_makes_the_whole_range_be_read_once_from_storage(client: LedgerClient) -> None:
     shelf = await new_shelf(client, 100)
     await shelf.cache(50)
     shelf.ledgers.fail(51, 99)
@@ -196,7 +204,7 @@ async def test_failed_gap_makes_the_whole_range_be_read_once_from_storage(client
     assert shelf.ledger.stats.read_errors == 1
 
 
-async def test_repeated_read_leaves_expected_reads_unchanged():
+async def test_repeated_read_leaves_expected_reads_unchanged() -> None:
     shelf = await new_shelf(FakeLedgers(), 5)
     await shelf.cache(1)
     shelf.ledgers.fail(2, 3)
@@ -207,7 +215,7 @@ async def test_repeated_read_leaves_expected_reads_unchanged():
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 
-async def test_read_fails_when_its_second_pass_fails_too(client):
+async def test_read_fails_when_its_second_pass_fails_too(client: LedgerClient) -> None:
     shelf = await new_shelf(client, 10)
     await shelf.cache(4)
     shelf.ledgers.fail(5, 9)
@@ -218,7 +226,7 @@ async def test_read_fails_when_its_second_pass_fails_too(client):
     assert counts(shelf.reader.reads) == (1, 4, 0)
 
 
-async def test_failed_read_is_not_repeated_when_the_cache_had_no_part(client):
+async def test_failed_read_is_not_repeated_when_the_cache_had_no_part(client: LedgerClient) -> None:
     shelf = await new_shelf(client, 10)
     shelf.ledgers.fail(0, 9)
     with pytest.raises(PersistenceError):
@@ -226,7 +234,7 @@ async def test_failed_read_is_not_repeated_when_the_cache_had_no_part(client):
     assert shelf.ledgers.asked == [(0, 9)]
 
 
-async def test_events_of_a_repeated_read_add_up_to_its_counts():
+async def test_events_of_a_repeated_read_add_up_to_its_counts() -> None:
     shelf = await new_shelf(FakeLedgers(), 10)
     shelf.world.caches.decisions.keep(1000)
     await shelf.cache(4)
@@ -256,7 +264,9 @@ def instead(entry: bytes) -> Answer:
 
 @pytest.mark.parametrize("other", [0, 1, 4, "other ledger", "garbage"])
 @pytest.mark.parametrize("way", [more, instead])
-async def test_entry_that_was_not_asked_for_is_never_delivered(way, other):
+async def test_entry_that_was_not_asked_for_is_never_delivered(
+    way: Callable[[bytes], Answer], other: int | str
+) -> None:
     client = FakeLedgers()
     shelf = await new_shelf(client, 6)
     await shelf.cache(1)
@@ -276,14 +286,14 @@ async def test_entry_that_was_not_asked_for_is_never_delivered(way, other):
     assert shelf.ledger.cache.peek(shelf.ledger_id, 4) is None
 
 
-async def test_read_fails_when_storage_answers_without_entries():
+async def test_read_fails_when_storage_answers_without_entries() -> None:
     shelf = await new_shelf(FakeLedgers(), 3)
     shelf.ledgers.otherwise[0, 2] = lambda rc, stored: (0, [])
     with pytest.raises(PersistenceError, match="without entries"):
         await shelf.read(0, 2)
 
 
-async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
+async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read() -> None:
     client = FakeLedgers()
     shelf = await new_shelf(client, 100)
     await shelf.cache(50)
@@ -303,7 +313,7 @@ async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
     assert [counts(reader.reads) for reader in others] == [(1, 79, 0), (1, 20, 59)]
 
 
-async def test_overdue_read_fails_and_its_late_answer_is_ignored():
+async def test_overdue_read_fails_and_its_late_answer_is_ignored() -> None:
     client = FakeLedgers()
     shelf = await new_shelf(client, 10, read_timeout_s=2)
     await shelf.cache(3)
@@ -329,13 +339,13 @@ async def test_overdue_read_fails_and_its_late_answer_is_ignored():
     assert numbers(await read(cursor)) == list(range(10))
 
 
-async def test_deadline_is_removed_when_a_read_ends_in_time():
+async def test_deadline_is_removed_when_a_read_ends_in_time() -> None:
     shelf = await new_shelf(FakeLedgers(), 10, read_timeout_s=2)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
     assert len(shelf.world.environment.read_deadlines) == 0
 
 
-async def test_each_entry_counts_once_when_a_gap_was_joined_in_part_and_failed_in_part():
+async def test_each_entry_counts_once_when_a_gap_was_joined_in_part_and_failed_in_part() -> None:
     client = FakeLedgers()
     shelf = await new_shelf(client, 30)
     await shelf.cache(5)
@@ -358,7 +368,7 @@ async def test_each_entry_counts_once_when_a_gap_was_joined_in_part_and_failed_i
     assert [counts(reader.reads) for reader in (first, second)] == [(0, 10, 0), (1, 19, 10)]
 
 
-async def test_overdue_read_fails_the_readers_that_joined_it():
+async def test_overdue_read_fails_the_readers_that_joined_it() -> None:
     client = FakeLedgers()
     shelf = await new_shelf(client, 20, read_timeout_s=2)
     client.hold()
@@ -385,7 +395,9 @@ async def test_overdue_read_fails_the_readers_that_joined_it():
 
 
 @given(st.integers(0, 5), st.integers(0, 60), st.sets(st.integers(0, 70)))
-def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(first, length, ids):
+def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(
+    first: int, length: int, ids: set[int]
+) -> None:
     last = first + length
     present = sorted(entry_id for entry_id in ids if first <= entry_id <= last)
     gaps = gaps_between(first, last, present)

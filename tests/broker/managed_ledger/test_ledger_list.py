@@ -25,7 +25,9 @@ def all_positions(counts: list[int]) -> list[Position]:
 
 @settings(deadline=None)
 @given(sizes, anywhere, anywhere, st.integers(0, 30))
-def test_ledger_list_agrees_with_a_list_of_all_positions(counts, position, other, index):
+def test_ledger_list_agrees_with_a_list_of_all_positions(
+    counts: list[int], position: Position, other: Position, index: int
+) -> None:
     ledgers, known = build(counts), all_positions(counts)
     current = 2 * len(counts) - 1
     end = Position(current, counts[-1])
@@ -50,7 +52,7 @@ def test_ledger_list_agrees_with_a_list_of_all_positions(counts, position, other
             ledgers.position_at(index)
 
 
-def test_ledger_list_appends_a_current_ledger_and_removes_old_ones():
+def test_ledger_list_appends_a_current_ledger_and_removes_old_ones() -> None:
     ledgers = build([2, 3])
     ledgers.append(LedgerInfo(9))
     assert ledgers.current.ledger_id == 9
@@ -62,14 +64,14 @@ def test_ledger_list_appends_a_current_ledger_and_removes_old_ones():
     assert ledgers.at_or_after((1, 1)) == Position(9, 0)
 
 
-def test_average_entry_size_is_at_least_one_byte():
+def test_average_entry_size_is_at_least_one_byte() -> None:
     ledgers = build([4, 0])
     assert ledgers.average_entry_bytes(1) == 10
     assert ledgers.average_entry_bytes(3) == 1
     assert ledgers.average_entry_bytes(77) == 1
 
 
-def test_negative_entry_id_stands_before_the_first_entry():
+def test_negative_entry_id_stands_before_the_first_entry() -> None:
     ledgers = build([2, 0, 3])
     assert ledgers.at_or_after((5, -1)) == Position(5, 0)
     assert ledgers.at_or_after((3, -1)) == Position(5, 0)

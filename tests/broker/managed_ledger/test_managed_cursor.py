@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +31,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-async def test_new_cursor_starts_at_its_initial_position(world):
+async def test_new_cursor_starts_at_its_initial_position(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4)
     await fill(ledger, 10)
     earliest = await ledger.cursors.open("earliest", EARLIEST)
@@ -43,7 +45,7 @@ async def test_new_cursor_starts_at_its_initial_position(world):
     assert await read_all(latest) == [10]
 
 
-async def test_take_keeps_both_limits_and_ends_at_ledger_ends(world):
+async def test_take_keeps_both_limits_and_ends_at_ledger_ends(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4)
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
@@ -58,7 +60,7 @@ async def test_take_keeps_both_limits_and_ends_at_ledger_ends(world):
     assert ledger.stats.entries_read == 7
 
 
-async def test_take_returns_nothing_when_no_entry_is_in_memory(world):
+async def test_take_returns_nothing_when_no_entry_is_in_memory(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     ledger = await world.after_crash().open()
@@ -68,7 +70,7 @@ async def test_take_returns_nothing_when_no_entry_is_in_memory(world):
     assert world.ledgers.batch_reads[-1][2] > 0
 
 
-async def test_acknowledged_entries_are_not_taken_again(world):
+async def test_acknowledged_entries_are_not_taken_again(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
@@ -86,7 +88,7 @@ async def test_acknowledged_entries_are_not_taken_again(world):
     assert cursor.backlog == 2
 
 
-async def test_acknowledged_tail_is_skipped_without_storage(world):
+async def test_acknowledged_tail_is_skipped_without_storage(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 5)
@@ -100,7 +102,7 @@ async def test_acknowledged_tail_is_skipped_without_storage(world):
     assert len(world.ledgers.batch_reads) == reads
 
 
-async def test_storage_read_fills_the_cache_for_readers_behind(world):
+async def test_storage_read_fills_the_cache_for_readers_behind(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -117,7 +119,7 @@ async def test_storage_read_fills_the_cache_for_readers_behind(world):
     assert (await read(second, 4))[0] in ledger.cache.ledgers[entries[0].ledger_id].entries.values()
 
 
-async def test_expected_reads_of_fetched_entries_equal_the_cursor_rank(world):
+async def test_expected_reads_of_fetched_entries_equal_the_cursor_rank(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -131,7 +133,7 @@ async def test_expected_reads_of_fetched_entries_equal_the_cursor_rank(world):
     assert (await read(ahead, 2))[0].expected_reads == 2
 
 
-async def test_inactive_cursor_does_not_fill_the_cache(world):
+async def test_inactive_cursor_does_not_fill_the_cache(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 5)
     ledger = await world.after_crash().open()
@@ -139,21 +141,21 @@ async def test_inactive_cursor_does_not_fill_the_cache(world):
     assert ledger.cache.entries == 0
 
 
-async def test_readers_of_the_same_range_share_one_storage_read(world):
+async def test_readers_of_the_same_range_share_one_storage_read(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
     cursors = [ledger.cursors.open_non_durable(f"r{number}", EARLIEST) for number in range(3)]
     ready: list[ManagedCursor] = []
     for cursor in cursors:
-        cursor.request(10, PLENTY, lambda cursor=cursor: ready.append(cursor))
+        cursor.request(10, PLENTY, partial(ready.append, cursor))
         assert cursor.reading
     await until(lambda: len(ready) == 3)
     assert len([item for item in world.ledgers.batch_reads if item[2] == 10]) == 1
     assert [numbers(cursor.take(10, PLENTY)) for cursor in cursors] == [list(range(10))] * 3
 
 
-async def test_request_ends_before_an_acknowledged_entry_and_includes_cached_ones(world):
+async def test_request_ends_before_an_acknowledged_entry_and_includes_cached_ones(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -169,7 +171,7 @@ async def test_request_ends_before_an_acknowledged_entry_and_includes_cached_one
     assert world.ledgers.batch_reads[asked:] == [(ledger_id, 4, 2), (ledger_id, 8, 2)]
 
 
-async def test_entries_taken_from_the_cache_during_a_read_are_not_taken_again(world):
+async def test_entries_taken_from_the_cache_during_a_read_are_not_taken_again(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -188,7 +190,7 @@ async def test_entries_taken_from_the_cache_during_a_read_are_not_taken_again(wo
     assert numbers(cursor.take(10, PLENTY)) == [4, 5, 6, 7, 8, 9]
 
 
-async def test_request_reads_as_many_entries_as_fit_its_bytes(world):
+async def test_request_reads_as_many_entries_as_fit_its_bytes(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 50, size=1000)
     ledger = await world.after_crash().open()
@@ -198,7 +200,7 @@ async def test_request_reads_as_many_entries_as_fit_its_bytes(world):
     assert len(await read(cursor, 100, 1)) == 1
 
 
-async def test_request_takes_several_batch_reads_when_the_client_limits_bytes(world):
+async def test_request_takes_several_batch_reads_when_the_client_limits_bytes(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 20, size=1000)
     ledger = await world.after_crash().open(read_bytes_max=5000)
@@ -207,7 +209,7 @@ async def test_request_takes_several_batch_reads_when_the_client_limits_bytes(wo
     assert len([item for item in world.ledgers.batch_reads if item[1] in (0, 4, 8, 12, 16)]) >= 5
 
 
-async def test_request_reports_the_error_and_may_be_repeated_when_a_read_failed(world):
+async def test_request_reports_the_error_and_may_be_repeated_when_a_read_failed(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     ledger = await world.after_crash().open()
@@ -220,7 +222,7 @@ async def test_request_reports_the_error_and_may_be_repeated_when_a_read_failed(
     assert await read_all(cursor) == [0, 1, 2]
 
 
-async def test_read_begun_before_a_rewind_is_dropped(world):
+async def test_read_begun_before_a_rewind_is_dropped(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -234,7 +236,7 @@ async def test_read_begun_before_a_rewind_is_dropped(world):
     assert await read_all(cursor) == list(range(10))
 
 
-async def test_read_entries_stay_with_the_cursor_when_the_cache_evicts_them(world):
+async def test_read_entries_stay_with_the_cursor_when_the_cache_evicts_them(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 4)
     ledger = await world.after_crash().open()
@@ -248,7 +250,7 @@ async def test_read_entries_stay_with_the_cursor_when_the_cache_evicts_them(worl
     assert numbers(cursor.take(3, PLENTY)) == [3]
 
 
-async def test_redelivery_takes_cached_entries_and_reads_the_rest(world):
+async def test_redelivery_takes_cached_entries_and_reads_the_rest(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=6)
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -274,7 +276,7 @@ async def test_redelivery_takes_cached_entries_and_reads_the_rest(world):
     assert answers[1] == []
 
 
-async def test_redelivery_reads_are_cached_for_one_read_and_shared(world):
+async def test_redelivery_reads_are_cached_for_one_read_and_shared(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 10)
     ledger = await world.after_crash().open()
@@ -296,7 +298,7 @@ async def test_redelivery_reads_are_cached_for_one_read_and_shared(world):
     assert (numbers(found), missing) == ([2, 3, 4, 7], [])
 
 
-async def test_redelivery_read_returns_the_entries_that_could_be_read(world):
+async def test_redelivery_read_returns_the_entries_that_could_be_read(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 5)
     ledger_id = ledger.ledgers.current.ledger_id
@@ -329,7 +331,9 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=60, deadline=None)
-def test_cursor_reads_every_unacknowledged_entry_in_order_in_any_history(script):
+def test_cursor_reads_every_unacknowledged_entry_in_order_in_any_history(
+    script: list[tuple[Any, ...]],
+) -> None:
     # A crash keeps what the storage has at that moment, also in the middle of a ledger roll.
     async def run() -> None:
         world = World()
@@ -375,7 +379,7 @@ def test_cursor_reads_every_unacknowledged_entry_in_order_in_any_history(script)
 
 @pytest.mark.parametrize("with_entries", [False, True])
 @pytest.mark.parametrize("active", [False, True])
-async def test_entries_given_back_are_taken_again(world, active, with_entries):
+async def test_entries_given_back_are_taken_again(world: World, active: bool, with_entries: bool) -> None:
     ledger = await world.open()
     await fill(ledger, 8)
     ledger = await world.after_crash().open()

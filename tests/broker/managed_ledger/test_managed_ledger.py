@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.managed_ledger.managed_ledger import ManagedLedgerState
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.model.errors import (
     LedgerFenced,
@@ -28,16 +28,17 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-async def test_new_managed_ledger_is_empty_and_costs_one_write(world):
+async def test_new_managed_ledger_is_empty_and_costs_one_write(world: World) -> None:
     ledger = await world.open()
     assert ledger.last_confirmed == Position(ledger.ledgers.current.ledger_id, -1)
     assert ledger.state is ManagedLedgerState.OPEN
     found = await world.metadata.get(managed_ledger_key(NAME))
+    assert found is not None
     assert found.version == 0
     assert decode_ledger_info(found.value).ledgers == []
 
 
-async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world):
+async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world: World) -> None:
     ledger = await world.open()
     for number, messages in enumerate((1, 3, 1)):
         ledger.writer.add(b"body%d" % number, messages, f"context {number}")
@@ -49,7 +50,7 @@ async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world)
     assert ledger.last_confirmed == Position(ledger.ledgers.current.ledger_id, 2)
 
 
-async def test_entries_become_readable_when_they_are_confirmed(world):
+async def test_entries_become_readable_when_they_are_confirmed(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
@@ -64,7 +65,7 @@ async def test_entries_become_readable_when_they_are_confirmed(world):
     assert bytes(cursor.take(1, 100)[0].body) == b"unconfirmed"
 
 
-async def test_confirmations_of_one_turn_are_one_run(world):
+async def test_confirmations_of_one_turn_are_one_run(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     before = recorder(ledger).runs
@@ -76,7 +77,7 @@ async def test_confirmations_of_one_turn_are_one_run(world):
     assert recorder(ledger).runs == before + 1
 
 
-async def test_expected_reads_of_added_entries_equal_the_active_cursors(world):
+async def test_expected_reads_of_added_entries_equal_the_active_cursors(world: World) -> None:
     ledger = await world.open()
     for name in "abc":
         (await ledger.cursors.open(name, EARLIEST)).activate()
@@ -85,7 +86,7 @@ async def test_expected_reads_of_added_entries_equal_the_active_cursors(world):
     assert [entry.expected_reads for entry in recorder(ledger).added] == [2, 2]
 
 
-async def test_added_entries_are_not_cached_when_no_cursor_was_active_for_a_while(world):
+async def test_added_entries_are_not_cached_when_no_cursor_was_active_for_a_while(world: World) -> None:
     ledger = await world.open(continue_caching_ns=100)
     await fill(ledger, 1)
     assert ledger.cache.entries == 1
@@ -94,20 +95,22 @@ async def test_added_entries_are_not_cached_when_no_cursor_was_active_for_a_whil
     assert ledger.cache.entries == 1
 
 
-async def test_ledger_rolls_at_exactly_its_maximum_number_of_entries(world):
+async def test_ledger_rolls_at_exactly_its_maximum_number_of_entries(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=5)
     await fill(ledger, 13)
     assert shape(ledger) == [5, 5, 3]
     assert await all_bodies(ledger) == [b"%010d" % number for number in range(13)]
     assert indexes(ledger) == list(range(13))
     first = ledger.ledgers.infos()[0]
-    metadata = decode((await world.metadata.get(ledger_key(first.ledger_id))).value)
+    found = await world.metadata.get(ledger_key(first.ledger_id))
+    assert found is not None
+    metadata = decode(found.value)
     assert metadata.state is LedgerState.CLOSED
     assert (metadata.last_entry_id, metadata.length) == (4, first.size_bytes)
     assert first.size_bytes == sum(entry.size for entry in recorder(ledger).added[:5])
 
 
-async def test_adds_of_one_turn_are_spread_over_as_many_ledgers_as_they_need(world):
+async def test_adds_of_one_turn_are_spread_over_as_many_ledgers_as_they_need(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     for number in range(7):
         ledger.writer.add(b"%d" % number, 1, number)
@@ -116,14 +119,14 @@ async def test_adds_of_one_turn_are_spread_over_as_many_ledgers_as_they_need(wor
     assert shape(ledger) == [2, 2, 2, 1]
 
 
-async def test_ledger_rolls_at_its_maximum_size(world):
+async def test_ledger_rolls_at_its_maximum_size(world: World) -> None:
     ledger = await world.open(ledger_bytes_max=100)
     await fill(ledger, 10, size=30)
     assert {entry.size for entry in recorder(ledger).added} <= set(range(40, 50))
     assert shape(ledger) == [3, 3, 3, 1]
 
 
-async def test_full_ledger_takes_adds_until_its_minimum_age(world):
+async def test_full_ledger_takes_adds_until_its_minimum_age(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2, rollover_ns_min=1000)
     await fill(ledger, 5)
     assert shape(ledger) == [5]
@@ -132,7 +135,7 @@ async def test_full_ledger_takes_adds_until_its_minimum_age(world):
     assert shape(ledger) == [6, 1]
 
 
-async def test_old_ledger_rolls_with_the_next_add_or_at_the_periodic_check(world):
+async def test_old_ledger_rolls_with_the_next_add_or_at_the_periodic_check(world: World) -> None:
     ledger = await world.open(rollover_ns_max=1000)
     await fill(ledger, 1)
     world.clock.advance(1000)
@@ -149,7 +152,7 @@ async def test_old_ledger_rolls_with_the_next_add_or_at_the_periodic_check(world
     assert ledger.last_confirmed == Position(ledger.ledgers.infos()[1].ledger_id, 0)
 
 
-async def test_failed_add_fails_all_behind_it_and_rolls_to_a_new_ledger(world):
+async def test_failed_add_fails_all_behind_it_and_rolls_to_a_new_ledger(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     first_ledger = ledger.ledgers.current.ledger_id
@@ -170,7 +173,7 @@ async def test_failed_add_fails_all_behind_it_and_rolls_to_a_new_ledger(world):
     assert len(await all_bodies(again)) == 6
 
 
-async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world):
+async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     world.ledgers.hold()
@@ -186,7 +189,7 @@ async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world):
     assert indexes(ledger) == [0, 1]
 
 
-async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world):
+async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     world.ledgers.fenced.add(ledger.ledgers.current.ledger_id)
@@ -200,7 +203,7 @@ async def test_managed_ledger_takes_no_adds_when_a_bookie_reports_fencing(world)
     await ledger.close()
 
 
-async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(world):
+async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     await fill(ledger, 1)
     other = await world.after_crash().open()
@@ -212,13 +215,14 @@ async def test_roll_is_fenced_when_another_broker_opened_the_managed_ledger(worl
     assert recorder(ledger).failed == ["needs a new ledger"]
 
 
-async def test_adds_fail_until_the_metadata_store_has_space_again():
-    world = World(RefusingStore())
+async def test_adds_fail_until_the_metadata_store_has_space_again() -> None:
+    store = RefusingStore()
+    world = World(store)
     ledger = await world.open(entries_per_ledger_max=2)
     await fill(ledger, 2)
     await until(lambda: ledger.state is ManagedLedgerState.OPEN)
     await fill(ledger, 1)
-    world.metadata.full = True
+    store.full = True
     ledger.writer.add(b"fills the ledger", 1, "confirmed")
     ledger.writer.add(b"waits", 1, "lost")
     await until(lambda: recorder(ledger).failed)
@@ -226,19 +230,19 @@ async def test_adds_fail_until_the_metadata_store_has_space_again():
     assert isinstance(recorder(ledger).errors[0], PersistenceError)
     ledger.writer.add(b"waits", 1, "lost too")
     await until(lambda: len(recorder(ledger).failed) == 2)
-    world.metadata.full = False
+    store.full = False
     await fill(ledger, 3)
     assert shape(ledger) == [2, 2, 2, 1]
     assert indexes(ledger) == list(range(7))
     assert len(await all_bodies(await world.after_crash().open())) == 7
 
 
-async def test_stats_count_entries_bytes_sizes_and_latencies(world):
+async def test_stats_count_entries_bytes_sizes_and_latencies(world: World) -> None:
     ledger = await world.open()
     world.ledgers.hold()
     for size in (100, 100, 600, 5000):
         ledger.writer.add(bytes(size), 1, None)
-    await until(lambda: len(world.ledgers.held) == 4)
+    await until(lambda: len(world.ledgers.held or ()) == 4)
     world.clock.advance(3_000_000)
     world.ledgers.answer_at_once_again()
     await until(lambda: len(recorder(ledger).added) == 4)
@@ -251,7 +255,7 @@ async def test_stats_count_entries_bytes_sizes_and_latencies(world):
     assert ledger.ledgers.entries == 4
 
 
-async def test_add_latencies_of_one_run_are_counted_per_entry(world):
+async def test_add_latencies_of_one_run_are_counted_per_entry(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     world.ledgers.hold()

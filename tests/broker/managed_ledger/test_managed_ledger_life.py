@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from broker.ledger_client.memory import MemoryLedgerClient
-from broker.managed_ledger.managed_ledger import ManagedLedgerState
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import (
     LedgerFenced,
@@ -33,7 +37,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(world):
+async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 2)
     world.ledgers.hold()
@@ -56,7 +60,7 @@ async def test_terminate_finishes_adds_in_flight_and_refuses_others_for_ever(wor
     assert len(await all_bodies(again)) == 3
 
 
-async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world):
+async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 3)
@@ -80,7 +84,7 @@ async def test_close_waits_for_adds_and_the_next_open_needs_no_recovery(world):
     assert indexes(again) == [4]
 
 
-async def test_waiting_adds_fail_when_the_managed_ledger_is_closed():
+async def test_waiting_adds_fail_when_the_managed_ledger_is_closed() -> None:
     world = World(RefusingStore())
     ledger = await world.open()
     ledger.writer.add(b"x", 1, "waits")
@@ -89,7 +93,7 @@ async def test_waiting_adds_fail_when_the_managed_ledger_is_closed():
     assert ledger.last_confirmed.entry_id == len(recorder(ledger).added) - 1
 
 
-async def test_open_after_a_crash_has_all_confirmed_entries_and_fences_the_old_writer(world):
+async def test_open_after_a_crash_has_all_confirmed_entries_and_fences_the_old_writer(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=4)
     await fill(ledger, 6)
     old_ledger = ledger.ledgers.current.ledger_id
@@ -104,7 +108,7 @@ async def test_open_after_a_crash_has_all_confirmed_entries_and_fences_the_old_w
     assert again.last_confirmed == Position(again.ledgers.current.ledger_id, 0)
 
 
-async def test_message_index_continues_after_crashes(world):
+async def test_message_index_continues_after_crashes(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     for _ in range(3):
@@ -116,12 +120,12 @@ async def test_message_index_continues_after_crashes(world):
     assert indexes(ledger) == [4]
 
 
-async def test_recovery_writes_back_what_was_not_known_to_be_confirmed(world):
+async def test_recovery_writes_back_what_was_not_known_to_be_confirmed(world: World) -> None:
     ledger = await world.open()
     world.ledgers.hold()
     for number in range(5):
         ledger.writer.add(b"%d" % number, 1, number)
-    await until(lambda: len(world.ledgers.held) == 5)
+    await until(lambda: len(world.ledgers.held or ()) == 5)
     ledger_id = ledger.ledgers.current.ledger_id
     world.ledgers.held = None
     del world.ledgers.stored[ledger_id][3]
@@ -130,7 +134,7 @@ async def test_recovery_writes_back_what_was_not_known_to_be_confirmed(world):
     assert world.ledgers.recovery_adds == [(ledger_id, 0), (ledger_id, 1), (ledger_id, 2)]
 
 
-async def test_entries_behind_the_end_in_the_ledger_metadata_are_not_read(world):
+async def test_entries_behind_the_end_in_the_ledger_metadata_are_not_read(world: World) -> None:
     """An entry behind a failed one may be in the bookie; the close cut it off."""
     ledger = await world.open()
     await fill(ledger, 2)
@@ -146,7 +150,7 @@ async def test_entries_behind_the_end_in_the_ledger_metadata_are_not_read(world)
     assert shape(again) == [2, 1, 0]
 
 
-async def test_listed_ledger_is_dropped_when_its_metadata_does_not_exist(world):
+async def test_listed_ledger_is_dropped_when_its_metadata_does_not_exist(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     await world.metadata.delete(ledger_key(ledger.ledgers.current.ledger_id))
@@ -156,14 +160,18 @@ async def test_listed_ledger_is_dropped_when_its_metadata_does_not_exist(world):
     await fill(again, 1)
 
 
-async def test_ledgers_without_entries_leave_nothing_behind(world):
+def has_failed_more(ledger: ManagedLedger, before: int) -> bool:
+    return len(recorder(ledger).failed) > before
+
+
+async def test_ledgers_without_entries_leave_nothing_behind(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     for _ in range(3):
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
         ledger.writer.add(b"x", 1, "refused")
         failed = len(recorder(ledger).failed)
-        await until(lambda before=failed: len(recorder(ledger).failed) > before)
+        await until(partial(has_failed_more, ledger, failed))
         await until(lambda: ledger.state is ManagedLedgerState.OPEN)
     world.ledgers.refuse = lambda ledger, entry_id: 0
     await fill(ledger, 1)
@@ -174,7 +182,7 @@ async def test_ledgers_without_entries_leave_nothing_behind(world):
     assert listed == sorted(f"L{ledger_id:04}" for ledger_id in kept)
 
 
-async def test_ledgers_are_trimmed_when_every_durable_cursor_has_consumed_them(world):
+async def test_ledgers_are_trimmed_when_every_durable_cursor_has_consumed_them(world: World) -> None:
     ledger = await world.open(keep=False, entries_per_ledger_max=3)
     slow, fast = await ledger.cursors.open("slow", EARLIEST), await ledger.cursors.open("fast", EARLIEST)
     reader = ledger.cursors.open_non_durable("reader", EARLIEST)
@@ -196,7 +204,7 @@ async def test_ledgers_are_trimmed_when_every_durable_cursor_has_consumed_them(w
     assert again.cursors.by_name["slow"].backlog == 1
 
 
-async def test_retention_keeps_consumed_ledgers_for_a_time(world):
+async def test_retention_keeps_consumed_ledgers_for_a_time(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     ledger.trimming.keep_ms = 1000
     await fill(ledger, 5)
@@ -206,7 +214,7 @@ async def test_retention_keeps_consumed_ledgers_for_a_time(world):
     assert len(ledger.trimming.trim(world.wall, without_cursors=True)) == 2
 
 
-async def test_retention_keeps_consumed_ledgers_up_to_a_size(world):
+async def test_retention_keeps_consumed_ledgers_up_to_a_size(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     await fill(ledger, 9)
     ledger.trimming.keep_bytes = ledger.ledgers.size_bytes - 1
@@ -216,7 +224,7 @@ async def test_retention_keeps_consumed_ledgers_up_to_a_size(world):
     assert shape(ledger) == [1]
 
 
-async def test_trimming_without_durable_cursors_waits_for_the_periodic_check(world):
+async def test_trimming_without_durable_cursors_waits_for_the_periodic_check(world: World) -> None:
     ledger = await world.open(keep=False, entries_per_ledger_max=2)
     await fill(ledger, 4)
     ledger.writer.add(b"begins the third ledger", 1, None)
@@ -228,7 +236,7 @@ async def test_trimming_without_durable_cursors_waits_for_the_periodic_check(wor
     assert shape(ledger) == [1]
 
 
-async def test_managed_ledger_is_empty_after_its_last_entry_was_trimmed(world):
+async def test_managed_ledger_is_empty_after_its_last_entry_was_trimmed(world: World) -> None:
     ledger = await world.open(keep=False, rollover_ns_max=1000)
     await fill(ledger, 4)
     world.clock.advance(1000)
@@ -239,34 +247,36 @@ async def test_managed_ledger_is_empty_after_its_last_entry_was_trimmed(world):
     assert ledger.ledgers.entries == 0
 
 
-async def test_open_finishes_a_removal_that_a_crash_interrupted(world):
+async def test_open_finishes_a_removal_that_a_crash_interrupted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = await world.open(keep=False, entries_per_ledger_max=2)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 5)
     first = ledger.ledgers.infos()[0].ledger_id
     deleted: list[str] = []
-    plain_delete = world.metadata.delete
 
     async def crash_before(key: str, expected: int | None = None) -> None:
         deleted.append(key)
         raise MetadataError("crashed here")
 
-    world.metadata.delete = crash_before
+    monkeypatch.setattr(world.metadata, "delete", crash_before)
     cursor.acknowledge_cumulative(Position(first, 1))
     await until(lambda: deleted)
     await cursor.store.flush()
-    world.metadata.delete = plain_delete
+    monkeypatch.undo()
     assert world.ledgers.deleted == []
     await world.after_crash().open()
     assert world.ledgers.deleted == [first]
     assert await world.metadata.get(ledger_key(first)) is None
 
 
-async def test_delete_leaves_no_metadata_and_no_entries(world):
+async def test_delete_leaves_no_metadata_and_no_entries(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     await ledger.cursors.open("a/b", EARLIEST)
     await fill(ledger, 5)
     await ledger.delete()
+    assert isinstance(world.metadata, MemoryMetadataStore)
     assert sorted(world.metadata._values) == ["/ledgers/idgen"]
     assert world.ledgers.stored == {}
     fresh = await world.open()
@@ -274,25 +284,26 @@ async def test_delete_leaves_no_metadata_and_no_entries(world):
     assert fresh.ledgers.entries == 0
 
 
-async def test_open_finishes_a_delete_that_a_crash_interrupted(world):
+async def test_open_finishes_a_delete_that_a_crash_interrupted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = await world.open()
     await ledger.cursors.open("s", EARLIEST)
     await fill(ledger, 2)
-    plain_delete = world.metadata.delete
 
     async def crash_before(key: str, expected: int | None = None) -> None:
         raise MetadataError("crashed here")
 
-    world.metadata.delete = crash_before
+    monkeypatch.setattr(world.metadata, "delete", crash_before)
     with pytest.raises(MetadataError):
         await ledger.delete()
-    world.metadata.delete = plain_delete
+    monkeypatch.undo()
     again = await world.after_crash().open()
     assert (again.ledgers.entries, again.cursors.by_name) == (0, {})
     assert world.ledgers.stored == {}
 
 
-async def test_single_reads_use_the_cache_and_do_not_fill_it(world):
+async def test_single_reads_use_the_cache_and_do_not_fill_it(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     ledger = await world.after_crash().open()
@@ -305,7 +316,7 @@ async def test_single_reads_use_the_cache_and_do_not_fill_it(world):
         await ledger.read_entry(Position(77, 0))
 
 
-async def test_entry_with_changed_bytes_is_not_returned(world):
+async def test_entry_with_changed_bytes_is_not_returned(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 3)
     ledger_id = ledger.ledgers.current.ledger_id
@@ -318,7 +329,7 @@ async def test_entry_with_changed_bytes_is_not_returned(world):
 
 
 @pytest.mark.parametrize("older", range(8))
-async def test_find_newest_searches_all_ledgers(world, older):
+async def test_find_newest_searches_all_ledgers(world: World, older: int) -> None:
     ledger = await world.open(entries_per_ledger_max=3)
     await fill(ledger, 7)
     found = await ledger.find_newest(lambda entry: int(bytes(entry.body)) < older)
@@ -326,7 +337,7 @@ async def test_find_newest_searches_all_ledgers(world, older):
     assert found == expected
 
 
-async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path):
+async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     world = World(store)
     ledgers = await asyncio.gather(*(world.open(f"t/n/persistent/{number}") for number in range(100)))
@@ -343,7 +354,7 @@ async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path):
     await again.metadata.close()
 
 
-async def test_set_property_is_durable_when_it_returns(world):
+async def test_set_property_is_durable_when_it_returns(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
     await ledger.set_property("owner", "somebody")
@@ -351,7 +362,7 @@ async def test_set_property_is_durable_when_it_returns(world):
     assert again.properties == {"owner": "somebody", "index": "0"}
 
 
-async def test_empty_managed_ledger_can_be_terminated(world):
+async def test_empty_managed_ledger_can_be_terminated(world: World) -> None:
     ledger = await world.open()
     await ledger.terminate()
     assert ledger.store.terminated == ledger.last_confirmed
@@ -360,7 +371,7 @@ async def test_empty_managed_ledger_can_be_terminated(world):
     assert again.ledgers.entries == 0
 
 
-async def test_managed_ledger_works_on_the_memory_ledger_client():
+async def test_managed_ledger_works_on_the_memory_ledger_client() -> None:
     ledgers = MemoryLedgerClient(asyncio.get_running_loop().call_soon)
     world = World(None, ledgers)
     ledger = await world.open(entries_per_ledger_max=4)

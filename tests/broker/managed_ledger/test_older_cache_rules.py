@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +22,15 @@ def present(ledger: ManagedLedger) -> list[int]:
     return [index for index, position in enumerate(positions) if ledger.cache.peek(*position) is not None]
 
 
-async def an_older_log(world: World, **settings: object) -> ManagedLedger:
+async def an_older_log(world: World, **settings: Any) -> ManagedLedger:
+    """Opens a log with the rules of before PIP-430; `settings` are fields of `ManagedLedgerSettings`."""
     return await world.open(expected_reads=False, **settings)
 
 
 @pytest.mark.parametrize("entries_per_ledger", [1000, 4])
-async def test_entries_before_the_slowest_read_position_are_invalidated(world, entries_per_ledger):
+async def test_entries_before_the_slowest_read_position_are_invalidated(
+    world: World, entries_per_ledger: int
+) -> None:
     ledger = await an_older_log(world, entries_per_ledger_max=entries_per_ledger)
     quick, slow = [await ledger.cursors.open(name, EARLIEST) for name in ("quick", "slow")]
     quick.activate()
@@ -52,7 +57,7 @@ def cached_entries(ledger: ManagedLedger) -> list[Entry]:
     return [entry for entry in ledger.environment.caches.policy if entry.cached]
 
 
-async def test_invalidation_uses_the_slowest_mark_delete_when_so_configured(world):
+async def test_invalidation_uses_the_slowest_mark_delete_when_so_configured(world: World) -> None:
     ledger = await an_older_log(world, track_mark_delete=True)
     first, second = [await ledger.cursors.open(name, EARLIEST) for name in "ab"]
     first.activate()
@@ -71,7 +76,7 @@ async def test_invalidation_uses_the_slowest_mark_delete_when_so_configured(worl
     assert present(ledger) == list(range(6, 10))
 
 
-async def test_positions_invalidate_nothing_when_expected_reads_are_counted(world):
+async def test_positions_invalidate_nothing_when_expected_reads_are_counted(world: World) -> None:
     ledger = await world.open()
     cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
@@ -82,7 +87,7 @@ async def test_positions_invalidate_nothing_when_expected_reads_are_counted(worl
     assert present(ledger) == list(range(10))
 
 
-async def test_cursor_moves_of_one_turn_cause_one_invalidation(world):
+async def test_cursor_moves_of_one_turn_cause_one_invalidation(world: World) -> None:
     ledger = await an_older_log(world)
     cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
@@ -115,7 +120,7 @@ async def test_cursor_moves_of_one_turn_cause_one_invalidation(world):
     assert len(invalidated) == 1, "an empty cache has nothing to invalidate"
 
 
-async def test_backlogged_cursor_is_inactive_until_it_has_caught_up(world):
+async def test_backlogged_cursor_is_inactive_until_it_has_caught_up(world: World) -> None:
     ledger = await an_older_log(world, cursor_backlogged_threshold=5)
     quick, slow, alone = [await ledger.cursors.open(name, EARLIEST) for name in ("quick", "slow", "alone")]
     quick.activate()
@@ -140,7 +145,7 @@ async def test_backlogged_cursor_is_inactive_until_it_has_caught_up(world):
     assert list(ledger.reading_cursors.active) == ["quick"], "nobody reads with it"
 
 
-async def test_storage_reads_are_cached_for_cursors_that_others_follow_closely(world):
+async def test_storage_reads_are_cached_for_cursors_that_others_follow_closely(world: World) -> None:
     ledger = await an_older_log(world)
     await fill(ledger, 20)
     for name, start in (("a", 0), ("b", 2), ("c", 12)):
@@ -178,7 +183,7 @@ async def test_storage_reads_are_cached_for_cursors_that_others_follow_closely(w
     assert not a.caches_reads
 
 
-async def test_non_durable_cursor_does_not_count_for_backlog_caching(world):
+async def test_non_durable_cursor_does_not_count_for_backlog_caching(world: World) -> None:
     ledger = await an_older_log(world, backlog_cursors_min_for_caching=2, backlog_entries_min_for_caching=1)
     await fill(ledger, 5)
     durable = await ledger.cursors.open("s", EARLIEST)
@@ -187,7 +192,7 @@ async def test_non_durable_cursor_does_not_count_for_backlog_caching(world):
     assert (durable.caches_reads, reader.caches_reads) == (False, False)
 
 
-async def test_check_backlogs_does_nothing_when_expected_reads_are_counted(world):
+async def test_check_backlogs_does_nothing_when_expected_reads_are_counted(world: World) -> None:
     ledger = await world.open(cursor_backlogged_threshold=1, backlog_cursors_min_for_caching=1)
     cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
@@ -204,7 +209,9 @@ async def test_check_backlogs_does_nothing_when_expected_reads_are_counted(world
     st.integers(0, 30),
     st.integers(0, 10),
 )
-def test_followed_closely_agrees_with_comparing_all_pairs(backlogs, cursors_min, entries_min, between):
+def test_followed_closely_agrees_with_comparing_all_pairs(
+    backlogs: dict[int, int], cursors_min: int, entries_min: int, between: int
+) -> None:
     behind = {name: backlog for name, backlog in backlogs.items() if backlog >= entries_min}
     expected = {
         name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +27,7 @@ WAIT_NS = 60 * NS_PER_SECOND
 
 
 async def a_full_log(
-    budget: int, *, queue: int = 10, cache_bytes: int = 64 << 20, **options: object
+    budget: int, *, queue: int = 10, cache_bytes: int = 64 << 20, **options: Any
 ) -> tuple[World, ManagedLedger]:
     """A managed ledger of 30 entries, none of them cached, and a budget in bytes."""
     world = World()
@@ -51,7 +53,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 64 << 20])
-async def test_read_holds_its_estimate_then_its_size_until_the_last_entry_is_taken(cache_bytes):
+async def test_read_holds_its_estimate_then_its_size_until_the_last_entry_is_taken(cache_bytes: int) -> None:
     world, ledger = await a_full_log(1 << 20, cache_bytes=cache_bytes)
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
@@ -73,7 +75,7 @@ async def test_read_holds_its_estimate_then_its_size_until_the_last_entry_is_tak
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_taking_from_the_cache_needs_no_permits():
+async def test_taking_from_the_cache_needs_no_permits() -> None:
     world, ledger = await a_full_log(1)
     filler, cursor = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("filler", "r"))
     filler.activate()
@@ -83,7 +85,7 @@ async def test_taking_from_the_cache_needs_no_permits():
     assert numbers(cursor.take(5, PLENTY)) == [0, 1, 2, 3, 4]
 
 
-async def test_read_is_refused_when_the_queue_is_full_or_the_wait_too_long():
+async def test_read_is_refused_when_the_queue_is_full_or_the_wait_too_long() -> None:
     world, ledger = await a_full_log(1, queue=1)
     world.ledgers.hold()
     cursors = [ledger.cursors.open_non_durable(name, EARLIEST) for name in "abc"]
@@ -106,7 +108,7 @@ async def test_read_is_refused_when_the_queue_is_full_or_the_wait_too_long():
     assert numbers(cursors[1].take(5, PLENTY)) == [0, 1, 2, 3, 4]
 
 
-async def test_waiting_reads_are_served_in_order():
+async def test_waiting_reads_are_served_in_order() -> None:
     world, ledger = await a_full_log(estimate_of(5))
     world.ledgers.hold()
     cursors = [
@@ -125,11 +127,11 @@ async def test_waiting_reads_are_served_in_order():
 
 
 def estimate_of(entries: int) -> int:
-    """What that many of the entries of `a_full_log` are estimated at: 10 bytes and their metadata block."""
+    """Returns the estimate of so many entries of `a_full_log`: 10 bytes and their metadata block."""
     return entries * (10 + 15 + OVERHEAD_ESTIMATE_BYTES)
 
 
-async def test_seek_drops_the_read_in_flight():
+async def test_seek_drops_the_read_in_flight() -> None:
     world, ledger = await a_full_log(1 << 20)
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     world.ledgers.hold()
@@ -145,7 +147,7 @@ async def test_seek_drops_the_read_in_flight():
     assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
 
 
-async def test_waiting_read_keeps_its_queue_place_and_reads_the_new_position_after_a_seek():
+async def test_waiting_read_keeps_its_queue_place_and_reads_the_new_position_after_a_seek() -> None:
     world, ledger = await a_full_log(1)
     first, cursor, last = (ledger.cursors.open_non_durable(name, EARLIEST) for name in "abc")
     world.ledgers.hold()
@@ -158,7 +160,7 @@ async def test_waiting_read_keeps_its_queue_place_and_reads_the_new_position_aft
     assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
 
 
-async def test_read_that_waited_asks_for_nothing_when_all_was_acknowledged_meanwhile():
+async def test_read_that_waited_asks_for_nothing_when_all_was_acknowledged_meanwhile() -> None:
     world, ledger = await a_full_log(1)
     first, cursor = (ledger.cursors.open_non_durable(name, EARLIEST) for name in "ab")
     asked = [Asked(first, 5), Asked(cursor, 5)]
@@ -184,7 +186,7 @@ LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
 
 @pytest.mark.parametrize("how", LEAVING)
 @pytest.mark.parametrize("state", ["waiting", "out", "ready", "replay waiting", "replay out"])
-async def test_leaving_cursor_releases_its_permits_in_any_state(state, how):
+async def test_leaving_cursor_releases_its_permits_in_any_state(state: str, how: str) -> None:
     world, ledger = await a_full_log(1 if "waiting" in state else 1 << 20)
     cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
@@ -219,7 +221,7 @@ async def test_leaving_cursor_releases_its_permits_in_any_state(state, how):
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_request_ends_with_service_not_ready_when_cursor_is_closed():
+async def test_request_ends_with_service_not_ready_when_cursor_is_closed() -> None:
     world, ledger = await a_full_log(1 << 20)
     cursor = await ledger.cursors.open("s", EARLIEST)
     await cursor.close()
@@ -230,7 +232,7 @@ async def test_request_ends_with_service_not_ready_when_cursor_is_closed():
     assert len(world.ledgers.batch_reads) == reads
 
 
-async def test_entries_not_taken_are_dropped_when_others_need_their_permits():
+async def test_entries_not_taken_are_dropped_when_others_need_their_permits() -> None:
     world, ledger = await a_full_log(estimate_of(5))
     slow, quick = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("slow", "quick"))
     asked = Asked(slow, 5)
@@ -250,7 +252,7 @@ async def test_entries_not_taken_are_dropped_when_others_need_their_permits():
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_redelivery_read_gets_permits_lent_by_its_own_cursor():
+async def test_redelivery_read_gets_permits_lent_by_its_own_cursor() -> None:
     """A dispatcher that reads no further until the replay is done would otherwise wait for itself."""
     world, ledger = await a_full_log(estimate_of(1))
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
@@ -266,7 +268,7 @@ async def test_redelivery_read_gets_permits_lent_by_its_own_cursor():
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_redelivery_read_holds_its_permits_until_the_end_of_the_turn():
+async def test_redelivery_read_holds_its_permits_until_the_end_of_the_turn() -> None:
     world, ledger = await a_full_log(1 << 20)
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     used: list[int] = []
@@ -280,7 +282,7 @@ async def test_redelivery_read_holds_its_permits_until_the_end_of_the_turn():
     await until(lambda: world.limiter.remaining_bytes == world.limiter.budget_bytes)
 
 
-async def test_single_reads_need_permits():
+async def test_single_reads_need_permits() -> None:
     world, ledger = await a_full_log(1, queue=1)
     world.ledgers.hold()
     cursor = ledger.cursors.open_non_durable("r", EARLIEST)
@@ -369,7 +371,7 @@ class Interleaving:
         ledgers.release(min(size, len(ledgers.held or ())))
 
     async def do_break_storage(self, cursor: ManagedCursor, size: int) -> None:
-        """What is asked for from now on comes to nothing."""
+        """Makes every later storage read fail."""
         self.world.ledgers.refuse_reads = 101
 
     async def do_mend_storage(self, cursor: ManagedCursor, size: int) -> None:
@@ -395,10 +397,14 @@ class Interleaving:
             cursor.deactivate()
         self.world.ledgers.answer_at_once_again()
         for cursor in self.cursors:
-            await until(lambda cursor=cursor: not cursor.reading)
+            await until(partial(is_idle, cursor))
         peeked = await asyncio.gather(*self.peeks, return_exceptions=True)
         assert all(isinstance(one, Entry | BrokerError | asyncio.CancelledError) for one in peeked)
         await turns(20)
+
+
+def is_idle(cursor: ManagedCursor) -> bool:
+    return not cursor.reading
 
 
 STEPS = [name.removeprefix("do_") for name in vars(Interleaving) if name.startswith("do_")]
@@ -413,7 +419,9 @@ OFTEN = ["request", "request", "take", "answer", "turn"]
     st.sampled_from([0, 30]),
 )
 @settings(max_examples=150, deadline=None)
-def test_budget_is_complete_again_after_any_history(steps, entries, queue, cache_bytes, timeout_s):
+def test_budget_is_complete_again_after_any_history(
+    steps: list[tuple[str, int, int]], entries: int, queue: int, cache_bytes: int, timeout_s: float
+) -> None:
     async def run() -> None:
         world, ledger = await a_full_log(
             estimate_of(entries), queue=queue, cache_bytes=cache_bytes, read_timeout_s=timeout_s

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import Redelivery
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.replay import Replay
@@ -60,7 +61,7 @@ class Life:
         decisions.listen(self.rows.append)
         self.caches = WholeCache(cache, decisions)
         self.world = world
-        world.environment = replace(world.environment, caches=self.caches)
+        world.environment = replace(world.environment, caches=self.caches.manager)
         self.log_settings = {
             "entries_per_ledger_max": 30,
             "continue_caching_ns": 3 * MILLISECOND,
@@ -170,7 +171,12 @@ class Life:
         if missing:
             ended: list[Entry] = []
             arrived = asyncio.Event()
-            cursor.redelivery.request(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
+
+            def done(entries: list[Entry]) -> None:
+                ended.extend(entries)
+                arrived.set()
+
+            cursor.redelivery.request(missing, done)
             await arrived.wait()
             found += ended
         ledger.environment.caches.delivered(found)
@@ -237,7 +243,7 @@ async def live(
     return life
 
 
-def slots(caches: WholeCache) -> list[tuple[Position, int | None]]:
+def slots(caches: EntryCacheManager) -> list[tuple[Position, int | None]]:
     """In the policy's order, with the count of what is still cached."""
     return [(entry.position, entry.expected_reads if entry.cached else None) for entry in caches.policy]
 
@@ -251,7 +257,7 @@ def check(life: Life, replay: Replay) -> None:
         for cursor in cursors
     }
     assert found == life.positions()
-    assert slots(replay.manager) == slots(life.caches)
+    assert slots(replay.manager) == slots(life.caches.manager)
 
 
 @pytest.mark.parametrize("seed", range(3))

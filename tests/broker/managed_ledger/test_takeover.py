@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from broker.managed_ledger.ledger_writer import ManagedLedgerState
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put, Versioned
@@ -107,7 +109,8 @@ async def check_store(shared: MemoryMetadataStore, writing: int | None = None) -
     keys = [key for key in shared._values if key.startswith("/ledgers/") and "idgen" not in key]
     stored = {int(key.rpartition("L")[2]): decode(shared._values[key].value) for key in keys}
     assert set(stored) == set(named)
-    stored.pop(writing, None)
+    if writing is not None:
+        stored.pop(writing, None)
     assert {metadata.state for metadata in stored.values()} <= {LedgerState.CLOSED}
     ends = {ledger_id: metadata.last_entry_id + 1 for ledger_id, metadata in stored.items()}
     assert ends == {ledger_id: named[ledger_id].entries for ledger_id in stored}
@@ -181,6 +184,10 @@ async def test_ledger_is_deleted_only_after_the_stored_list_marks_it() -> None:
         assert await shared.get(ledger_key(info.ledger_id)) is not None
 
 
+def has_failed(listener: Needed, count: int) -> bool:
+    return len(listener.failed) == count
+
+
 async def live(world: World, needed: list[bytes]) -> None:
     """Rolls, a failed add, an empty ledger, a trim, a close; `needed` follows what must be there."""
     ledger = await world.open(keep=False, entries_per_ledger_max=2)
@@ -190,7 +197,7 @@ async def live(world: World, needed: list[bytes]) -> None:
     for refused in (1, 2):  # a ledger with entries ends, then one without
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
         ledger.writer.add(b"refused", 1, None)
-        await until(lambda refused=refused: len(listener.failed) == refused)
+        await until(partial(has_failed, listener, refused))
         world.ledgers.refuse = lambda ledger, entry_id: OK
         await until(lambda: ledger.state is ManagedLedgerState.OPEN)
     await fill(ledger, 3)

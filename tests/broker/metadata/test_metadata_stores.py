@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put, Versioned
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import BadVersion, MetadataError
 
 ROOT = Path(__file__).parents[3]
 
 
-async def test_get_returns_none_for_a_missing_key(store):
+async def test_get_returns_none_for_a_missing_key(store: MetadataStore) -> None:
     assert await store.get("/a") is None
 
 
-async def test_put_counts_versions_from_zero(store):
+async def test_put_counts_versions_from_zero(store: MetadataStore) -> None:
     assert await store.put("/a", b"1") == 0
     assert await store.put("/a", b"2") == 1
     assert await store.get("/a") == Versioned(b"2", 1)
 
 
-async def test_put_with_the_wrong_version_changes_nothing(store):
+async def test_put_with_the_wrong_version_changes_nothing(store: MetadataStore) -> None:
     await store.put("/a", b"1", ABSENT)
     for wrong in (ABSENT, 1, 7):
         with pytest.raises(BadVersion):
@@ -39,7 +39,7 @@ async def test_put_with_the_wrong_version_changes_nothing(store):
     assert await store.get("/b") is None
 
 
-async def test_deleted_key_starts_again_at_version_zero(store):
+async def test_deleted_key_starts_again_at_version_zero(store: MetadataStore) -> None:
     await store.put("/a", b"1")
     await store.put("/a", b"1")
     await store.delete("/a")
@@ -47,7 +47,7 @@ async def test_deleted_key_starts_again_at_version_zero(store):
     assert await store.put("/a", b"2", ABSENT) == 0
 
 
-async def test_delete_compares_the_version_and_accepts_a_missing_key(store):
+async def test_delete_compares_the_version_and_accepts_a_missing_key(store: MetadataStore) -> None:
     await store.delete("/a")
     with pytest.raises(BadVersion):
         await store.delete("/a", 0)
@@ -58,7 +58,7 @@ async def test_delete_compares_the_version_and_accepts_a_missing_key(store):
     assert await store.get("/a") is None
 
 
-async def test_children_returns_the_names_one_level_below(store):
+async def test_children_returns_the_names_one_level_below(store: MetadataStore) -> None:
     for key in ("/x/a", "/x/a-b", "/x/a/1", "/x/a/2", "/x/a0", "/x/b/deep/er", "/x/ü", "/xy/no", "/w"):
         await store.put(key, b"v")
     assert await store.children("/x") == ["a", "a-b", "a0", "b", "ü"]
@@ -68,7 +68,7 @@ async def test_children_returns_the_names_one_level_below(store):
     assert await store.children("/x/a-b") == []
 
 
-async def test_child_disappears_with_its_last_key(store):
+async def test_child_disappears_with_its_last_key(store: MetadataStore) -> None:
     await store.put("/x/a/1", b"v")
     await store.put("/x/a", b"v")
     await store.delete("/x/a/1")
@@ -78,14 +78,14 @@ async def test_child_disappears_with_its_last_key(store):
     assert await store.children("") == []
 
 
-async def test_writes_are_applied_in_the_order_of_calls(store):
+async def test_writes_are_applied_in_the_order_of_calls(store: MetadataStore) -> None:
     writes = [asyncio.ensure_future(store.put("/a", b"%d" % number)) for number in range(50)]
     assert await writes[-1] == 49
     assert await store.get("/a") == Versioned(b"49", 49)
     assert [await write for write in writes] == list(range(50))
 
 
-async def test_refused_write_does_not_affect_other_writes(store):
+async def test_refused_write_does_not_affect_other_writes(store: MetadataStore) -> None:
     outcomes = await asyncio.gather(
         store.put("/a", b"1"), store.put("/b", b"1", 5), store.put("/c", b"1"), return_exceptions=True
     )
@@ -93,7 +93,7 @@ async def test_refused_write_does_not_affect_other_writes(store):
     assert isinstance(outcomes[1], BadVersion)
 
 
-async def test_put_all_writes_every_key(store):
+async def test_put_all_writes_every_key(store: MetadataStore) -> None:
     await store.put("/a", b"1")
     assert await store.put_all([Put("/a", b"2", 0), Put("/deep/er/b", b"1", ABSENT)]) == [1, 0]
     assert await store.get("/a") == Versioned(b"2", 1)
@@ -103,7 +103,9 @@ async def test_put_all_writes_every_key(store):
 
 @pytest.mark.parametrize(("key", "expected"), [("/a", ABSENT), ("/a", 7), ("/other", 0)], ids=str)
 @pytest.mark.parametrize("first", [True, False])
-async def test_put_all_writes_nothing_when_one_version_mismatches(store, key, expected, first):
+async def test_put_all_writes_nothing_when_one_version_mismatches(
+    store: MetadataStore, key: str, expected: int, first: int
+) -> None:
     await store.put("/a", b"1")
     await store.put("/deep/er", b"1")
     puts = [Put("/new/b", b"1", ABSENT), Put("/deep/er", b"2", 0)]
@@ -116,7 +118,7 @@ async def test_put_all_writes_nothing_when_one_version_mismatches(store, key, ex
     assert await store.put("/new/b", b"1", ABSENT) == 0
 
 
-async def test_put_all_accepts_a_key_above_others(store):
+async def test_put_all_accepts_a_key_above_others(store: MetadataStore) -> None:
     await store.put("/x/a/1", b"v")
     puts = [Put("/x/a", b"1", ABSENT), Put("/x/b", b"1", ABSENT)]
     above, beside = await store.put_all(puts)
@@ -126,13 +128,13 @@ async def test_put_all_accepts_a_key_above_others(store):
         await store.put_all(puts)
 
 
-async def test_put_all_keeps_its_place_among_other_writes(store):
+async def test_put_all_keeps_its_place_among_other_writes(store: MetadataStore) -> None:
     writes = [store.put("/a", b"0"), store.put_all([Put("/b", b"1", ABSENT), Put("/a", b"1", 0)])]
     writes += [store.put("/a", b"2", 1), store.put_all([Put("/a", b"3", 2), Put("/b", b"2", 0)])]
     assert await asyncio.gather(*writes) == [0, [0, 1], 2, [3, 1]]
 
 
-async def test_sqlite_keeps_values_over_a_close(tmp_path):
+async def test_sqlite_keeps_values_over_a_close(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     await store.put("/a/b", b"\0\xff")
     await store.put("/a/b", b"\0\xfe")
@@ -142,7 +144,7 @@ async def test_sqlite_keeps_values_over_a_close(tmp_path):
     await again.close()
 
 
-async def test_sqlite_refuses_writes_after_close(tmp_path):
+async def test_sqlite_refuses_writes_after_close(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     pending = asyncio.ensure_future(store.put("/a", b"1"))
     await asyncio.sleep(0)
@@ -152,7 +154,7 @@ async def test_sqlite_refuses_writes_after_close(tmp_path):
         await store.put("/a", b"2")
 
 
-async def test_sqlite_commits_many_waiting_writes_together(tmp_path):
+async def test_sqlite_commits_many_waiting_writes_together(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     commits: list[str] = []
     store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
@@ -161,7 +163,7 @@ async def test_sqlite_commits_many_waiting_writes_together(tmp_path):
     await store.close()
 
 
-async def test_sqlite_fails_and_recovers_when_the_disk_is_full(tmp_path):
+async def test_sqlite_fails_and_recovers_when_the_disk_is_full(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     await store.put("/a", b"1")
     pages = store._reader.execute("PRAGMA page_count").fetchone()[0]
@@ -179,7 +181,7 @@ async def test_sqlite_fails_and_recovers_when_the_disk_is_full(tmp_path):
     await store.close()
 
 
-async def test_sqlite_names_the_file_that_cannot_be_opened(tmp_path):
+async def test_sqlite_names_the_file_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(MetadataError, match="missing"):
         SqliteMetadataStore(tmp_path / "missing" / "m.db")
 
@@ -212,7 +214,7 @@ def write_until_killed(path: Path) -> int:
         return answered
 
 
-async def test_sqlite_has_every_answered_write_after_kill_9(tmp_path):
+async def test_sqlite_has_every_answered_write_after_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     answered = await asyncio.to_thread(write_until_killed, path)
     store = SqliteMetadataStore(path)

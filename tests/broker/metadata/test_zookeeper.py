@@ -29,7 +29,7 @@ SESSION_S = 4.0
 
 async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
     client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
-    session = ZookeeperSession(client, ZookeeperUrl("zk", ""))  # type: ignore[arg-type]
+    session = ZookeeperSession(client, ZookeeperUrl("zk", ""))
     requests = ZookeeperRequests(session)
     store = ZookeeperMetadataStore(requests, 0.01)
     requests.disconnected()

@@ -1,9 +1,10 @@
-"""A whole scrape: both halves in one text, negotiated, shared, over HTTP, with all that boards ask for."""
+"""A whole scrape: both parts in one text, its format, sharing, HTTP, and every name that boards ask for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
@@ -11,11 +12,15 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from broker.metrics import definitions
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.expected_level import ExpectedLevel
+from broker.metrics import broker_families, topic_families
+from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes
+from broker.metrics.readings import SubscriptionReading, TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, SubscriptionStats, TopicStats
+from tests.broker.metrics.readings_of import reading_of, reads
 from tests.metrics_check import core_names, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,33 +31,40 @@ class FakeBroker:
     def __init__(self, topics: int = 1) -> None:
         self.now_ns = 0
         self.count = topics
-        self.asked = 0
-        self.stats = BrokerStats(
-            cache=CacheStats(
-                used_bytes=10,
-                evictions={"ttl": 2, "size": 3},
-                requeues={"expected_reads": 4},
-                evicted_ages={"ttl": Histogram([0.5, 2.0], [1, 2, 3], 40.5)},
-                joined_reads={"matched_overlapping_miss_left": 7},
-            ),
-            topic_loads=3,
-            topic_loads_ms=[5.0, 1.0, 3.0],
-        )
+        self.times_read = 0
+        self.reading = reading_of(topic_loads=3, topic_loads_ms=[5.0, 1.0, 3.0])
+        self.levels: list[ExpectedLevel] = []
+        """Seen in slices before a scrape; the last one holds."""
+        manager = self.reading.manager
+        manager.stats.evicted_entries |= {Reason.TTL: 2, Reason.SIZE: 3}
+        manager.stats.pending_reads.overlapping["left"] = 7
+        manager.policy.requeues["expected_reads"] = 4
+        ages = self.reading.evictions.passes[Reason.TTL].age
+        for seconds, count in ((0.2, 1), (1.5, 2), (13, 3)):
+            ages.add_run(int(seconds * 1e9), int(seconds * 1e9), count)
 
-    def topics(self) -> Iterator[TopicStats]:
-        self.asked += 1
+    def broker(self) -> BrokerReading:
+        return self.reading
+
+    def count_levels(self) -> Iterator[None]:
+        for level in self.levels:
+            yield
+            self.reading = replace(self.reading, expected=level)
+
+    def topics(self) -> Iterator[TopicReading]:
+        self.times_read += 1
         for number in range(self.count):
-            yield TopicStats(
+            yield TopicReading(
                 namespace="public/default",
                 topic=f"persistent://public/default/t{number}",
                 msgs_in=5,
                 write_latency=(0, 10) + (0,) * 8,
-                subscriptions=[SubscriptionStats(name="s")],
+                subscriptions=[SubscriptionReading(name="s")],
             )
 
     def scraper(self) -> Scraper:
         settings = ExpositionSettings(cluster="standalone")
-        return Scraper(settings, "1.2.3", self.topics, lambda: self.stats, lambda: self.now_ns)
+        return Scraper(settings, "1.2.3", self, lambda: self.now_ns)
 
 
 async def text_of(scraper: Scraper, accept: str = "") -> str:
@@ -62,41 +74,41 @@ async def text_of(scraper: Scraper, accept: str = "") -> str:
     return text.decode()
 
 
-async def test_every_core_name_of_the_dashboards_is_there() -> None:
+async def test_scrape_has_every_core_name_of_the_dashboards() -> None:
     text = await text_of(FakeBroker().scraper())
     assert [name for name in core_names("broker") if name not in names_in(text)] == []
 
 
-async def test_no_family_is_in_both_halves() -> None:
+async def test_no_family_is_printed_twice() -> None:
     names = [family.name for family in parse_text(await text_of(FakeBroker().scraper()))]
     assert len(names) == len(set(names))
 
 
-async def test_openmetrics_for_those_who_ask_for_it() -> None:
+async def test_scrape_is_openmetrics_when_accept_asks_for_it() -> None:
     scraper = FakeBroker().scraper()
     assert (await scraper.scrape("")).content_type.startswith("text/plain; version=0.0.4")
     assert (await scraper.scrape(OPENMETRICS)).content_type.startswith("application/openmetrics-text")
     text = await text_of(scraper, OPENMETRICS)
     assert text.count("# EOF") == 1
     assert text.endswith("\n# EOF\n")
-    names = {family.name for family in parse_openmetrics(text)}
+    names = {family.name for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]  # not typed there
     assert {"pulsar_in_messages", "pulsar_ml_cache_x_evicted", "pulsar_topics_count"} <= names
 
 
-async def test_scrapes_at_the_same_time_are_written_once() -> None:
+async def test_overlapping_scrapes_share_one_text() -> None:
     broker = FakeBroker(topics=500)
     scraper = broker.scraper()
     await scraper.scrape("")
-    broker.asked = 0
+    broker.times_read = 0
     first, second = await asyncio.gather(text_of(scraper), text_of(scraper, OPENMETRICS))
-    assert broker.asked == 1
+    assert broker.times_read == 1
     assert 'topic="persistent://public/default/t499"' in first
     assert 'topic="persistent://public/default/t499"' in second
     await scraper.scrape("")
-    assert broker.asked == 2
+    assert broker.times_read == 2
 
 
-async def test_a_scrape_that_is_given_up_does_not_take_the_others_along() -> None:
+async def test_cancelled_scrape_leaves_the_shared_text_to_the_others() -> None:
     scraper = FakeBroker(topics=500).scraper()
     await scraper.scrape("")
     given_up = asyncio.create_task(scraper.scrape(""))
@@ -106,7 +118,7 @@ async def test_a_scrape_that_is_given_up_does_not_take_the_others_along() -> Non
     assert "t499" in await other
 
 
-async def test_the_loop_turns_between_slices() -> None:
+async def test_loop_turns_between_slices_of_a_scrape() -> None:
     scraper = FakeBroker(topics=640).scraper()
     await scraper.scrape("")
     turns = 0
@@ -117,11 +129,11 @@ async def test_the_loop_turns_between_slices() -> None:
     assert turns >= 10
 
 
-async def test_counts_and_windows_of_the_broker() -> None:
+async def test_scrape_prints_counts_and_windows_of_the_broker() -> None:
     broker = FakeBroker()
     scraper = broker.scraper()
     broker.now_ns = 10_000_000_000
-    broker.stats.cache.hits = 30
+    broker.reading = replace(broker.reading, reads=reads(hits=30))
     await scraper.roll_topics()
     await scraper.roll_broker()
     lines = (await text_of(scraper)).splitlines()
@@ -139,7 +151,7 @@ async def test_counts_and_windows_of_the_broker() -> None:
         True
     ] * 3
     assert f'{age}_count{{cluster="standalone",reason="ttl"}} 6.0' in lines
-    assert f'{age}_sum{{cluster="standalone",reason="ttl"}} 40.5' in lines
+    assert f'{age}_sum{{cluster="standalone",reason="ttl"}} 42.2' in lines
     overlap = "pulsar_ml_cache_pendingreads_matched_overlapping_miss_left_total"
     assert f'{overlap}{{cluster="standalone"}} 7.0' in lines
     assert 'pulsar_broker_publish_latency{cluster="standalone",quantile="0.5"} 0.75' in lines
@@ -151,21 +163,11 @@ async def test_counts_and_windows_of_the_broker() -> None:
 
 async def test_levels_that_take_a_walk_are_counted_before_the_scrape() -> None:
     broker = FakeBroker()
-    slices = []
-
-    def count() -> Iterator[None]:
-        for number in range(3):
-            slices.append(number)
-            yield
-        broker.stats.cache.expected_bytes = 77
-
-    settings = ExpositionSettings(cluster="standalone")
-    scraper = Scraper(settings, "1.2.3", broker.topics, lambda: broker.stats, lambda: 0, count)
-    assert 'pulsar_ml_cache_x_expected_bytes{cluster="standalone"} 77.0' in await text_of(scraper)
-    assert slices == [0, 1, 2]
+    broker.levels = [ExpectedLevel(number, 10 * number) for number in (1, 2, 7)]
+    assert 'pulsar_ml_cache_x_expected_bytes{cluster="standalone"} 70.0' in await text_of(broker.scraper())
 
 
-async def test_windows_close_by_themselves() -> None:
+async def test_windows_close_by_timer() -> None:
     broker = FakeBroker()
     scraper = broker.scraper()
     broker.now_ns = 1_000_000_000
@@ -176,7 +178,7 @@ async def test_windows_close_by_themselves() -> None:
     windows.cancel()
 
 
-async def test_over_http_both_paths_answer_at_once() -> None:
+async def test_both_paths_answer_without_a_redirect_over_http() -> None:
     app = web.Application()
     app.add_routes(metrics_routes(FakeBroker(topics=300).scraper()))
     async with TestClient(TestServer(app)) as client:
@@ -193,27 +195,36 @@ async def test_over_http_both_paths_answer_at_once() -> None:
 def test_every_family_is_in_the_documentation() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     tables = (
-        *definitions.TOPIC,
-        *definitions.SUBSCRIPTION,
-        *definitions.SUBSCRIPTION_CACHE,
-        definitions.CACHE_SUBSCRIPTIONS_LEFT_OUT,
-        *definitions.HISTOGRAMS,
-        *definitions.CONSUMER,
-        *definitions.PRODUCER,
-        *definitions.NAMESPACE,
-        *definitions.TOTALS,
-        *definitions.BROKER,
-        *definitions.BROKER_BY,
-        definitions.TOPICS_COUNT,
-        *(family for family, _ in definitions.NAMESPACE_BUCKETS),
-        *(family for family, _ in definitions.CONSTANTS),
+        *topic_families.TOPIC,
+        *topic_families.SUBSCRIPTION,
+        *topic_families.SUBSCRIPTION_CACHE,
+        topic_families.CACHE_SUBSCRIPTIONS_LEFT_OUT,
+        *broker_families.HISTOGRAMS,
+        *topic_families.CONSUMER,
+        *topic_families.PRODUCER,
+        *topic_families.NAMESPACE,
+        *topic_families.TOTALS,
+        *broker_families.BROKER,
+        *broker_families.BROKER_BY,
+        topic_families.TOPICS_COUNT,
+        *(family for family, _ in topic_families.NAMESPACE_BUCKETS),
+        *(family for family, _ in broker_families.CONSTANTS),
     )
-    names = {family.name for family in tables} | {name for name, _ in definitions.SUMMARIES}
-    names |= set(definitions.JOINED_READS)
+    names = {family.name for family in tables} | {name for name, _ in broker_families.SUMMARIES}
+    # The page names the prefix of these once, above their table.
+    prefix = "pulsar_ml_cache_pendingreads_"
+    names |= {
+        family.name.removeprefix(prefix).removesuffix("_total") for family in broker_families.JOINED_READS
+    }
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
-def test_helps_need_no_escaping() -> None:
-    for family in (*definitions.TOPIC, *definitions.SUBSCRIPTION, *definitions.CONSUMER, *definitions.BROKER):
+def test_help_texts_need_no_escaping() -> None:
+    for family in (
+        *topic_families.TOPIC,
+        *topic_families.SUBSCRIPTION,
+        *topic_families.CONSUMER,
+        *broker_families.BROKER,
+    ):
         assert "\\" not in family.help
         assert "\n" not in family.help

@@ -1,28 +1,27 @@
-"""Windows: what happened between two rolls, per second; nothing of what was before."""
+"""Windows: the growth of counters between two rolls, per second."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from broker.metrics.snapshot import (
-    BrokerStats,
-    CacheStats,
-    ConsumerStats,
-    Histogram,
-    ProducerStats,
-    SubscriptionStats,
-    TopicStats,
+from broker.metrics.readings import (
+    ConsumerReading,
+    ProducerReading,
+    SubscriptionReading,
+    TopicReading,
 )
-from broker.metrics.window import NOTHING_YET, BrokerWindow, TopicWindows, quantile, quantile_of
+from broker.metrics.window import NOTHING_YET, BrokerWindow, Histogram, TopicWindows, quantile, quantile_of
+from tests.broker.metrics.readings_of import reading_of, reads
 
 SECOND = 1_000_000_000
 TOPIC = "persistent://public/default/orders"
 
 
-def stats(msgs_in: int) -> TopicStats:
-    return TopicStats(
+def stats(msgs_in: int) -> TopicReading:
+    return TopicReading(
         namespace="public/default",
         topic=TOPIC,
         msgs_in=msgs_in,
@@ -30,23 +29,23 @@ def stats(msgs_in: int) -> TopicStats:
         entries_added=msgs_in,
         write_latency=(msgs_in,) + (0,) * 9,
         subscriptions=[
-            SubscriptionStats(
+            SubscriptionReading(
                 name="s",
                 msgs_out=msgs_in * 2,
                 msgs_redelivered=msgs_in // 2,
-                consumer_stats=[ConsumerStats(name="c", consumer_id=1, msgs_out=msgs_in)],
+                consumer_readings=[ConsumerReading(name="c", consumer_id=1, msgs_out=msgs_in)],
             )
         ],
-        producer_stats=[ProducerStats(name="p", producer_id=1, msgs_in=msgs_in)],
+        producer_readings=[ProducerReading(name="p", producer_id=1, msgs_in=msgs_in)],
     )
 
 
-def roll(windows: TopicWindows, at_s: int, *topics: TopicStats) -> None:
+def roll(windows: TopicWindows, at_s: int, *topics: TopicReading) -> None:
     for _ in windows.roll(topics, at_s * SECOND):
         pass
 
 
-def test_a_window_tells_its_own_difference_per_second() -> None:
+def test_window_has_the_growth_since_the_last_roll_per_second() -> None:
     windows = TopicWindows(0)
     assert windows.of(TOPIC) is NOTHING_YET
     roll(windows, 60, stats(600))
@@ -61,7 +60,7 @@ def test_a_window_tells_its_own_difference_per_second() -> None:
     assert window.producers["p"].rate_in == 5
 
 
-def test_nothing_in_a_window_is_zero_again() -> None:
+def test_rates_are_zero_again_after_an_idle_window() -> None:
     windows = TopicWindows(0)
     roll(windows, 60, stats(600))
     roll(windows, 61, stats(600))
@@ -69,7 +68,7 @@ def test_nothing_in_a_window_is_zero_again() -> None:
     assert windows.of(TOPIC).average_msg_size == 0
 
 
-def test_a_topic_that_was_made_anew_counts_from_nought() -> None:
+def test_counters_that_fell_count_from_zero() -> None:
     windows = TopicWindows(0)
     roll(windows, 1, stats(600))
     roll(windows, 2, stats(7))
@@ -77,22 +76,22 @@ def test_a_topic_that_was_made_anew_counts_from_nought() -> None:
     assert windows.of(TOPIC).write_latency[0] == 7
 
 
-def test_a_topic_that_keeps_nothing_is_known_by_its_messages_when_made_anew() -> None:
+def test_non_persistent_topic_counts_from_zero_when_its_messages_fell() -> None:
     windows = TopicWindows(0)
     for at_s, msgs_in in ((1, 600), (2, 7)):
-        topic = TopicStats(namespace="public/default", topic=TOPIC, msgs_in=msgs_in, bytes_in=msgs_in * 10)
+        topic = TopicReading(namespace="public/default", topic=TOPIC, msgs_in=msgs_in, bytes_in=msgs_in * 10)
         roll(windows, at_s, topic)
     assert (windows.of(TOPIC).rate_in, windows.of(TOPIC).throughput_in) == (7, 70)
 
 
-def test_a_topic_that_is_gone_is_forgotten() -> None:
+def test_window_forgets_a_topic_that_is_no_longer_read() -> None:
     windows = TopicWindows(0)
     roll(windows, 1, stats(600))
     roll(windows, 2)
     assert windows.of(TOPIC) is NOTHING_YET
 
 
-def test_a_new_window_is_shown_only_when_complete() -> None:
+def test_new_window_is_shown_only_when_complete() -> None:
     windows = TopicWindows(0)
     roll(windows, 1, *(stats(100) for _ in range(64)))
     half = windows.roll([stats(300)] * 65, 2 * SECOND)
@@ -102,33 +101,36 @@ def test_a_new_window_is_shown_only_when_complete() -> None:
     assert windows.of(TOPIC).rate_in == 200
 
 
-def test_two_rolls_at_once_divide_nothing_by_zero() -> None:
+def test_second_roll_at_the_same_time_has_no_effect() -> None:
     windows = TopicWindows(SECOND)
     roll(windows, 1, stats(600))
     assert windows.of(TOPIC) is NOTHING_YET
-    BrokerWindow(SECOND).roll(BrokerStats(), SECOND)
+    BrokerWindow(SECOND).roll(reading_of(), SECOND)
 
 
-def test_the_brokers_window_has_cache_rates_and_runs() -> None:
+def test_broker_window_has_cache_rates_and_size_evictions() -> None:
     window = BrokerWindow(0)
-    window.roll(BrokerStats(cache=CacheStats(hits=50, hit_bytes=5000, misses=10, size_passes=3)), 10 * SECOND)
-    window.roll(BrokerStats(cache=CacheStats(hits=70, hit_bytes=5200, misses=20, size_passes=4)), 20 * SECOND)
+    reading = reading_of(reads=reads(hits=50, hit_bytes=5000, misses=10))
+    reading.manager.stats.size_evictions = 3
+    window.roll(reading, 10 * SECOND)
+    reading.manager.stats.size_evictions = 4
+    window.roll(replace(reading, reads=reads(hits=70, hit_bytes=5200, misses=20)), 20 * SECOND)
     assert (window.hits_rate, window.hits_throughput) == (2, 20)
     assert (window.misses_rate, window.evictions) == (1, 1)
 
 
-def test_latencies_are_those_of_all_topics_in_the_window() -> None:
+def test_write_latencies_are_summed_over_the_topics_of_the_window() -> None:
     windows = TopicWindows(0)
     roll(windows, 1, stats(100))
     roll(windows, 2, stats(110))
     assert windows.write_latency_ms.counts == (10,) + (0,) * 9
 
 
-def test_topic_loads_are_those_of_the_window() -> None:
+def test_topic_load_times_are_those_of_the_window() -> None:
     window = BrokerWindow(0)
-    window.roll(BrokerStats(topic_loads=2, topic_loads_ms=[9.0, 1.0]), SECOND)
+    window.roll(reading_of(topic_loads=2, topic_loads_ms=[9.0, 1.0]), SECOND)
     assert window.topic_loads_ms == [1.0, 9.0]
-    window.roll(BrokerStats(topic_loads=4, topic_loads_ms=[9.0, 1.0, 4.0, 2.0]), 2 * SECOND)
+    window.roll(reading_of(topic_loads=4, topic_loads_ms=[9.0, 1.0, 4.0, 2.0]), 2 * SECOND)
     assert window.topic_loads_ms == [2.0, 4.0]
     assert [quantile_of(window.topic_loads_ms, q) for q in (0.0, 0.5, 1.0)] == [2.0, 4.0, 4.0]
     assert math.isnan(quantile_of([], 0.5))
@@ -145,9 +147,11 @@ def test_topic_loads_are_those_of_the_window() -> None:
         ((0, 0, 10), 0.5, 2.0),
     ],
 )
-def test_quantiles_lie_evenly_in_their_bucket(counts: tuple[int, ...], q: float, value: float) -> None:
+def test_quantile_spreads_values_evenly_over_their_bucket(
+    counts: tuple[int, ...], q: float, value: float
+) -> None:
     assert quantile(Histogram((1, 2), counts, 0.0), q) == pytest.approx(value)
 
 
-def test_without_values_a_quantile_is_no_number() -> None:
+def test_quantile_is_nan_without_values() -> None:
     assert math.isnan(quantile(Histogram((1,), (0, 0), 0.0), 0.5))

@@ -1,5 +1,7 @@
 """RangeSet against a plain set of positions."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +30,9 @@ def naive_ranges(model: set[tuple[int, int]]) -> list[EntryRange]:
 
 @settings(deadline=None)
 @given(st.lists(operations, max_size=40), ledgers, entries, entries, st.integers(0, 12))
-def test_range_set_agrees_with_a_set_of_positions(script, ledger_id, entry_id, last, ranges_max):
+def test_range_set_agrees_with_a_set_of_positions(
+    script: list[tuple[Any, ...]], ledger_id: int, entry_id: int, last: int, ranges_max: int
+) -> None:
     ranges = RangeSet()
     model: set[tuple[int, int]] = set()
     for name, *arguments in script:
@@ -61,7 +65,7 @@ def test_range_set_agrees_with_a_set_of_positions(script, ledger_id, entry_id, l
     )
 
 
-def test_removed_entries_leave_no_pages():
+def test_removed_entries_leave_no_pages() -> None:
     ranges = RangeSet()
     assert ranges.add_bits(7, 0, (1 << 10_001) - 1) == 10_001
     assert ranges.remove_through(7, 10_000) == 10_001
@@ -69,7 +73,7 @@ def test_removed_entries_leave_no_pages():
     assert not ranges
 
 
-def test_range_set_is_empty_after_clear():
+def test_range_set_is_empty_after_clear() -> None:
     ranges = RangeSet()
     ranges.add(1, 5)
     ranges.clear()

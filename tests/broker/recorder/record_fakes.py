@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.settings import EntryCacheSettings
@@ -54,9 +55,9 @@ def hit(first: int, count: int, *, at_us: int = 0, reader: int = 0, size: int = 
     return row(Op.HIT, at_us=at_us, reader=reader, first=first, count=count, size=count * size)
 
 
-def new_writer(folder: Path, start: str = START, **settings: object) -> RecordWriter:
+def new_writer(folder: Path, start: str = START, **settings: Any) -> RecordWriter:
     return RecordWriter(
-        RecordSettings(folder, "b-6650", **settings),  # type: ignore[arg-type]
+        RecordSettings(folder, "b-6650", **settings),
         start=start,
         software="test",
         clock_offset_us=OFFSET_US,

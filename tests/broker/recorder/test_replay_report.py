@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.broker.entry_cache.test_replay import SETTINGS, Recording, some_life
 from tests.broker.recorder.record_fakes import new_writer
 
 
-def recorded_life(folder: Path, rows: list[Row] | None = None, **settings: object) -> Mapping[str, int]:
+def recorded_life(folder: Path, rows: list[Row] | None = None, **settings: Any) -> Mapping[str, int]:
     """A short one, ended in good order; answers what the cache counted."""
     recording = Recording(SETTINGS)
     some_life(recording)

@@ -73,7 +73,7 @@ def test_ids_keep_their_names_when_a_topic_reopens(names: NamesWriter, tmp_path:
     names.flush()
     read = NamesRead(tmp_path / "names.jsonl")
     subs = [*shown(first, "topic", "sub"), *shown(second, "topic", "sub")]
-    assert [read.subs.get(pair, "") for pair in subs] == ["a", "b", "", "b", "c", ""]
+    assert [read.subs.get((topic, sub), "") for topic, sub in subs] == ["a", "b", "", "b", "c", ""]
     assert {read.topics[topic] for topic, _ in subs} == {"t"}
     assert Op.READER not in first["op"]
 

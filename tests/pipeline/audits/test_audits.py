@@ -53,7 +53,7 @@ def test_audit_finds_all_planted_leaks_and_nothing_else(
 def test_audit_acks_gives_the_costs_of_a_subscription(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]
 ) -> None:
-    """As planted: 5,000 acked ranges of one entry, one hole after each, in a ledger of 10,000 entries of a byte."""
+    """The planted subscription has 5,000 acked ranges of one entry, each before a hole, in a ledger of 10,000 bytes."""
     rows = {row["class"]: row for row in found(spark, "acks", cluster[0])}
     holes = rows["holes"]
     assert (holes.ranges, holes.hole_entries, holes.backlog_entries) == (5000, 5000, 10_000)
@@ -134,7 +134,7 @@ async def opened(url: str) -> MetadataStore:
         return SqliteMetadataStore(Path(url.removeprefix("file:")))
     from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
-    return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, read_timeout_s=30)
+    return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, timeout_s=30)
 
 
 def test_audit_text_names_the_findings_and_the_folder(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,7 +24,9 @@ LIGHT = 24
 def report() -> Report:
     import numpy as np
 
-    rows = [{"topic": f"<t{number}>", "hits": number * 1000, "ratio": number / 7} for number in range(60)]
+    rows: list[Mapping[str, str | float]] = [
+        {"topic": f"<t{number}>", "hits": number * 1000, "ratio": number / 7} for number in range(60)
+    ]
     svgs = [
         lines_plot({"a": ([1.0, 2.0], [0.5, 0.7])}, "MiB", "hit ratio", bars={"a": [0.1, 0.1]}),
         bars_plot({"x": 1.0, "y": 2.0}, "MiB"),

@@ -110,7 +110,10 @@ class RandomRecord:
                     at_us=self.now_us,
                     detail=self.random.randint(-1, 3),
                     sizes=sizes,
-                    **run,
+                    ledger=run["ledger"],
+                    first=run["first"],
+                    count=run["count"],
+                    size=run["size"],
                 )
             )
             self.add(Op.ARRIVED, log, reader=reader, detail=int(what), **run)

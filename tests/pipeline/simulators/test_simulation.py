@@ -1,4 +1,7 @@
-"""How the library is called: the right policy, requests, sizes and future, and errors before it can abort."""
+"""The library gets the right policy, requests, sizes and future.
+
+Errors are raised before it can abort.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +67,13 @@ def test_no_policy_beats_belady(trace: Trace, capacity: int) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_cache_with_free_space_misses_each_object_once(policy: str) -> None:
+def test_cache_misses_each_object_once_when_it_has_free_space(policy: str) -> None:
     trace = trace_of(list(range(100)) * 2)
     assert simulate(policy, trace, 100_000).misses == 100
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_object_larger_than_the_cache_always_misses(policy: str) -> None:
+def test_object_always_misses_when_it_is_larger_than_the_cache(policy: str) -> None:
     smallest = POLICIES[policy]
     simulation = simulate(policy, trace_of([7, 7, 7], [smallest + 1] * 3), smallest)
     assert (simulation.misses, simulation.missed) == (3, 3 * (smallest + 1))
@@ -78,23 +81,23 @@ def test_an_object_larger_than_the_cache_always_misses(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_capacity_is_refused_when_it_is_too_small(policy: str) -> None:
+def test_capacity_is_refused_when_it_is_too_small(policy: str) -> None:
     smallest = POLICIES[policy]
     with pytest.raises(ValueError, match=f"{policy} cannot work with a capacity of {smallest - 1}: "):
         simulate(policy, trace_of([1]), smallest - 1)
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+def test_unknown_policy_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(ValueError, match="there is no policy 'LUR'; there are FIFO, LRU, "):
         simulate("LUR", trace_of([1]), 10)
 
 
-def test_an_empty_trace_is_refused() -> None:
+def test_trace_is_refused_when_it_is_empty() -> None:
     with pytest.raises(ValueError, match="no requests"):
         simulate("LRU", trace_of([]), 10)
 
 
-def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_is_named_in_one_sentence_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "libcachesim", None)
     with pytest.raises(SimulatorMissing, match=r"pip install 'magnetar\[simulators\]'"):
         simulate("LRU", trace_of([1]), 10)

@@ -20,7 +20,7 @@ def test_objects_are_numbered_by_their_first_request() -> None:
     assert (len(trace), trace.objects, trace.size_of_requests()) == (4, 3, 4)
 
 
-def test_an_object_keeps_its_last_size() -> None:
+def test_object_keeps_its_last_size() -> None:
     trace = trace_of([1, 2, 1], [10, 20, 30])
     assert trace.sizes.tolist() == [30, 20]
     assert trace.size_of_requests() == 80

@@ -33,7 +33,7 @@ in_order_steps = st.one_of(
 any_steps = st.one_of(in_order_steps, st.tuples(st.just("refuse"), who, few))
 
 
-def play(steps: list[tuple[Any, ...]], *, in_order: bool, **config: int) -> None:
+def play(steps: list[tuple[Any, ...]], *, in_order: bool, **config: Any) -> None:
     async def run() -> None:
         stage = Stage(round_robin_entries_max=2, **config)
         topic = await stage.open()
@@ -87,7 +87,7 @@ def test_key_is_pending_at_one_consumer_when_messages_are_redelivered(
 Found = tuple[Subscription, Consumer, FakeConsumerPort]
 
 
-async def two_with_moved_hashes(**config: int) -> tuple[Stage, Found, Found]:
+async def two_with_moved_hashes(**config: Any) -> tuple[Stage, Found, Found]:
     """The first consumer holds one message of each key; the second owns half of the hashes and has permits."""
     stage = Stage(key_shared_consistent_hashing=False, **config)
     topic = await stage.open()
@@ -110,7 +110,7 @@ async def test_moved_hash_is_delivered_after_the_former_owner_has_acknowledged()
 
 async def test_waiting_consumer_is_woken_although_a_third_one_joined_meanwhile() -> None:
     stage, (subscription, first, port), (_, second, other) = await two_with_moved_hashes()
-    await stage.consume(subscription.topic, KEY_SHARED)
+    await stage.consume(await stage.open(), KEY_SHARED)
     await stage.settle()
     subscription.acknowledge(first, port.keys[:8])
     await stage.settle()
@@ -140,9 +140,12 @@ async def test_draining_hashes_are_free_when_their_owner_leaves() -> None:
 
 
 async def test_look_ahead_past_blocked_keys_ends_at_the_limit() -> None:
-    config = {"look_ahead_per_consumer": 0, "look_ahead_per_subscription": 0}
     stage = Stage(
-        **config, unacked_max_per_subscription=20, read_entries_max=5, key_shared_consistent_hashing=False
+        look_ahead_per_consumer=0,
+        look_ahead_per_subscription=0,
+        unacked_max_per_subscription=20,
+        read_entries_max=5,
+        key_shared_consistent_hashing=False,
     )
     topic = await stage.open()
     subscription, _, _ = await stage.consume(

@@ -155,7 +155,9 @@ class Life:
         await self.stage.publish(self.topic, keys=keys)
 
     async def evict(self, size_bytes: int) -> None:
-        self.stage.environment.caches.evict_bytes(size_bytes, self.stage.now_ns)
+        self.stage.environment.caches.eviction.free(
+            self.stage.environment.caches.policy.begin_size_pass(size_bytes), self.stage.now_ns
+        )
 
     async def invalidate(self, number: int) -> None:
         self.topic.ledger.cache.invalidate_before(
@@ -168,7 +170,7 @@ class Life:
         ) -> None:
             self.stage.soon.append(lambda: done(RC_IO_ERROR, []))
 
-        self.stage.ledgers.batch_read = self.read if answers else refuse  # type: ignore[method-assign]
+        self.stage.ledgers.batch_read = self.read if answers else refuse  # type: ignore[method-assign,assignment]  # storage that refuses
 
 
 @pytest.fixture
@@ -212,7 +214,8 @@ async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> 
     subscription, consumer, port = await stage.consume(topic, permits=10)
     await stage.publish(topic)
     caches = stage.environment.caches
-    caches.clear()
+    for cache in caches.caches:
+        cache.clear()
     held: list[Callable[[], None]] = []
     stage.ledgers.batch_read = lambda *asked: held.append(lambda: asked[-1](RC_IO_ERROR, []))  # type: ignore[method-assign]
     subscription.redeliver(consumer, port.keys, None)

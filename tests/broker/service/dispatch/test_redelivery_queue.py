@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -19,6 +20,10 @@ steps = st.lists(
     ),
     max_size=25,
 )
+
+
+def is_other_hash(refused: int, _key: Key, key_hash: int) -> bool:
+    return key_hash != refused
 
 
 class Model:
@@ -43,7 +48,7 @@ def test_redelivery_queue_is_a_sorted_set_with_hashes(steps: list[tuple[Any, ...
                 model.hashes.setdefault(key, second)
         elif step == "take":
             expected = model.take(first, second)
-            taken = queue.remove_first(first, None if second == 4 else lambda _, h, but=second: h != but)
+            taken = queue.remove_first(first, None if second == 4 else partial(is_other_hash, second))
             assert list(taken.items()) == list(expected.items())
         elif step == "discard":
             queue.discard(first)

@@ -216,7 +216,7 @@ async def test_redelivery_fetches_no_more_than_one_batch_at_a_time() -> None:
     assert len(port.got) == 100
 
 
-async def three_pending(**options: int) -> tuple[Stage, Subscription, Consumer, FakeConsumerPort]:
+async def three_pending(**options: Any) -> tuple[Stage, Subscription, Consumer, FakeConsumerPort]:
     """Without a cache: three entries with a consumer that has asked for more, none acknowledged."""
     stage = Stage(cache_bytes=0, **options)
     topic = await stage.open()

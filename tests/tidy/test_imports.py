@@ -1,34 +1,15 @@
-"""House rules that a reader should be able to rely on without checking.
-
-Which room may import which, that no two modules need one another, which rooms stay free of I/O, clocks and
-chance, how long functions and files may be, that every module says what lives in it, and that no file names
-this machine or a registry. A failure names the file, the line and the rule.
-"""
+"""Which room may import which, that modules import in no circle, and which rooms stay free of I/O, clocks and chance."""
 
 from __future__ import annotations
 
 import ast
-import re
-import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = (
-    "protocol",
-    "settings",
-    "zookeeper",
-    "broker",
-    "bookie_stub",
-    "magnetar",
-    "pipeline",
-    "pyspark_pulsar",
-)
-HELPERS = ("tests", "bench")
+from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, report, sources
 
 LEVELS = {
     "protocol": 0,
@@ -129,44 +110,10 @@ IMPURE_MODULES = frozenset(
     )
 )
 
-FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 500
-
-NOT_IN_FILES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Written so that this file does not match itself.
-        r"(?<![\w.])/w[o]rk/",
-        r"\bpypi\.[o]rg\b",
-        r"\bfiles\.pythonh[o]sted\.org\b",
-        r"\brepo\d?\.maven\.[a-z.]*[o]rg\b",
-        r"\bregistry\.npmjs\.[o]rg\b",
-        r"\b(static\.)?crates\.[i]o\b",
-        r"\bproxy\.golang\.[o]rg\b",
-    )
-)
-
-
-def sources(*folders: str) -> Iterator[tuple[str, Path, ast.Module]]:
-    """Module name, path and tree of every file that people wrote."""
-    for folder in folders:
-        yield from sources_in(folder)
-
-
-@cache
-def sources_in(folder: str) -> tuple[tuple[str, Path, ast.Module], ...]:
-    found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        if not path.stem.endswith(("_pb2", "_pb2_grpc")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            name = ".".join(parts).removesuffix(".__init__")
-            found.append((name, path, ast.parse(path.read_text(encoding="utf-8"))))
-    return tuple(found)
-
 
 @cache
 def imports(tree: ast.Module, *, in_functions: bool = True) -> tuple[tuple[int, str], ...]:
-    """Line and full name of everything imported: wherever in the file, or outside of functions only."""
+    """Returns line and full name of each import, by default with those inside of functions."""
     found = []
     for node in ast.walk(tree) if in_functions else outside_functions(tree):
         if isinstance(node, ast.Import):
@@ -189,7 +136,7 @@ def is_in(name: str, room: str) -> bool:
 
 
 def room_of(name: str) -> str | None:
-    """None for whatever is not ours."""
+    """Returns the room of a module or name, None for one of another package."""
     return max((room for room in (*LEVELS, *ONLY) if is_in(name, room)), key=len, default=None)
 
 
@@ -202,28 +149,41 @@ def may_import(room: str, other: str) -> bool:
     return LEVELS[room] == 6 or (other in LEVELS and LEVELS[other] < LEVELS[room])
 
 
-def where(path: Path, line: int | None = None) -> str:
-    return f"{path.relative_to(ROOT)}" + ("" if line is None else f":{line}")
+def upward_imports(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        room = room_of(module.name)
+        if room is None or (room == "broker" and module.name != "broker"):
+            yield f"{module.path}: it is in no room; give its room a level in LEVELS"
+            continue
+        for line, target in imports(module.tree):
+            other = room_of(target)
+            if other is not None and not may_import(room, other):
+                yield f"{module.path}:{line}: {room} may not import {other}"
 
 
 def test_rooms_import_only_downwards() -> None:
-    wrong = []
-    for name, path, tree in sources(*PRODUCT):
-        room = room_of(name)
-        assert room is not None, f"{where(path)}: belongs to no room"
-        assert room != "broker" or name == "broker", f"{where(path)}: give it a level in LEVELS"
-        for line, target in imports(tree):
-            other = room_of(target)
-            if other is not None and not may_import(room, other):
-                wrong.append(f"{where(path, line)}: {room} may not import {other}")
-    assert not wrong, "\n".join(wrong)
+    report(upward_imports(sources(*PRODUCT)), "move the name down, or hand it in as an argument")
+
+
+def test_upward_imports_are_found() -> None:
+    files = {
+        "broker/net/a.py": "from broker.service import x\nimport os",
+        "broker/service/a.py": "def late():\n    from broker.net.a import x",
+        "broker/a.py": "",
+        "elsewhere/a.py": "",
+    }
+    assert list(upward_imports(invented(files))) == [
+        "broker/service/a.py:2: broker.service may not import broker.net",
+        "broker/a.py: it is in no room; give its room a level in LEVELS",
+        "elsewhere/a.py: it is in no room; give its room a level in LEVELS",
+    ]
 
 
 def import_circles(trees: dict[str, ast.Module]) -> list[str]:
-    """Each circle written as the modules in the order in which they import; no import is in two of them.
+    """Returns each circle as the modules in the order in which they import; no import is in two of them.
 
-    What is imported for types alone counts: such modules cannot be read one after the other either. What
-    a function imports does not: it says by its place that it is needed late.
+    An import for types alone counts: such modules cannot be read one after the other either. An import inside of a
+    function does not count: it says by its place that it is needed late.
     """
     needs = {name: sorted(needed_modules(tree, trees.keys())) for name, tree in sorted(trees.items())}
     circles: list[str] = []
@@ -238,7 +198,7 @@ def import_circles(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def needed_modules(tree: ast.Module, modules: Collection[str]) -> set[str]:
-    """Those of `modules` that the names belong to; for one out of a package's own file, that package."""
+    """Returns the modules that the imported names are in; for a name of a package's own file, that package."""
     found = set()
     for _, target in imports(tree, in_functions=False):
         parts = target.split(".")
@@ -248,8 +208,8 @@ def needed_modules(tree: ast.Module, modules: Collection[str]) -> set[str]:
 
 
 def test_modules_import_in_no_circle() -> None:
-    circles = import_circles({name: tree for name, _, tree in sources(*PRODUCT)})
-    assert not circles, "let the lower module say as a Protocol what it needs:\n" + "\n".join(circles)
+    circles = import_circles({module.name: module.tree for module in sources(*PRODUCT)})
+    report(circles, "let the lower module say as a Protocol what it needs")
 
 
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
@@ -305,86 +265,56 @@ def test_import_circles_are_found_and_named(files: dict[str, str], circles: list
         ("broker.service", "pyspark_pulsar", False),
     ],
 )
-def test_the_levels_are_those_of_the_design(room: str, other: str, allowed: bool) -> None:
+def test_levels_allow_the_imports_of_the_design(room: str, other: str, allowed: bool) -> None:
     assert may_import(room, other) is allowed
 
 
-def test_nobody_imports_tests_or_benchmarks() -> None:
-    wrong = [
-        f"{where(path, line)}: {target}"
-        for _, path, tree in sources(*PRODUCT)
-        for line, target in imports(tree)
-        if target.split(".")[0] in HELPERS
-    ]
-    assert not wrong, "\n".join(wrong)
+def imports_of_helpers(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        for line, target in imports(module.tree):
+            if target.split(".")[0] in HELPERS:
+                yield f"{module.path}:{line}: {target}"
+
+
+def test_product_imports_no_tests_and_no_benchmarks() -> None:
+    report(imports_of_helpers(sources(*PRODUCT)), "move the name into the product")
+
+
+def relative_imports(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        for line, target in imports(module.tree):
+            if target.startswith("."):
+                yield f"{module.path}:{line}: {target}"
 
 
 def test_imports_are_absolute() -> None:
-    wrong = [
-        where(path, line)
-        for _, path, tree in sources(*PRODUCT, *HELPERS)
-        for line, target in imports(tree)
-        if target.startswith(".")
-    ]
-    assert not wrong, "write the whole name: " + ", ".join(wrong)
+    report(relative_imports(sources(*PRODUCT, *HELPERS)), "write the whole name")
+
+
+def impure_imports(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        if any(is_in(module.name, room) for room in PURE):
+            waits = not any(is_in(module.name, room) for room in WITHOUT_WAITING)
+            for line, target in imports(module.tree):
+                package = target.split(".")[0]
+                if package in IMPURE_MODULES or (package == "asyncio" and not waits):
+                    yield f"{module.path}:{line}: {target}"
 
 
 def test_pure_rooms_do_no_io() -> None:
-    wrong = []
-    for name, path, tree in sources(*PRODUCT):
-        if any(is_in(name, room) for room in PURE):
-            waits = not any(is_in(name, room) for room in WITHOUT_WAITING)
-            for line, target in imports(tree):
-                module = target.split(".")[0]
-                if module in IMPURE_MODULES or (module == "asyncio" and not waits):
-                    wrong.append(f"{where(path, line)}: {target} in a pure room; take it as an argument")
-    assert not wrong, "\n".join(wrong)
+    report(impure_imports(sources(*PRODUCT)), "take it as an argument")
 
 
-def test_functions_fit_on_a_screen() -> None:
-    wrong = []
-    for _, path, tree in sources(*PRODUCT, *HELPERS):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                lines = node.end_lineno - node.lineno + 1
-                if lines > FUNCTION_LINES_MAX:
-                    wrong.append(f"{where(path, node.lineno)}: {node.name} has {lines} lines")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_files_are_one_subject_long() -> None:
-    wrong = []
-    for _, path, _tree in sources(*PRODUCT, *HELPERS):
-        lines = path.read_text(encoding="utf-8").count("\n")
-        if lines > FILE_LINES_MAX:
-            wrong.append(f"{where(path)}: {lines} lines")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_every_module_says_what_lives_in_it() -> None:
-    wrong = [where(path) for _, path, tree in sources(*PRODUCT, *HELPERS) if not ast.get_docstring(tree)]
-    assert not wrong, "no module docstring: " + ", ".join(wrong)
-
-
-def text_files() -> Iterator[tuple[Path, str]]:
-    """Every text file that git tracks or would track."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        names = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs git and a work tree")
-    for name in filter(None, names):
-        path = ROOT / name
-        if path.is_file() and b"\0" not in (content := path.read_bytes()):
-            yield path, content.decode("utf-8", errors="replace")
-
-
-def test_no_file_names_this_machine_or_a_registry() -> None:
-    wrong = []
-    for path, text in text_files():
-        for pattern in NOT_IN_FILES:
-            for match in pattern.finditer(text):
-                line = text.count("\n", 0, match.start()) + 1
-                wrong.append(f"{where(path, line)}: {match[0]}")
-    assert not wrong, "\n".join(wrong)
+def test_forbidden_imports_are_found() -> None:
+    files = {
+        "protocol/a.py": "import asyncio\nimport struct\nfrom . import b",
+        "broker/service/a.py": "import asyncio\nfrom time import monotonic\nimport tests.x",
+        "broker/net/a.py": "import time",
+    }
+    modules = invented(files)
+    assert list(impure_imports(modules)) == [
+        "protocol/a.py:1: asyncio",
+        "broker/service/a.py:2: time.monotonic",
+    ]
+    assert list(relative_imports(modules)) == ["protocol/a.py:3: ..b"]
+    assert list(imports_of_helpers(modules)) == ["broker/service/a.py:3: tests.x"]

@@ -1,0 +1,52 @@
+"""AdminPort: the HTTP port of a broker, bound early and served late.
+
+aiohttp takes longer to import than all the rest of the broker. So the port is bound together with the data port, which
+decides its number, and a request that comes early waits in the socket's queue; the server is imported in a thread and
+started after clients can connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from broker.net.listener import bind
+
+if TYPE_CHECKING:
+    from broker.admin.server import Admin
+    from broker.admin.service_view import BrokerView
+    from broker.metrics.scraper import Scraper
+
+
+class AdminPort:
+    """The admin API and `/metrics` of one broker."""
+
+    def __init__(self) -> None:
+        """Binds nothing yet."""
+        self._socket: socket.socket | None = None
+        self._server: Admin | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        """Opens the port and returns its number; 0 means any free one. Raises OSError when it is in use."""
+        self._socket = bind(host, port)
+        return int(self._socket.getsockname()[1])
+
+    async def serve(self, broker: BrokerView, scraper: Scraper) -> None:
+        """Begins to answer requests."""
+        assert self._socket is not None, "bind comes first"
+        # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
+        for module in ("broker.admin.server", "broker.metrics.http"):
+            await asyncio.to_thread(import_module, module)
+        from broker.admin.server import start_admin
+        from broker.metrics.http import metrics_routes
+
+        self._server = await start_admin(broker, self._socket, metrics_routes(scraper), scraper.window_of)
+
+    async def close(self) -> None:
+        """Answers the requests that have begun and closes the port."""
+        if self._server is not None:
+            await self._server.close()
+        elif self._socket is not None:
+            self._socket.close()

@@ -1,0 +1,65 @@
+"""CachePasses: runs the passes of the entry cache on the event loop, in slices, and measures them.
+
+The cache has no timer and no clock of its own. Two events make a pass due: the periodic timer (PIP-430,
+`managedLedgerCacheEvictionIntervalMs`), and an insert that leaves the cache above its size. Both passes run in slices of
+at most `VISITS_PER_SLICE` visits; between two slices the loop serves the sockets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from broker.compose.timers import Timers
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.loop import clock
+from broker.loop.turn import Turn
+
+IDLE_INTERVAL_S: Final = 0.1
+"""Interval of looks at an empty cache: an entry cannot expire sooner than a time threshold after its insert."""
+
+
+class CachePasses:
+    """The passes of one cache."""
+
+    def __init__(self, cache: ComposedCache, turn: Turn, timers: Timers, interval_s: float) -> None:
+        """`interval_s`: the time between two periodic passes."""
+        self.interval_s = interval_s
+        """May be changed while the broker runs; holds from the next pass on."""
+        self._cache = cache
+        self._turn = turn
+        self._timers = timers
+
+    def start(self) -> None:
+        """Begins with both kinds of passes."""
+        self._cache.manager.eviction.on_size_check = self._request_size_check
+        self._run_periodic()
+
+    def _run_periodic(self) -> None:
+        delay = self.interval_s
+        try:
+            if not self._cache.queue_length:
+                delay = IDLE_INTERVAL_S
+            elif self._run_slice("periodic", self._cache.tick, clock.monotonic_ns()):
+                delay = 0.0  # More is due: go on after the sockets were served once.
+        finally:
+            # Even after an error, or one defect in a pass would end all passes and the cache would only grow.
+            self._timers.after(delay, self._run_periodic)
+
+    def _request_size_check(self) -> None:
+        """Runs the check at the end of the loop turn: the dispatchers read the new entries before it evicts some."""
+        self._turn.write(self._check_size)
+
+    def _check_size(self, now_ns: int) -> None:
+        if self._run_slice("insert", self._cache.run_pending, now_ns):
+            # Not from here: the end of this turn would go on until the check is complete.
+            self._timers.after(0, self._request_size_check)
+
+    def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
+        """Runs and measures one slice; returns True if another one is due at once."""
+        began_ns = time.perf_counter_ns()
+        more = slice_of(now_ns, VISITS_PER_SLICE)
+        self._cache.eviction_stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        return more

@@ -1,0 +1,68 @@
+"""LedgerUpkeep: the work on managed ledgers that falls due with time.
+
+Nothing in the managed ledger room has a timer; this part calls it with the time that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.compose.timers import Timers
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_registry import TopicRegistry
+
+DUE_INTERVAL_S: Final = 0.2
+"""Resolution of the deadlines of reads, and of the delay before acknowledgements are stored."""
+ROLL_INTERVAL_S: Final = 30.0
+"""Interval of looks for ledgers that are old enough to be closed."""
+BACKLOG_INTERVAL_S: Final = 60.0
+"""Interval of looks at the backlogs of cursors, which decide if their reads are cached."""
+
+
+class LedgerUpkeep:
+    """Calls each managed ledger of a broker when something of it may be due."""
+
+    def __init__(self, registry: TopicRegistry, environment: ManagedLedgerEnvironment) -> None:
+        """Does nothing before `start`."""
+        self._registry = registry
+        self._environment = environment
+
+    def start(self, timers: Timers, trim_interval_s: float) -> None:
+        """Begins to call; `trim_interval_s` is `retentionCheckIntervalInSeconds`."""
+        timers.every(DUE_INTERVAL_S, self._run_due)
+        timers.every(trim_interval_s, self._trim)
+        timers.every(ROLL_INTERVAL_S, self._roll)
+        timers.every(BACKLOG_INTERVAL_S, self._check_backlogs)
+
+    def _run_due(self) -> None:
+        """Stores cursors that are due; fails reads that wait too long for permits or for storage."""
+        now_ns = self._environment.now_ns()
+        self._environment.unsaved_cursors.write_due(now_ns)
+        self._environment.reads_limiter.expire_due(now_ns)
+        self._environment.read_deadlines.fire_due(now_ns)
+
+    def _roll(self) -> None:
+        """Closes ledgers that have reached their greatest age, so that they can be trimmed later."""
+        now_ns = self._environment.now_ns()
+        for ledger in self._ledgers():
+            ledger.writer.roll_if_due(now_ns)
+
+    def _check_backlogs(self) -> None:
+        for ledger in self._ledgers():
+            ledger.cursors.check_backlogs()
+
+    def _trim(self) -> None:
+        """Deletes ledgers that no subscription needs and whose retention is over."""
+        now_ms = self._environment.wall_ms()
+        for ledger in self._ledgers():
+            # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
+            # after the first publish still finds the messages.
+            ledger.trimming.trim(now_ms, without_cursors=True)
+
+    def _ledgers(self) -> Iterator[ManagedLedger]:
+        for topic in self._registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                yield topic.ledger

@@ -1,0 +1,233 @@
+"""The families of the broker as a whole: cache, connections, access record, constants.
+
+`collectors.py` prints them through prometheus-client's registry. A source is a chain of fields from a `BrokerReading`,
+or from the broker's last whole window where it begins with `window.` (`collectors.py` has the root of both).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.metrics.family import Family, by, counter, gauge, histogram
+
+_UNLESS_RECORDED: Final = "; 0 while entryCacheRecordDirectory is not set."
+
+BROKER: Final = (
+    gauge("pulsar_ml_count", "ledgers_open", "Open managed ledgers."),
+    gauge("pulsar_active_connections", "connections_active", "Open client connections."),
+    # Gauges, though they only grow: as counters the library would print them with `_total` at the end.
+    gauge("pulsar_connection_created_total_count", "connections.created", "Connections accepted."),
+    gauge("pulsar_connection_closed_total_count", "connections.closed", "Connections closed."),
+    gauge("pulsar_ml_cache_used_size", "manager.used_bytes", "Bytes of the entries in the cache."),
+    gauge("pulsar_ml_cache_entries", "manager.entries", "Entries in the cache."),
+    counter("pulsar_ml_cache_inserted_entries_total", "inserted_entries", "Entries put into the cache."),
+    counter("pulsar_ml_cache_evicted_entries_total", "evicted_entries", "Entries removed for any reason."),
+    gauge("pulsar_ml_cache_evictions", "window.evictions", "Size evictions in the window."),
+    gauge("pulsar_ml_cache_hits_rate", "window.hits_rate", "Entries per second found in the cache."),
+    gauge("pulsar_ml_cache_misses_rate", "window.misses_rate", "Entries per second read from storage."),
+    gauge("pulsar_ml_cache_hits_throughput", "window.hits_throughput", "Bytes per second from the cache."),
+    gauge("pulsar_ml_cache_misses_throughput", "window.misses_throughput", "Bytes per second from storage."),
+    gauge("pulsar_ml_reads_inflight_bytes", "inflight_bytes", "Bytes being read, -1 without a limit."),
+    gauge(
+        "pulsar_ml_reads_available_inflight_bytes",
+        "inflight_available_bytes",
+        "Bytes that further reads may request, -1 without a limit.",
+    ),
+    # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
+    counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
+    counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
+    counter("pulsar_ml_cache_x_misses_total", "reads.miss_entries", "Entries read from storage."),
+    counter("pulsar_ml_cache_x_miss_bytes_total", "reads.miss_bytes", "Their bytes."),
+    counter(
+        "pulsar_ml_cache_x_coalesced_total",
+        "reads.coalesced_entries",
+        "Entries received from a storage read that another reader had begun.",
+    ),
+    counter("pulsar_ml_cache_x_coalesced_bytes_total", "reads.coalesced_bytes", "Their bytes."),
+    counter(
+        "pulsar_ml_cache_x_duplicates_total",
+        "manager.stats.refused_entries",
+        "Entries offered for a position that was cached already.",
+    ),
+    counter("pulsar_ml_cache_x_insertions_total", "inserted_entries", "Entries put into the cache."),
+    gauge("pulsar_ml_cache_x_used_bytes", "manager.used_bytes", "Bytes of the entries in the cache."),
+    gauge(
+        "pulsar_ml_cache_x_max_bytes",
+        "manager.settings.size_bytes_max",
+        "managedLedgerCacheSizeMB, in bytes.",
+    ),
+    gauge("pulsar_ml_cache_x_entries", "manager.entries", "Entries in the cache."),
+    gauge(
+        "pulsar_ml_cache_x_pinned_bytes",
+        "cache.pinned_bytes",
+        "Receive-buffer bytes kept alive by shared entries beyond their own length.",
+    ),
+    gauge("pulsar_ml_cache_x_removal_queue_length", "queue_length", "Entries in the removal queue."),
+    gauge(
+        "pulsar_ml_cache_x_tombstones",
+        "tombstones",
+        "Of these, entries that were invalidated before.",
+    ),
+    gauge(
+        "pulsar_ml_cache_x_expected_entries",
+        "expected.entries",
+        "Cached entries with expected reads left.",
+    ),
+    gauge("pulsar_ml_cache_x_expected_bytes", "expected.size_bytes", "Their bytes."),
+    gauge(
+        "pulsar_ml_cache_x_reads_inflight_limit_bytes",
+        "inflight_limit_bytes",
+        "managedLedgerMaxReadsInFlightSizeInMB, in bytes, -1 without a limit.",
+    ),
+    gauge("pulsar_ml_cache_x_reads_waiting", "limiter.queued", "Reads that wait for bytes in flight."),
+    counter(
+        "pulsar_ml_cache_x_size_passes_total",
+        "manager.stats.size_evictions",
+        "Size evictions: checks of the size that found bytes to free.",
+    ),
+    *(
+        counter(f"pulsar_ml_cache_x_record_{name}_total", f"record.{source}", f"{text}{_UNLESS_RECORDED}")
+        for name, source, text in (
+            ("rows", "rows", "Rows of the access record that were accepted for writing"),
+            (
+                "dropped_rows",
+                "dropped",
+                "Rows that were lost because the buffer was full or the disk refused",
+            ),
+            ("bytes", "bytes", "Bytes of its complete files"),
+            ("files", "files", "Its complete files"),
+            ("errors", "errors", "Failed attempts to write it"),
+        )
+    ),
+)
+"""Label cluster; served through the registry."""
+
+BROKER_BY: Final = (
+    by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_total",
+        "manager.stats.evicted_entries",
+        "Entries removed, by reason.",
+    ),
+    by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_bytes_total",
+        "manager.stats.evicted_bytes",
+        "Their bytes.",
+    ),
+    by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_expected_total",
+        "evictions.evicted_expected_entries",
+        "Entries removed although they had expected reads left, by reason.",
+    ),
+    by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_expected_bytes_total",
+        "evictions.evicted_expected_bytes",
+        "Their bytes.",
+    ),
+    by(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_passes_total",
+        "evictions.passes.*.passes",
+        "Passes over the removal queue that have ended.",
+    ),
+    by(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_visits_total",
+        "evictions.passes.*.visits",
+        "Slots that passes looked at; under magnetar other work of about the same cost counts too.",
+    ),
+    by(
+        "cause",
+        "expected_reads recently_accessed",
+        "pulsar_ml_cache_x_requeues_total",
+        "manager.policy.requeues",
+        "Entries requeued by passes, by cause.",
+    ),
+)
+"""Labels cluster and one more, its values being the keys of the source."""
+
+HISTOGRAMS: Final = (
+    histogram(
+        "trigger",
+        "periodic insert",
+        "pulsar_ml_cache_x_pass_slice_seconds",
+        "evictions.slices",
+        "Time for which slices of passes held the loop, by trigger.",
+    ),
+    histogram(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_evicted_age_seconds",
+        "evictions.passes.*.age",
+        "From the insertion of entries to their removal by a pass.",
+    ),
+    histogram(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_evicted_idle_seconds",
+        "evictions.passes.*.idle",
+        "From the insertion of entries, or from their last requeue, to their removal by a pass.",
+    ),
+)
+"""Label cluster and one more; cumulative since the start, unlike the buckets that Pulsar has."""
+
+JOINED_READS: Final = tuple(
+    Family(
+        f"pulsar_ml_cache_pendingreads_{name}_total",
+        "counter",
+        f"manager.stats.pending_reads.{source}",
+        "Entries seen by the read coalescer.",
+    )
+    for name, source in (
+        ("entries_read", "read"),
+        ("entries_notread", "not_read"),
+        ("matched", "matched"),
+        ("matched_included", "matched_included"),
+        ("missed", "missed"),
+        ("matched_overlapping_miss_left", "overlapping.left"),
+        ("matched_overlapping_miss_right", "overlapping.right"),
+        ("matched_overlapping_miss_both", "overlapping.both"),
+    )
+)
+"""Label cluster; served through the registry."""
+
+CONSTANTS: Final = (
+    *(
+        (gauge(f"pulsar_ml_cache_pool_{name}", "", "Always -1: entries are not in a pool of their own."), -1)
+        for name in (
+            "allocated",
+            "used",
+            "active_allocations",
+            "active_allocations_small",
+            "active_allocations_normal",
+            "active_allocations_huge",
+        )
+    ),
+    *(
+        (gauge(f"pulsar_lb_{name}", "", "Always 0: one broker, nothing to balance."), 0)
+        for name in ("unload_broker_count", "unload_bundle_count", "bundles_split_count")
+    ),
+    *(
+        (Family(f"pulsar_lb_{name}", "counter", "", "Always 0: one broker, nothing to balance."), 0)
+        for name in ("unload_broker_total", "unload_bundle_total", "bundles_split_total")
+    ),
+)
+"""Families that boards ask for and that have one possible value here: family, value."""
+
+QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
+"""Quantiles of the summaries, Pulsar's."""
+SUMMARIES: Final = (
+    ("pulsar_broker_publish_latency", "From an entry's add to its confirmation in the window, ms."),
+    ("pulsar_instance_publish_latency", "As pulsar_broker_publish_latency."),
+    ("pulsar_topic_load_times", "Time to open a topic in the window, ms."),
+)
+"""Name and help. Labels cluster, quantile."""

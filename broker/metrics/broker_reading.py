@@ -1,0 +1,131 @@
+"""BrokerReading: the objects that count for the whole broker, as one scrape or window finds them.
+
+Nothing is copied: the families of `definitions.py` name fields of these objects ("manager.used_bytes"), and `value_at`
+follows such a name. So a new count of a room needs one line there and none here. Rooms of the same level are described
+by protocols, because imports go down only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.observe.eviction_stats import EvictionStats
+from broker.entry_cache.observe.expected_level import ExpectedLevel
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+
+
+class ConnectionCounters(Protocol):
+    """Client connections since the start."""
+
+    created: int
+    """Connections accepted."""
+    closed: int
+    """Connections closed."""
+
+
+class RecordCounters(Protocol):
+    """The access record since the start."""
+
+    @property
+    def rows(self) -> int:
+        """Rows accepted for writing."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Rows lost because the buffer was full or the disk refused them."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of complete files."""
+        ...
+
+    @property
+    def files(self) -> int:
+        """Complete files."""
+        ...
+
+    @property
+    def errors(self) -> int:
+        """Failed attempts to write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReading:
+    """The counting objects. Only `reads` is a sum made for this reading, so that a window can keep it."""
+
+    cache: ComposedCache
+    """The entry cache and everything that observes it."""
+    reads: ReadStats
+    """Reads through all caches, removed caches included."""
+    expected: ExpectedLevel
+    """Cached entries with expected reads, counted by a walk before the scrape."""
+    limiter: InflightReadsLimiter
+    """The budget of reads in flight."""
+    record: RecordCounters | None
+    """None while nothing is recorded."""
+    connections: ConnectionCounters
+    """Client connections since the start."""
+    connections_active: int
+    """Client connections that are open."""
+    ledgers_open: int
+    """Managed ledgers, one per open persistent topic."""
+    topic_loads: int
+    """Topics opened since the start."""
+    topic_loads_ms: Sequence[float]
+    """Times to open the last of them, in the order in which they were opened."""
+
+    @property
+    def manager(self) -> EntryCacheManager:
+        """The caches of all managed ledgers."""
+        return self.cache.manager
+
+    @property
+    def evictions(self) -> EvictionStats:
+        """The passes, and the ages of evicted entries."""
+        return self.cache.eviction_stats
+
+    @property
+    def evicted_entries(self) -> int:
+        """Entries removed from the cache for any reason."""
+        return sum(self.manager.stats.evicted_entries.values())
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes being read; -1 without a limit, as in Pulsar."""
+        return self.limiter.budget_bytes - self.limiter.remaining_bytes if self.limiter.enabled else -1
+
+    @property
+    def inflight_available_bytes(self) -> int:
+        """Bytes that further reads may request at once; -1 without a limit."""
+        return self.limiter.remaining_bytes if self.limiter.enabled else -1
+
+    @property
+    def inflight_limit_bytes(self) -> int:
+        """The limit itself; -1 without one."""
+        return self.limiter.budget_bytes if self.limiter.enabled else -1
+
+
+def value_at(found: object, *names: str) -> object:
+    """Returns the value that a chain of field names and keys leads to from an object.
+
+    `*` in the chain stands for every value of a mapping, and the result is a mapping then. None counts as 0.
+    Raises AttributeError or KeyError for a name that does not exist.
+    """
+    for place, name in enumerate(names):
+        if found is None:
+            return 0
+        if isinstance(found, Mapping):
+            if name == "*":
+                return {key: value_at(value, *names[place + 1 :]) for key, value in found.items()}
+            found = found[name]
+        else:
+            found = getattr(found, name)
+    return found

@@ -1,0 +1,168 @@
+"""TopicReader: readings of all open topics from the counters of the service room.
+
+Called for every scrape and window of topics, so it copies numbers and computes next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from broker.metrics.readings import ConsumerReading, ProducerReading, SubscriptionReading, TopicReading
+from broker.service.consumer import Consumer
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.non_persistent_topic import NonPersistentTopic
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import Subscription
+from broker.service.topic import Topic
+from broker.service.topic_registry import TopicRegistry
+
+NS_PER_MS: Final = 1e6
+"""Nanoseconds in a millisecond."""
+
+
+class TopicReader:
+    """Reads topics, and their producers and consumers where the settings ask for them."""
+
+    def __init__(
+        self, registry: TopicRegistry, write_quorum: int, *, consumers: bool, producers: bool
+    ) -> None:
+        """`write_quorum` is the number of bookies that keep each entry."""
+        self._registry = registry
+        self._write_quorum = write_quorum
+        self._consumers = consumers
+        self._producers = producers
+
+    def topics(self) -> Iterator[TopicReading]:
+        """Yields a reading of each topic that is open now.
+
+        Goes over a copy of the registry, because the caller gives the loop a turn now and then, and topics are opened
+        and unloaded meanwhile.
+        """
+        for topic in list(self._registry.topics.values()):
+            if isinstance(topic, PersistentTopic):
+                yield self._persistent(topic)
+            elif isinstance(topic, NonPersistentTopic):
+                yield self._non_persistent(topic)
+
+    def _persistent(self, topic: PersistentTopic) -> TopicReading:
+        log, stats = topic.ledger, topic.ledger.stats
+        entries, size = log.ledgers.entries, log.ledgers.size_bytes
+        subscriptions = []
+        # Summed in this loop, not by the reading: a scrape asks for each of them once, and there are many topics.
+        slowest = backlog = consumers = msgs_out = bytes_out = 0
+        for subscription in topic.subscriptions.values():
+            one = self._subscription(subscription)
+            subscriptions.append(one)
+            slowest = max(slowest, one.backlog)
+            backlog += one.backlog
+            consumers += one.consumers
+            msgs_out += one.msgs_out
+            bytes_out += one.bytes_out
+        return TopicReading(
+            namespace=topic.name.namespace,
+            topic=str(topic.name),
+            producers=len(topic.access.producers),
+            consumers=consumers,
+            subscriptions=subscriptions,
+            msgs_in=topic.messages_in,
+            bytes_in=topic.bytes_in,
+            msgs_out=msgs_out,
+            bytes_out=bytes_out,
+            backlog=backlog,
+            # An estimate by the mean size of an entry: exact bytes would need a look at every ledger.
+            backlog_size=size * slowest // entries if entries else 0,
+            storage_size=size * self._write_quorum,
+            storage_logical_size=size,
+            entries_added=stats.entries_added,
+            entry_bytes_added=stats.bytes_added,
+            add_errors=stats.add_errors,
+            entries_read=stats.entries_read,
+            entry_bytes_read=stats.bytes_read,
+            read_errors=stats.read_errors,
+            cache_hits=log.cache.reads.hit_entries,
+            cache_misses=log.cache.reads.miss_entries,
+            cache_coalesced=log.cache.reads.coalesced_entries,
+            # Copied: the log goes on counting in its own list, and the next window compares with these.
+            write_latency=tuple(stats.add_latency_buckets),
+            write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
+            entry_size=tuple(stats.entry_size_buckets),
+            producer_readings=self._producer_stats(topic) if self._producers else (),
+        )
+
+    def _subscription(self, subscription: Subscription) -> SubscriptionReading:
+        consumers, dispatcher = subscription.consumers, subscription.dispatcher
+        reads = subscription.cursor.reader.reads
+        # Begins with the counts of consumers that have left; those of the connected ones are added below.
+        result = SubscriptionReading(
+            name=subscription.name,
+            backlog=subscription.cursor.backlog,
+            in_replay=len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0,
+            consumers=len(consumers),
+            msgs_out=subscription.retired_messages_out,
+            bytes_out=subscription.retired_bytes_out,
+            msgs_redelivered=subscription.retired_redelivered,
+            cache_hits=reads.hit_entries,
+            cache_misses=reads.miss_entries,
+            cache_coalesced=reads.coalesced_entries,
+            consumer_readings=self._consumer_stats(consumers) if self._consumers else (),
+        )
+        for one in consumers:
+            result.unacked += one.unacked
+            result.blocked |= one.blocked
+            result.msgs_out += one.messages_out
+            result.bytes_out += one.bytes_out
+            result.msgs_redelivered += one.messages_redelivered
+            result.msgs_acked += one.acked_messages
+            result.last_flow_ms = max(result.last_flow_ms, one.last_consumed_flow_ms)
+        return result
+
+    def _non_persistent(self, topic: NonPersistentTopic) -> TopicReading:
+        # Nothing is stored, so the fields of backlog, storage and cache stay 0.
+        subscriptions = [
+            SubscriptionReading(
+                name=one.name,
+                consumers=len(one.consumers),
+                msgs_out=sum([consumer.messages_out for consumer in one.consumers]),
+                bytes_out=sum([consumer.bytes_out for consumer in one.consumers]),
+                msgs_dropped=one.messages_dropped,
+                consumer_readings=self._consumer_stats(one.consumers) if self._consumers else (),
+            )
+            for one in topic.subscriptions.values()
+        ]
+        return TopicReading(
+            namespace=topic.name.namespace,
+            topic=str(topic.name),
+            producers=len(topic.access.producers),
+            consumers=sum([one.consumers for one in subscriptions]),
+            subscriptions=subscriptions,
+            msgs_in=topic.messages_in,
+            bytes_in=topic.bytes_in,
+            msgs_out=sum([one.msgs_out for one in subscriptions]),
+            bytes_out=sum([one.bytes_out for one in subscriptions]),
+            producer_readings=self._producer_stats(topic) if self._producers else (),
+        )
+
+    def _producer_stats(self, topic: Topic) -> list[ProducerReading]:
+        return [
+            ProducerReading(
+                name=one.name, producer_id=one.producer_id, msgs_in=one.messages_in, bytes_in=one.bytes_in
+            )
+            for one in topic.access.producers.values()
+        ]
+
+    def _consumer_stats(self, consumers: Iterable[Consumer]) -> list[ConsumerReading]:
+        return [
+            ConsumerReading(
+                name=one.name,
+                consumer_id=one.consumer_id,
+                msgs_out=one.messages_out,
+                bytes_out=one.bytes_out,
+                msgs_acked=one.acked_messages,
+                msgs_redelivered=one.messages_redelivered,
+                unacked=one.unacked,
+                available_permits=one.permits,
+                blocked=int(one.blocked),
+            )
+            for one in consumers
+        ]

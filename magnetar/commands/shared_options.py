@@ -1,0 +1,49 @@
+"""Options that several commands have, so that a word means the same in each of them.
+
+Each function adds options to a command's parser. Imports nothing but `argparse` and `pathlib`, because every
+`--help` pays for this module.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_settings_options(parser: argparse.ArgumentParser, *conf_flags: str, conf_help: str) -> None:
+    """Adds the options that decide a process's settings; they become `conf`, `data` and `set`.
+
+    `conf_flags` are the long names of `-c`, which differ between Pulsar's programs and BookKeeper's.
+    """
+    parser.add_argument("-c", *conf_flags, dest="conf", type=Path, metavar="FILE", help=conf_help)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
+    parser.add_argument(
+        "--set", action="append", default=[], type=_key_value, metavar="KEY=VALUE", help="override a setting"
+    )
+
+
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command that runs a server; they become `ready_file` and `log_format`."""
+    parser.add_argument(
+        "--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready"
+    )
+    parser.add_argument(
+        "--log-format", choices=("auto", "plain", "json"), default="auto", help="auto: plain on a terminal"
+    )
+
+
+def add_admin_url(parser: argparse.ArgumentParser) -> None:
+    """Adds the address of a running broker's admin API; it becomes `admin_url`, None when left out."""
+    parser.add_argument("--admin-url", metavar="URL", help="(client.conf, else http://localhost:8080)")
+
+
+def data_override(data: Path | None) -> list[str]:
+    """Returns `--data` as an override of the setting that it stands for; an empty list without the option."""
+    return [] if data is None else [f"magnetarDataDirectory={data}"]
+
+
+def _key_value(text: str) -> str:
+    key, equals, _ = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return text

@@ -1,0 +1,62 @@
+"""Timers and the passes of the cache: repetition, errors, and the end at `stop`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from broker.compose.cache_passes import CachePasses
+from broker.compose.timers import Timers
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.loop.turn import Turn
+
+
+async def test_action_is_repeated_until_the_timers_stop() -> None:
+    timers = Timers(asyncio.get_running_loop())
+    calls = 0
+
+    def act() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            timers.stop()
+
+    timers.every(0.001, act)
+    await asyncio.sleep(0.05)
+    assert calls == 3
+
+
+async def test_action_does_not_begin_after_stop() -> None:
+    timers = Timers(asyncio.get_running_loop())
+    timers.after(0, pytest.fail)
+    timers.stop()
+    await asyncio.sleep(0.005)
+
+
+class FailingCache(ComposedCache):
+    """A cache with something in it, whose periodic pass fails."""
+
+    passes = 0
+
+    def tick(self, now_ns: int, visits_max: int = 0) -> bool:
+        self.passes += 1
+        raise RuntimeError("a defect")
+
+
+async def test_periodic_passes_go_on_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    timers = Timers(loop)
+    cache = FailingCache(EntryCacheSettings())
+    monkeypatch.setattr(type(cache.manager), "queue_length", 1)
+    passes = CachePasses(cache, Turn(loop.call_soon, time.monotonic_ns), timers, 0.001)
+    with pytest.raises(RuntimeError):
+        passes.start()
+    await asyncio.sleep(0.05)
+    timers.stop()
+    assert cache.passes > 1
+    assert len(errors) == cache.passes - 1

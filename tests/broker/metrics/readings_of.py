@@ -1,0 +1,45 @@
+"""A reading of the broker for tests: a real cache, and plain counters in place of the network and the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.observe.expected_level import ExpectedLevel
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.metrics.broker_reading import BrokerReading
+
+
+@dataclass
+class Connections:
+    """Counts of connections, as the network room keeps them."""
+
+    created: int = 0
+    closed: int = 0
+
+
+def reading_of(**fields: Any) -> BrokerReading:
+    """Returns a reading in which everything is 0, but for the given fields."""
+    reading = BrokerReading(
+        cache=ComposedCache(EntryCacheSettings()),
+        reads=ReadStats(),
+        expected=ExpectedLevel(0, 0),
+        limiter=InflightReadsLimiter(0, 0, 0),
+        record=None,
+        connections=Connections(),
+        connections_active=0,
+        ledgers_open=0,
+        topic_loads=0,
+        topic_loads_ms=(),
+    )
+    return replace(reading, **fields)
+
+
+def reads(hits: int = 0, hit_bytes: int = 0, misses: int = 0) -> ReadStats:
+    """Returns counts of reads."""
+    stats = ReadStats()
+    stats.hit_entries, stats.hit_bytes, stats.miss_entries = hits, hit_bytes, misses
+    return stats
