@@ -155,9 +155,8 @@ class Life:
         await self.stage.publish(self.topic, keys=keys)
 
     async def evict(self, size_bytes: int) -> None:
-        self.stage.environment.caches.eviction.free(
-            self.stage.environment.caches.policy.begin_size_pass(size_bytes), self.stage.now_ns
-        )
+        caches = self.stage.environment.caches
+        caches.eviction.free(caches.policy.begin_size_pass(size_bytes), self.stage.now_ns)
 
     async def invalidate(self, number: int) -> None:
         self.topic.ledger.cache.invalidate_before(
