@@ -15,7 +15,7 @@ import numpy as np
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.listener import HitKind, Redelivery, StorageRead
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
@@ -351,7 +351,7 @@ class _Cursor:
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:
-            self.log.simulation.caches.postpone_delivery(self.reader, back)
+            self.log.cache.listener.redelivery_changed(Redelivery.POSTPONED, self.reader, back)
             due = self._now_s + self.plan.replay_delay_s
             self._replays += [(due, entry.entry_id) for entry in back]
         return [entry for entry, yes in zip(entries, chosen, strict=True) if not yes]
@@ -361,7 +361,7 @@ class _Cursor:
         while self._replays and self._replays[0][0] <= self._now_s:
             entry_id = self._replays.popleft()[1]
             simulation.outcome.consumed += 1
-            entry = cache.get_for_redelivery(self.reader, ledger_id, entry_id)
+            entry = cache.get(self.reader, ledger_id, entry_id, HitKind.REDELIVERY)
             if entry is None:
                 cache.count_arrived(StorageRead.MISS, self.reader, [self.log.entry(entry_id)])
             else:

@@ -40,7 +40,7 @@ class CachePasses:
     def _run_periodic(self) -> None:
         delay = self.interval_s
         try:
-            if not self._cache.manager.queue_length:
+            if not self._cache.queue_length:
                 delay = IDLE_INTERVAL_S
             elif self._run_slice("periodic", self._cache.tick, clock.monotonic_ns()):
                 delay = 0.0  # More is due: go on after the sockets were served once.

@@ -33,7 +33,7 @@ Place = tuple[int, int, str]
 class ActiveCursors:
     """The active cursors of one managed ledger, by name, ordered by position."""
 
-    __slots__ = ("_changed_at_ns", "_names", "_positions", "continue_caching_ns", "places", "watcher")
+    __slots__ = ("_changed_at_ns", "_positions", "continue_caching_ns", "first_names", "places", "watcher")
 
     def __init__(self, continue_caching_ns: int, now_ns: int) -> None:
         """`continue_caching_ns`: for how long new entries are cached after the last cursor left; 0 or less = not."""
@@ -43,11 +43,11 @@ class ActiveCursors:
         """The cursors that have a position, sorted. Only this object writes it; others may read it."""
         self.watcher: CursorWatcher | None = None
         """Hears of every change, for a policy that judges by cursors."""
+        self.first_names: tuple[str, ...] = ()
+        """The first `NAMES_KEPT` names, for events: made when a cursor comes or leaves, not at each insert."""
         self._positions: dict[str, Position | None] = {}
         self._changed_at_ns = now_ns
         """When a cursor left the last time."""
-        self._names: tuple[str, ...] | None = None
-        """The first `NAMES_KEPT` names; None after a cursor came or left."""
 
     def __len__(self) -> int:
         """Returns the number of active cursors, those without a position included."""
@@ -66,7 +66,7 @@ class ActiveCursors:
         """
         if name not in self._positions:
             self._positions[name] = None
-            self._names = None
+            self.first_names = tuple(islice(self._positions, NAMES_KEPT))
         if self.watcher is not None:
             self.watcher.added(name, acknowledged)
         self.update(name, position)
@@ -78,7 +78,7 @@ class ActiveCursors:
         """
         positions = self._positions
         before = positions.get(name)
-        if before == position or name not in positions:
+        if before == position or (before is None and name not in positions):
             return
         positions[name] = position
         places = self.places
@@ -86,8 +86,9 @@ class ActiveCursors:
             del places[bisect_left(places, (before[0], before[1], name))]
         if position is not None:
             insort(places, (position[0], position[1], name))
-        if self.watcher is not None:
-            self.watcher.moved(name, before, position)
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.moved(name, before, position)
 
     def remove(self, name: str, now_ns: int) -> bool:
         """Makes a cursor inactive. Returns True if it was active."""
@@ -95,7 +96,7 @@ class ActiveCursors:
             return False
         self.update(name, None)
         del self._positions[name]
-        self._names = None
+        self.first_names = tuple(islice(self._positions, NAMES_KEPT))
         self._changed_at_ns = now_ns
         if self.watcher is not None:
             self.watcher.removed(name, now_ns)
@@ -116,11 +117,7 @@ class ActiveCursors:
         PIP-430 calls it getNumberOfCursorsAtSamePositionOrBefore: the expected reads of what this cursor reads.
         """
         position = self._positions.get(name)
-        return 0 if position is None else self.rank_at(position)
-
-    def rank_at(self, position: Position) -> int:
-        """Returns how many cursors stand at `position` or before: they are still to read an entry there."""
-        return count_to(self.places, position)
+        return 0 if position is None else count_to(self.places, position)
 
     def slowest(self) -> Position | None:
         """Returns the lowest position of a cursor; None if no cursor has a position."""
@@ -132,22 +129,6 @@ class ActiveCursors:
         Without the second case a reconnect of the only consumer would leave a gap in the cache.
         """
         return bool(self._positions) or now_ns - self._changed_at_ns < self.continue_caching_ns
-
-    def names_at_or_before(self, position: Position, names_max: int = NAMES_KEPT) -> tuple[str, ...]:
-        """Returns the names of those cursors that are still to read an entry at `position`.
-
-        Cursors without a position are named as long as there are `names_max` cursors at most; of more cursors the first
-        `names_max` by position are named, because looking through all of them would hold up each insert.
-        """
-        places = self.places
-        if names_max == NAMES_KEPT and (not places or places[-1][:2] <= position):
-            # The usual case at the tail: every cursor stands before a new entry, so the tuple serves again.
-            if self._names is None:
-                self._names = tuple(islice(self._positions, NAMES_KEPT))
-            return self._names
-        if len(self._positions) <= names_max:
-            return tuple([name for name, at in self._positions.items() if at is None or at <= position])
-        return tuple([place[2] for place in places[: min(count_to(places, position), names_max)]])
 
 
 def count_to(places: Sequence[Place], position: tuple[int, int]) -> int:

@@ -49,6 +49,20 @@ class ReadStats:
         self.coalesced_bytes = 0
         """The bytes of these."""
 
+    def count_hits(self, entries: int, size_bytes: int) -> None:
+        """Counts entries that were read from the cache."""
+        self.hit_entries += entries
+        self.hit_bytes += size_bytes
+
+    def count_arrived(self, coalesced: bool, entries: int, size_bytes: int) -> None:
+        """Counts entries that came from storage, `coalesced` if another reader had asked for them."""
+        if coalesced:
+            self.coalesced_entries += entries
+            self.coalesced_bytes += size_bytes
+        else:
+            self.miss_entries += entries
+            self.miss_bytes += size_bytes
+
     def add(self, other: ReadStats) -> None:
         """Adds the counts of another object to these."""
         self.hit_entries += other.hit_entries

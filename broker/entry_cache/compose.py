@@ -4,7 +4,7 @@ This is the one place that knows both the core and its attachments:
 
     EntryCacheManager(policy, listener, bound)
         policy    what the settings name (`policies/make.py`)
-        listener  PinnedBytes, the policy `magnetar`, EvictionStats and Decisions, combined
+        listener  PinnedBytes, the policy `magnetar`, EvictionStats, Decisions and RecordedInputs, combined
         bound     StrictSize under `magnetar`, none otherwise
 """
 
@@ -47,16 +47,21 @@ class ComposedCache:
         self.eviction_stats = EvictionStats(self.decisions, expectations)
         """Statistics of passes and removals."""
         self._pinned = PinnedBytes(strict=magnetar is not None)
+        inputs = self.decisions.inputs()
+        # The order counts: pinned bytes are known before anything is decided, and events are noted after it.
         attached: list[object] = [] if pinned is not None else [self._pinned]
         bound = None
         if magnetar is not None:
-            attached.append(magnetar.listener)
-            looked_at = self.decisions.pinned_looked_at if self.decisions.hears_deliveries else None
+            looked_at = None if inputs is None else inputs.pinned_looked_at
             bound = StrictSize(magnetar, pinned or self._pinned, looked_at)
+            attached += [magnetar.listener, bound]
+        attached += [*others, self.decisions.logs, self.eviction_stats, self.decisions]
+        if inputs is not None:
+            attached.append(inputs)
         self.manager = EntryCacheManager(
             settings,
             policy,
-            CombinedListener([*attached, *others, self.decisions.logs, self.eviction_stats, self.decisions]),
+            CombinedListener(attached),
             bound,
             self.decisions.now_ns,
         )
@@ -75,6 +80,21 @@ class ComposedCache:
         if self._pinned.copy_out():
             return True
         return passes(now_ns, visits_max) or self._pinned.behind
+
+    @property
+    def inserted_entries(self) -> int:
+        """Entries inserted since the start: those that are cached, and those that were removed."""
+        return self.manager.entries + sum(self.manager.stats.evicted_entries.values())
+
+    @property
+    def queue_length(self) -> int:
+        """Slots of the policy, those of invalidated entries included."""
+        return len(self.manager.policy)
+
+    @property
+    def tombstones(self) -> int:
+        """Slots of the policy whose entries were invalidated."""
+        return self.queue_length - self.manager.entries
 
     @property
     def pinned_bytes(self) -> int:

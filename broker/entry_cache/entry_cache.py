@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_stats import PendingReadStats, ReadStats, Reason
+from broker.entry_cache.cache_stats import ReadStats, Reason
 from broker.entry_cache.eviction import Eviction
 from broker.entry_cache.expected_reads import ReadCounts
 from broker.entry_cache.listener import CacheListener, HitKind, Obstacle, StorageRead
@@ -32,10 +32,10 @@ class EntryCache:
         "_clock",
         "_counts",
         "_last_number",
-        "_ledgers",
         "_readers",
         "cursors",
         "eviction",
+        "ledgers",
         "listener",
         "name",
         "reads",
@@ -62,7 +62,8 @@ class EntryCache:
         """The totals and limits of all caches, which inserts report to."""
         self._counts = counts
         self._clock = clock
-        self._ledgers: dict[int, RangeCache] = {}
+        self.ledgers: dict[int, RangeCache] = {}
+        """By id, the ledgers that have cached entries, or had some a short while ago. Others may read it."""
         self._readers: dict[str, Reader] = {}
         self._last_number = 0
 
@@ -92,23 +93,14 @@ class EntryCache:
     # Levels
 
     @property
-    def pending_reads(self) -> PendingReadStats:
-        """The counts of coalesced storage reads, one object for the whole broker."""
-        return self.eviction.stats.pending_reads
-
-    def range_caches(self) -> list[RangeCache]:
-        """Returns one range cache for each ledger that has cached entries, or had some a short while ago."""
-        return list(self._ledgers.values())
-
-    @property
     def entries(self) -> int:
         """The number of cached entries."""
-        return sum(len(ledger.entries) for ledger in self._ledgers.values())
+        return sum(len(ledger.entries) for ledger in self.ledgers.values())
 
     @property
     def size_bytes(self) -> int:
         """The bytes of all cached entries."""
-        ledgers = self._ledgers.values()
+        ledgers = self.ledgers.values()
         if len(ledgers) == 1:  # Nearly always; `magnetar` asks this of thousands of caches in one pass.
             (ledger,) = ledgers
             return ledger.size_bytes
@@ -132,45 +124,43 @@ class EntryCache:
             return eviction.bound.insert_run(self, entries, expected_reads, now_ns)
         return self.insert_now(entries, expected_reads, now_ns)
 
-    def insert(self, entry: Entry, expected_reads: int | None, now_ns: int) -> bool:
-        """Caches one entry. Returns True if its position was free."""
-        return self.insert_run([entry], expected_reads, now_ns) == 1
-
     def insert_now(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
         """Inserts a run as `insert_run` does, whatever its size. For `insert_run` and a `SizeBound`."""
         head = entries[0]
-        ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
+        ledger = self.ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
         if entries[-1].entry_id > ledger.highest_id:
             ledger.highest_id = entries[-1].entry_id
         count = self._counts.initial(expected_reads)
         held = ledger.entries
-        added = entries
+        added = todo = entries
         size_bytes = 0
         slices = False
-        # `_insert_one` written out: this loop runs once for each published message.
-        for index, entry in enumerate(entries):
-            entry_id = entry.entry_id
-            if entry.holder is not None or entry_id in held:
-                added = entries[:index]
-                self._insert_carefully(entries, added, ledger, expected_reads, now_ns)
-                if not added:
-                    return 0
-                size_bytes += sum([entry.size for entry in added[index:]])
-                slices = True
+        while (
+            True
+        ):  # Once, and once more for the rest of a run in which an entry cannot be inserted as it is.
+            for index, entry in enumerate(todo):
+                entry_id = entry.entry_id
+                if entry.holder is not None or entry_id in held:
+                    todo = self._insertable(entries, index, held, expected_reads, now_ns)
+                    added = entries[:index] + todo
+                    break
+                held[entry_id] = entry
+                entry.cached = True
+                entry.holder = ledger
+                entry.inserted_at_ns = now_ns
+                entry.queued_at_ns = now_ns
+                entry.expected_reads = count
+                entry.requeue_count = 0
+                entry.accessed = False
+                size_bytes += entry.size
+                if type(entry.body) is memoryview:
+                    slices = True
+            else:
                 break
-            held[entry_id] = entry
-            entry.cached = True
-            entry.holder = ledger
-            entry.inserted_at_ns = now_ns
-            entry.queued_at_ns = now_ns
-            entry.expected_reads = count
-            entry.requeue_count = 0
-            entry.accessed = False
-            size_bytes += entry.size
-            if type(entry.body) is memoryview:
-                slices = True
+        if not added:
+            return 0
         ledger.size_bytes += size_bytes
         if slices:
             self.listener.slices_inserted(added)
@@ -178,18 +168,18 @@ class EntryCache:
         self.eviction.admit(added, size_bytes, now_ns)
         return len(added)
 
-    def _insert_carefully(
+    def _insertable(
         self,
         entries: list[Entry],
-        added: list[Entry],
-        ledger: RangeCache,
+        first: int,
+        held: dict[int, Entry],
         expected_reads: int | None,
         now_ns: int,
-    ) -> None:
-        """Inserts the rest of a run in which an entry is present, or has a slot in the queue; fills `added`."""
-        held = ledger.entries
+    ) -> list[Entry]:
+        """Returns the objects to insert for a run from the index `first` on, without those that are present."""
         count = self._counts.initial(expected_reads)
-        for index in range(len(added), len(entries)):
+        insertable = []
+        for index in range(first, len(entries)):
             entry = entries[index]
             present = held.get(entry.entry_id)
             if present is not None:
@@ -201,16 +191,9 @@ class EntryCache:
             if entry.holder is not None:
                 # The entry was invalidated, and its slot has not reached the head yet. One object has one slot at most,
                 # or a pass would take the cached entry for the invalidated one: so insert a second object.
-                entry = entries[index] = _twin(entry)
-            held[entry.entry_id] = entry
-            entry.cached = True
-            entry.holder = ledger
-            entry.inserted_at_ns = now_ns
-            entry.queued_at_ns = now_ns
-            entry.expected_reads = count
-            entry.requeue_count = 0
-            entry.accessed = False
-            added.append(entry)
+                entry = entries[index] = entry.twin()
+            insertable.append(entry)
+        return insertable
 
     def not_cached(self, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
         """Reports a run that does not enter the cache."""
@@ -220,15 +203,15 @@ class EntryCache:
 
     def _open_ledger(self, head: Entry) -> RangeCache:
         """Makes the range cache of another ledger, and drops those that have become empty."""
-        for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
+        for ledger_id in [key for key, ledger in self.ledgers.items() if not ledger.entries]:
             self._close_ledger(ledger_id)
-        ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
-        self.listener.ledger_opened(self, head.ledger_id)
+        ledger = self.ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
+        self.listener.ledger_changed(self, head.ledger_id, opened=True)
         return ledger
 
     def _close_ledger(self, ledger_id: int) -> None:
-        del self._ledgers[ledger_id]
-        self.listener.ledger_closed(self, ledger_id)
+        del self.ledgers[ledger_id]
+        self.listener.ledger_changed(self, ledger_id, opened=False)
 
     # Reading
 
@@ -238,7 +221,7 @@ class EntryCache:
         They stay cached, count as hits, and are marked as accessed. The run has at least one entry if `first` is
         cached, because an entry larger than `bytes_max` could never be read otherwise.
         """
-        ledger = self._ledgers.get(ledger_id)
+        ledger = self.ledgers.get(ledger_id)
         run: list[Entry] = []
         if ledger is None:
             return run
@@ -274,22 +257,13 @@ class EntryCache:
             entry.accessed = True
             self._count_hits(reader, 1, entry.size)
             self.listener.hit(self, reader, (ledger_id, entry_id, 1, entry.size), kind)
+            if kind is HitKind.REDELIVERY:
+                self.listener.redelivery_read(reader, entry)
         return entry
-
-    def get_for_redelivery(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
-        """Returns one entry, as `get` does, for a redelivery that waited for it."""
-        entry = self.get(reader, ledger_id, entry_id, HitKind.REDELIVERY)
-        if entry is not None:
-            self.listener.redelivery_read(reader, entry)
-        return entry
-
-    def drop_redeliveries(self, reader: Reader, positions: Iterable[tuple[int, int]]) -> None:
-        """Tells that the reader's redeliveries of these entries are no longer needed: acknowledged, or deleted."""
-        self.listener.redelivery_dropped(reader, self.present(positions))
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """Returns all cached entries from `first` to `last`, both included, counted as hits; there may be gaps."""
-        ledger = self._ledgers.get(ledger_id)
+        ledger = self.ledgers.get(ledger_id)
         if ledger is None:
             return []
         present = ledger.between(first, last + 1)
@@ -306,32 +280,18 @@ class EntryCache:
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """Returns one entry, not counted as read; None if it is not cached."""
-        ledger = self._ledgers.get(ledger_id)
+        ledger = self.ledgers.get(ledger_id)
         return None if ledger is None else ledger.entries.get(entry_id)
 
-    def count_cached(self, ledger_id: int, first: int, count: int) -> int:
-        """Returns how many of `count` entries from `first` on are cached, not counted as read."""
-        ledger = self._ledgers.get(ledger_id)
-        return 0 if ledger is None else len(ledger.ids_between(first, first + count))
-
     def _count_hits(self, reader: Reader, count: int, size_bytes: int) -> None:
-        for reads in (self.reads, reader.reads):
-            reads.hit_entries += count
-            reads.hit_bytes += size_bytes
+        self.reads.count_hits(count, size_bytes)
+        reader.reads.count_hits(count, size_bytes)
 
     def count_arrived(self, read: StorageRead, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Counts a run that came from storage to this reader: as a miss, or as coalesced.
-
-        Called by the managed ledger with at least one entry.
-        """
+        """Counts a run, at least one entry, that came from storage to this reader: as a miss, or as coalesced."""
         size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            if read is StorageRead.MISS:
-                reads.miss_entries += len(entries)
-                reads.miss_bytes += size_bytes
-            else:
-                reads.coalesced_entries += len(entries)
-                reads.coalesced_bytes += size_bytes
+            reads.count_arrived(read is StorageRead.COALESCED, len(entries), size_bytes)
         self.listener.arrived(read, self, reader, entries, size_bytes)
 
     # Invalidating
@@ -340,49 +300,35 @@ class EntryCache:
         """Removes all entries of one ledger: it was deleted, or could not be read."""
         now_ns = self._clock()
         self.listener.invalidating(self, Position(ledger_id, 0), now_ns, whole_ledger=True)
-        return self._invalidate(EARLIEST, LATEST, Reason.LEDGER, [ledger_id], now_ns)
+        first, end = Position(ledger_id, -1), Position(ledger_id, NO_LIMIT)
+        return self.invalidate_range(first, end, Reason.LEDGER, now_ns)
 
     def invalidate_before(self, position: Position) -> Removed:
-        """Removes every entry before `position`, in whatever ledger."""
+        """Removes every entry before `position`, in all ledgers."""
         now_ns = self._clock()
-        if self._ledgers:
+        if self.ledgers:
             self.listener.invalidating(self, position, now_ns, whole_ledger=False)
-        ledger_ids = sorted([key for key in self._ledgers if key <= position.ledger_id])
-        return self._invalidate(EARLIEST, position, Reason.INVALIDATE, ledger_ids, now_ns)
+        return self.invalidate_range(EARLIEST, position, Reason.INVALIDATE, now_ns)
 
     def clear(self) -> Removed:
         """Removes every entry."""
         return self.invalidate_before(LATEST)
 
-    def invalidate_range(self, first: Position, end: Position, now_ns: int) -> Removed:
-        """Removes the entries from `first` up to but not including `end`; listeners hear of the removal alone."""
-        ledger_ids = sorted([key for key in self._ledgers if first.ledger_id <= key <= end.ledger_id])
-        return self._invalidate(first, end, Reason.INVALIDATE, ledger_ids, now_ns)
+    def invalidate_range(self, first: Position, end: Position, reason: Reason, now_ns: int) -> Removed:
+        """Removes the entries from `first` up to but not including `end`.
 
-    def _invalidate(
-        self, first: Position, end: Position, reason: Reason, ledger_ids: list[int], now_ns: int
-    ) -> Removed:
-        """Removes a range from these ledgers. Slots in the queue stay until a pass meets them."""
+        Their slots in the queue stay until a pass meets them: taking them out of the middle would cost a walk.
+        """
         removed = Removed()
+        ledger_ids = sorted([key for key in self.ledgers if first.ledger_id <= key <= end.ledger_id])
         for ledger_id in ledger_ids:
-            ledger = self._ledgers.get(ledger_id)
-            if ledger is None:
-                continue
             first_id = first.entry_id if ledger_id == first.ledger_id else -1
             end_id = end.entry_id if ledger_id == end.ledger_id else NO_LIMIT
-            popped = ledger.pop_range(first_id, end_id)
+            popped = self.ledgers[ledger_id].pop_range(first_id, end_id)
             removed.size_bytes += sum([entry.size for entry in popped])
             removed.entries += popped
         self.eviction.dismiss(removed, reason, now_ns)
         for ledger_id in ledger_ids:
-            ledger = self._ledgers.get(ledger_id)
-            if ledger is not None and not ledger.entries:
+            if not self.ledgers[ledger_id].entries:
                 self._close_ledger(ledger_id)
         return removed
-
-
-def _twin(entry: Entry) -> Entry:
-    """Returns a second object for the same entry that shares its bytes."""
-    twin = Entry(entry.ledger_id, entry.entry_id, entry.header, entry.body, entry.messages)
-    twin.facts = entry.facts
-    return twin

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from broker.entry_cache.cache_stats import CacheStats, ReadStats
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.eviction import Eviction
-from broker.entry_cache.listener import CacheListener, NullListener
-from broker.entry_cache.policy import Policy, Removed
+from broker.entry_cache.listener import CacheListener, NullListener, Redelivery
+from broker.entry_cache.policy import Policy
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import SizeBound
@@ -26,18 +26,6 @@ MarkRead = Callable[[Iterable[Entry]], None]
 
 class EntryCacheManager:
     """The caches of all managed ledgers, by name."""
-
-    __slots__ = (
-        "_caches",
-        "_clock",
-        "_closed_reads",
-        "_listener",
-        "delivered",
-        "eviction",
-        "policy",
-        "settings",
-        "stats",
-    )
 
     def __init__(
         self,
@@ -101,11 +89,6 @@ class EntryCacheManager:
             self._closed_reads.add(cache.reads)
             self._listener.cache_removed(cache)
 
-    def clear(self) -> None:
-        """Removes every entry of every cache."""
-        for cache in self._caches.values():
-            cache.clear()
-
     @property
     def caches(self) -> list[EntryCache]:
         """The caches of all open managed ledgers."""
@@ -123,23 +106,7 @@ class EntryCacheManager:
         """Raises the expected reads of delivered entries that wait for redelivery to the reader (PIP-430, replay queue)."""
         self.policy.counts.expect_redelivery(reader.number, entries)
         if entries:
-            self._listener.redelivery_expected(reader, entries)
-
-    def postpone_delivery(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Reports entries that were read and wait for redelivery because no consumer could take them.
-
-        Their expected reads stay: the read is still to be counted.
-        """
-        if entries:
-            self._listener.delivery_postponed(reader, entries)
-
-    def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
-        """Runs one whole time pass with a threshold of the caller's choice."""
-        return self.eviction.expire(threshold_ns, now_ns)
-
-    def evict_bytes(self, bytes_to_free: int, now_ns: int) -> Removed:
-        """Runs one whole size pass, whatever the limits say. ValueError unless `bytes_to_free` is positive."""
-        return self.eviction.free(self.policy.begin_size_pass(bytes_to_free), now_ns)
+            self._listener.redelivery_changed(Redelivery.EXPECTED, reader, entries)
 
     # Levels
 
@@ -152,26 +119,6 @@ class EntryCacheManager:
     def used_bytes(self) -> int:
         """The bytes of all cached entries."""
         return self.eviction.used_bytes
-
-    @property
-    def inserted_entries(self) -> int:
-        """Entries inserted since the start: those that are cached and those that have left."""
-        return self.entries + sum(self.stats.evicted_entries.values())
-
-    @property
-    def inserted_bytes(self) -> int:
-        """The bytes of all entries inserted since the start."""
-        return self.used_bytes + sum(self.stats.evicted_bytes.values())
-
-    @property
-    def queue_length(self) -> int:
-        """Slots of the policy, those of invalidated entries included."""
-        return len(self.policy)
-
-    @property
-    def tombstones(self) -> int:
-        """Slots of the policy whose entries were invalidated."""
-        return len(self.policy) - self.entries
 
     def reads(self) -> ReadStats:
         """Returns the reads through all caches since the start, removed caches included."""

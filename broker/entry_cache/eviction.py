@@ -20,7 +20,7 @@ from typing import Final
 
 from broker.entry_cache.cache_stats import CacheStats, Reason
 from broker.entry_cache.listener import CacheListener, Pass
-from broker.entry_cache.policy import NO_LIMIT, Policy, Removed, SizePass
+from broker.entry_cache.policy import NO_LIMIT, Policy, Removed, Requeued, SizePass
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import SizeBound
 from broker.model.entry import Entry
@@ -37,27 +37,6 @@ INVALIDATED_BYTES_KEPT: Final = 16 * 1024 * 1024
 
 class Eviction:
     """The totals of the cache, and the passes that keep them within the limits."""
-
-    __slots__ = (
-        "_admit",
-        "_check_in_flight",
-        "_invalidated_bytes",
-        "_listener",
-        "_partial",
-        "_settings",
-        "_size_pass",
-        "_target_bytes",
-        "_trigger_bytes",
-        "bound",
-        "enabled",
-        "entries",
-        "on_size_check",
-        "policy",
-        "size_checks_due",
-        "size_visits",
-        "stats",
-        "used_bytes",
-    )
 
     def __init__(
         self,
@@ -134,7 +113,7 @@ class Eviction:
                 self.on_size_check()
 
     def _account(self, removed: Removed, reason: Reason, now_ns: int) -> None:
-        """Lowers the totals by entries, at least one, that have left their caches."""
+        """Lowers the totals by entries, at least one, that were removed from their caches."""
         count = len(removed.entries)
         self.entries -= count
         self.used_bytes -= removed.size_bytes
@@ -146,7 +125,7 @@ class Eviction:
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """Runs the time pass, then the size check. Returns True if it is to be called again at once."""
-        self._begin(Pass.PERIODIC, now_ns, visits_max)
+        self._listener.pass_began(Pass.PERIODIC, now_ns, visits_max)
         # A cut size pass is finished first: a policy may have put entries aside that a time pass has to see.
         if self._size_pass is None:
             removed = self.expire(now_ns - self._settings.ttl_ns, now_ns, visits_max)
@@ -161,7 +140,7 @@ class Eviction:
 
     def run_size_checks(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """Runs the size checks that were asked for. Returns True if it is to be called again at once."""
-        self._begin(Pass.SIZE_CHECK, now_ns, visits_max)
+        self._listener.pass_began(Pass.SIZE_CHECK, now_ns, visits_max)
         while self.size_checks_due:
             if self.check_size(now_ns, visits_max):
                 return True
@@ -169,36 +148,27 @@ class Eviction:
             self._check_in_flight = False
         return False
 
-    def _begin(self, trigger: Pass, now_ns: int, visits_max: int) -> None:
-        self._listener.pass_began(trigger, now_ns, visits_max)
-        if self.bound is not None:
-            self.bound.pass_begins()
-
     def expire(self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         """Runs a time pass, or a slice of it, that removes what was queued before `threshold_ns`."""
         requeued = self._listener.requeued_wanted()
         removed = self.policy.remove_expired(threshold_ns, now_ns, visits_max, requeued)
-        self._listener.pass_ran(Reason.TTL, removed, requeued)
-        if removed.entries:
-            self._account(removed, Reason.TTL, now_ns)
-        return removed
+        return self.account_pass(Reason.TTL, removed, requeued, now_ns)
 
     def free(self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         """Runs a size pass, or a slice of it, whatever the limits say."""
         requeued = self._listener.requeued_wanted()
         removed = self.policy.free(size_pass, now_ns, visits_max, requeued)
         self.size_visits += removed.visits
-        self._listener.pass_ran(Reason.SIZE, removed, requeued)
-        if removed.entries:
-            self._account(removed, Reason.SIZE, now_ns)
-        return removed
+        return self.account_pass(Reason.SIZE, removed, requeued, now_ns)
 
-    def evicted_at_once(self, removed: Removed, now_ns: int) -> None:
-        """Accounts for entries that a `SizeBound` removed outside of any pass."""
-        removed.done = False  # It is no pass, so it must not count as one that has ended.
-        self._listener.pass_ran(Reason.SIZE, removed, None)
+    def account_pass(
+        self, reason: Reason, removed: Removed, requeued: Requeued | None, now_ns: int
+    ) -> Removed:
+        """Reports a slice of a pass and lowers the totals. A `SizeBound` calls it for what it evicts at once."""
+        self._listener.pass_ran(reason, removed, requeued)
         if removed.entries:
-            self._account(removed, Reason.SIZE, now_ns)
+            self._account(removed, reason, now_ns)
+        return removed
 
     def check_size(self, now_ns: int, visits_max: int) -> bool:
         """Begins or continues size passes while the trigger or the target asks for them.

@@ -63,6 +63,20 @@ class CursorChange(IntEnum):
     """It was deleted."""
 
 
+class Redelivery(IntEnum):
+    """A change of the redeliveries that entries wait for."""
+
+    EXPECTED = 8
+    """Delivered entries wait to be read once more."""
+    POSTPONED = 20
+    """Entries were read, could not be delivered, and wait to be read once more.
+
+    Their expected reads stay: the read is still to be counted.
+    """
+    DROPPED = 28
+    """The entries are no longer waited for: they were acknowledged, or the cursor was deleted."""
+
+
 class Obstacle(IntEnum):
     """Why entries did not enter the cache."""
 
@@ -108,12 +122,8 @@ class CacheListener(Protocol):
         """The managed ledger was closed; its entries were invalidated before."""
         ...
 
-    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
-        """The cache holds entries of another ledger from here on."""
-        ...
-
-    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
-        """The cache holds no entries of that ledger any more."""
+    def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None:
+        """The cache holds entries of another ledger from here on, or none of that ledger any more."""
         ...
 
     def reader_made(self, cache: CachedLog, reader: Reader) -> None:
@@ -206,20 +216,12 @@ class CacheListener(Protocol):
         """Entries were written to a consumer, so one expected read of each is done."""
         ...
 
-    def redelivery_expected(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Delivered entries wait to be read once more by the reader."""
-        ...
-
-    def delivery_postponed(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Entries were read, could not be delivered, and wait to be read once more by the reader."""
+    def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Entries, at least one unless they are DROPPED, wait for redelivery to the reader, or no longer do."""
         ...
 
     def redelivery_read(self, reader: Reader, entry: Entry) -> None:
         """The entry was read for a redelivery."""
-        ...
-
-    def redelivery_dropped(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """The reader will not ask for these entries again."""
         ...
 
     # Passes
@@ -259,9 +261,7 @@ class NullListener:
 
     def cache_removed(self, cache: CachedLog) -> None: ...
 
-    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None: ...
-
-    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None: ...
+    def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None: ...
 
     def reader_made(self, cache: CachedLog, reader: Reader) -> None: ...
 
@@ -323,13 +323,9 @@ class NullListener:
 
     def delivered(self, entries: list[Entry]) -> None: ...
 
-    def redelivery_expected(self, reader: Reader, entries: Sequence[Entry]) -> None: ...
-
-    def delivery_postponed(self, reader: Reader, entries: Sequence[Entry]) -> None: ...
+    def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None: ...
 
     def redelivery_read(self, reader: Reader, entry: Entry) -> None: ...
-
-    def redelivery_dropped(self, reader: Reader, entries: Sequence[Entry]) -> None: ...
 
     def requeued_wanted(self) -> Requeued | None:
         """Returns None: requeued entries need not be collected."""

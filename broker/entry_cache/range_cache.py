@@ -27,13 +27,12 @@ class CachedLog(Protocol):
     cursors: ActiveCursors | None
     """The active cursors of the managed ledger; None before it has attached them."""
 
+    ledgers: dict[int, RangeCache]
+    """By id, the ledgers that have cached entries, or had some a short while ago."""
+
     @property
     def size_bytes(self) -> int:
         """The bytes of all its cached entries."""
-        ...
-
-    def count_cached(self, ledger_id: int, first: int, count: int) -> int:
-        """Returns how many of `count` entries from `first` on are cached."""
         ...
 
 

@@ -50,17 +50,6 @@ class QueuePass:
 class RemovalQueue:
     """The `Policy` of PIP-430."""
 
-    __slots__ = (
-        "_extend_recently_accessed",
-        "_profile",
-        "_requeues_max",
-        "_slots",
-        "admit",
-        "counts",
-        "name",
-        "requeues",
-    )
-
     def __init__(self, profile: Profile, settings: EntryCacheSettings) -> None:
         """Follows the rules of one release (`Profile`) with these settings."""
         self.name = profile.name
@@ -105,8 +94,7 @@ class RemovalQueue:
             NO_LIMIT, size_pass.bytes_to_free, size_pass.protected_visits, now_ns, visits_max, requeued
         )
         size_pass.bytes_to_free -= removed.size_bytes
-        if size_pass.protected_visits != NO_LIMIT:
-            size_pass.protected_visits = max(0, size_pass.protected_visits - removed.visits)
+        size_pass.protected_visits -= removed.visits
         return removed
 
     def _pass(
@@ -120,20 +108,20 @@ class RemovalQueue:
     ) -> Removed:
         """Runs one pass, or a slice of it: the rules of the module's docstring.
 
-        One loop for both passes, with local names and without calls: it visits every entry at least once in its life.
+        One loop for both, with local names and without calls (`has_expected_reads`): it visits every entry ever cached.
         """
-        slots = self._slots
-        pop = slots.popleft
+        pop = (slots := self._slots).popleft
         removed: list[Entry] = []
         size_bytes = visits = requeued_accessed = requeued_expected = 0
-        extend_accessed, requeues_max = self._extend_recently_accessed, self._requeues_max
-        done = True
+        extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True
         while slots:
             if visits == visits_max:
                 done = False
                 break
             entry = slots[0]
-            if not entry.cached:  # Invalidated: tested first, so that the slot goes whatever the pass wants.
+            if (
+                not entry.cached
+            ):  # Invalidated: tested first, so each pass drops the slot, even one that needs nothing.
                 pop()
                 entry.holder = None
                 visits += 1
@@ -144,7 +132,7 @@ class RemovalQueue:
             if visits < protected_visits and (
                 # An access comes first and has no limit, so an entry that is read in each interval stays for ever.
                 (accessed := extend_accessed and entry.accessed)
-                or ((entry.expected_reads or 0) > 0 and entry.requeue_count < requeues_max)
+                or ((count := entry.expected_reads) and count > 0 and entry.requeue_count < requeues_max)
             ):
                 requeued_accessed += accessed
                 requeued_expected += not accessed

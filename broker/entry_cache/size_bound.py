@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.listener import Obstacle
-from broker.entry_cache.policy import Removed
+from broker.entry_cache.policy import Removed, Requeued
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -32,8 +33,10 @@ class BoundEviction(Protocol):
         """See `Eviction.check_size`."""
         ...
 
-    def evicted_at_once(self, removed: Removed, now_ns: int) -> None:
-        """See `Eviction.evicted_at_once`."""
+    def account_pass(
+        self, reason: Reason, removed: Removed, requeued: Requeued | None, now_ns: int
+    ) -> Removed:
+        """See `Eviction.account_pass`."""
         ...
 
 
@@ -83,8 +86,4 @@ class SizeBound(Protocol):
 
     def hold(self, eviction: BoundEviction, now_ns: int) -> int:
         """Evicts at once until the charged bytes are within the bound, and returns them; called by each insert."""
-        ...
-
-    def pass_begins(self) -> None:
-        """Hears that the timer or a size check begins a slice of passes."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from broker.entry_cache.listener import HitKind, Redelivery
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_parts import LedgerParts
@@ -43,13 +44,14 @@ class RedeliveryReads:
     def postpone_delivery(self, positions: Iterable[tuple[int, int]]) -> None:
         """Keep their expected read: they wait without having been dispatched."""
         cache = self._parts.context.cache
-        self._parts.context.environment.caches.postpone_delivery(
-            self._cursor.reader, cache.present(positions)
-        )
+        if entries := cache.present(positions):
+            cache.listener.redelivery_changed(Redelivery.POSTPONED, self._cursor.reader, entries)
 
     def drop_redeliveries(self, positions: Iterable[tuple[int, int]]) -> None:
         """Let the cache no longer hold the entries for this cursor."""
-        self._parts.context.cache.drop_redeliveries(self._cursor.reader, positions)
+        cache = self._parts.context.cache
+        entries = cache.present(positions)
+        cache.listener.redelivery_changed(Redelivery.DROPPED, self._cursor.reader, entries)
 
     # Reading
 
@@ -62,12 +64,12 @@ class RedeliveryReads:
         found: list[Entry] = []
         missing: list[Position] = []
         over: list[Position] = []
-        get, reader = context.cache.get_for_redelivery, self._cursor.reader
+        get, reader = context.cache.get, self._cursor.reader
         for position in positions:
             if self._acks.is_acknowledged(position) or not context.ledgers.has_entry(*position):
                 over.append(position)
                 continue
-            entry = get(reader, *position)
+            entry = get(reader, *position, HitKind.REDELIVERY)
             if entry is None:
                 missing.append(position)
             else:

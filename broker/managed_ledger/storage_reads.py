@@ -144,7 +144,7 @@ class StorageReads:
     def __init__(self, context: LedgerContext) -> None:
         self._context = context
         self._running: dict[int, dict[Span, RunningRead]] = {}
-        self._stats = context.cache.pending_reads
+        self._stats = context.environment.caches.stats.pending_reads
 
     def running(self, ledger_id: int) -> Mapping[Span, RunningRead]:
         """The reads of this ledger that may be joined, the oldest first."""

@@ -82,6 +82,12 @@ class Entry:
         self.accessed = False
         """True if a reader got it from the cache since the policy `pip430` looked at it the last time."""
 
+    def twin(self) -> Entry:
+        """Returns a second object for the same entry that shares its bytes, as it was before it was cached."""
+        twin = Entry(self.ledger_id, self.entry_id, self.header, self.body, self.messages)
+        twin.facts = self.facts
+        return twin
+
     @property
     def position(self) -> Position:
         """The entry's ledger id and entry id."""

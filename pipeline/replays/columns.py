@@ -21,7 +21,7 @@ INPUTS: Final = (
     Op.ARRIVED,
     Op.FAILED,
     Op.DELIVER,
-    Op.REPLAY,
+    Op.REDELIVERY,
     Op.CURSOR_ADDED,
     Op.CURSOR_MOVED,
     Op.CURSOR_LEFT,

@@ -1,7 +1,8 @@
 """Replays an access record through the broker's own cache objects, under other settings.
 
 It serves policies without machine code, and tests compare the machine code with it.
-`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew.
+`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
+`ReplayedObjects`: `WhatIf` applies itself the inputs in `_OTHERWISE`, and has the others repeated by `RepeatedInputs`.
 Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
 not.
 """
@@ -14,9 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.observe.cache_events import HIT_AGAIN, HIT_MOVES, Op
+from broker.entry_cache.listener import Redelivery
+from broker.entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
 from broker.entry_cache.observe.recorded import Recorded
-from broker.entry_cache.observe.replay import OUTPUTS, REPEAT, Replay
+from broker.entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
+from broker.entry_cache.observe.replay import OUTPUTS, Replay
+from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -37,7 +41,7 @@ _CATCHES_UP: Final = frozenset(
         Op.MISS,
         Op.COALESCED,
         Op.DELIVER,
-        Op.REPLAY,
+        Op.REDELIVERY,
         Op.TICK,
         Op.SIZE_CHECK,
         Op.SETTINGS,
@@ -49,7 +53,13 @@ The ones that the machine code has rows for.
 """
 
 
-class WhatIf(Replay):
+class _NothingPinned:
+    """A `PinnedLevel` without buffers: replayed entries have no bodies."""
+
+    count = 0
+
+
+class WhatIf:
     """A replay with settings other than the recorded ones."""
 
     def __init__(self, settings: EntryCacheSettings, tick_ns: int) -> None:
@@ -57,12 +67,16 @@ class WhatIf(Replay):
 
         `tick_ns`: between two periodic passes.
         """
-        super().__init__(settings)
+        self._objects = ReplayedObjects(settings, _NothingPinned(), None)
+        self._repeated = RepeatedInputs(self._objects)
+        self._manager = self._objects.manager
+        self.events = 0
+        """The number of replayed inputs."""
         self.peak_bytes = 0
         """The largest use of the cache so far."""
         self.new_misses = 0
         """Misses of entries that the recorded cache had."""
-        self.manager.eviction.on_size_check = self._size_check_wanted
+        self._manager.eviction.on_size_check = self._size_check_wanted
         self._tick_ns = tick_ns
         self._last_tick_ns: int | None = None
         self._asked_ns = 0
@@ -75,7 +89,7 @@ class WhatIf(Replay):
     @property
     def outcome(self) -> Outcome:
         """The counters so far."""
-        return Outcome(self.totals, self.peak_bytes, self.new_misses)
+        return Outcome(totals_of(self._objects.cache), self.peak_bytes, self.new_misses)
 
     def feed(self, record: Iterable[Recorded]) -> None:
         """Replay the next events, in order; recorded decisions are skipped."""
@@ -83,18 +97,20 @@ class WhatIf(Replay):
             if event.op in OUTPUTS:
                 continue
             self.events += 1
-            self._now_ns = event.at_ns
-            if event.op is Op.OPEN or event.log not in self._closed:
-                self._inputs[:] = [event]
-                if event.op in _CATCHES_UP:
-                    self._catch_up(event)
-                _OTHERWISE.get(event.op, REPEAT[event.op])(self, event)
-            self._produced.clear()
-            self._problems.clear()
-        self._inputs.clear()
+            self._objects.now_ns = event.at_ns
+            if self._objects.skips(event):
+                continue
+            if event.op in _CATCHES_UP:
+                self._catch_up(event)
+            otherwise = _OTHERWISE.get(event.op)
+            if otherwise is None:
+                self._repeated.repeat([event])
+            else:
+                otherwise(self, event)
+            self._repeated.problems.clear()  # Other contents than recorded are the purpose here.
 
     def _size_check_wanted(self) -> None:
-        self._asked_ns = self._now_ns
+        self._asked_ns = self._objects.now_ns
 
     def _catch_up(self, event: Recorded) -> None:
         """Run the passes that were due before the event, by the rules of `kernel._catch_up`."""
@@ -102,17 +118,17 @@ class WhatIf(Replay):
         if self._last_tick_ns is None:
             self._last_tick_ns = now_ns
         while now_ns - self._last_tick_ns > 2 * self._tick_ns:
-            if not self.manager.queue_length:
+            if not self._manager.policy:
                 self._last_tick_ns = now_ns
                 break
             self._last_tick_ns += self._tick_ns
-            self._now_ns = self._last_tick_ns
-            self.manager.eviction.tick(self._last_tick_ns)
-        self._now_ns = now_ns
-        if self.manager.eviction.size_checks_due and (
+            self._objects.now_ns = self._last_tick_ns
+            self._manager.eviction.tick(self._last_tick_ns)
+        self._objects.now_ns = now_ns
+        if self._manager.eviction.size_checks_due and (
             event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS
         ):
-            self.manager.eviction.run_size_checks(now_ns)
+            self._manager.eviction.run_size_checks(now_ns)
         if event.op is Op.TICK:
             self._last_tick_ns = now_ns
 
@@ -125,12 +141,12 @@ class WhatIf(Replay):
 
     def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int | None) -> None:
         """Insert some of the event's entries, in runs of neighbours."""
-        cache = self.logs[event.log].cache
+        cache = self._objects.logs[event.log].cache
         mean = event.size_bytes // max(event.entries, 1)
         for run in _neighbours(entry_ids):
             entries = [self._entry(event.ledger_id, entry_id, mean) for entry_id in run]
             cache.insert_run(entries, expected_reads, event.at_ns)
-        self.peak_bytes = max(self.peak_bytes, self.manager.used_bytes)
+        self.peak_bytes = max(self.peak_bytes, self._manager.used_bytes)
 
     def _remember_sizes(self, event: Recorded) -> None:
         size = event.size_bytes // max(event.entries, 1)
@@ -141,7 +157,7 @@ class WhatIf(Replay):
 
     def _append_otherwise(self, event: Recorded) -> None:
         self._remember_sizes(event)
-        log = self._log_of(event)
+        log = self._objects.log_of(event)
         if log.cursors.should_cache_added(event.at_ns):
             expected_reads = len(log.cursors) if log.counts_reads else None
             self._insert(event, list(_ids(event)), expected_reads)
@@ -150,43 +166,41 @@ class WhatIf(Replay):
         self._remember_sizes(event)
         wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
-        if event.detail >= 0 and self.manager.policy.counts.fills_cache(event.detail):
+        if event.detail >= 0 and self._manager.policy.counts.fills_cache(event.detail):
             self._insert(event, wanted, event.detail)
 
     def _read_otherwise(self, event: Recorded) -> None:
-        log = self._log_of(event)
+        log = self._objects.log_of(event)
         reader = log.cache.reader(event.reader)
         expected_reads = self._expected_reads(event)
         present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
-        if event.detail == HIT_AGAIN:
+        if event.detail == HIT_REDELIVERY:
             for entry in present:
                 log.cache.listener.redelivery_read(reader, entry)
         held = {entry.entry_id for entry in present}
         missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
-        log.cache.reads.miss_entries += len(missing)
-        log.cache.reads.miss_bytes += sum(
-            [self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing]
-        )
+        missing_bytes = sum([self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing])
+        log.cache.reads.count_arrived(False, len(missing), missing_bytes)
         self.new_misses += len(missing)
-        if expected_reads >= 0 and self.manager.policy.counts.fills_cache(expected_reads):
+        if expected_reads >= 0 and self._manager.policy.counts.fills_cache(expected_reads):
             self._insert(event, missing, expected_reads)
         if event.detail == HIT_MOVES:
-            log.stand(event.reader, Position(event.ledger_id, event.first + event.entries))
+            log.move(event.reader, Position(event.ledger_id, event.first + event.entries))
 
     def _expected_reads(self, event: Recorded) -> int:
         """Return the expected reads of an entry from storage, or -1.
 
         -1: the read does not fill the cache.
         """
-        log = self.logs[event.log]
+        log = self._objects.logs[event.log]
         position = log.cursors.position(event.reader)
         if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
             return -1
         return 1 if position > (event.ledger_id, event.first) else log.cursors.rank(event.reader)
 
     def _ask_otherwise(self, event: Recorded) -> None:
-        cache = self._log_of(event).cache
+        cache = self._objects.log_of(event).cache
         found = self._found.setdefault((event.log, event.reader), set())
         for entry_id in _ids(event):
             place = (event.ledger_id, entry_id)
@@ -199,7 +213,7 @@ class WhatIf(Replay):
                 found.add(place)
 
     def _arrive_otherwise(self, event: Recorded) -> None:
-        reads = self._log_of(event).cache.reads
+        reads = self._objects.log_of(event).cache.reads
         found = self._found.get((event.log, event.reader), set())
         mean = event.size_bytes // max(event.entries, 1)
         for entry_id in _ids(event):
@@ -207,26 +221,23 @@ class WhatIf(Replay):
             size = self._sizes.get(place, mean)
             if place in found:
                 found.discard(place)
-                reads.hit_entries += 1
-                reads.hit_bytes += size
-            elif event.detail == Op.MISS:
-                reads.miss_entries += 1
-                reads.miss_bytes += size
+                reads.count_hits(1, size)
             else:
-                reads.coalesced_entries += 1
-                reads.coalesced_bytes += size
+                reads.count_arrived(event.detail != Op.MISS, 1, size)
 
     def _deliver_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.counts.mark_read(self._run_of(event))
+        self._manager.policy.counts.mark_read(self._repeated.run_of(event))
 
     def _redeliver_otherwise(self, event: Recorded) -> None:
-        self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
+        self._manager.expect_redelivery(self._objects.reader_of(event), self._repeated.run_of(event))
 
-    def _keep_back_otherwise(self, event: Recorded) -> None:
-        self.manager.postpone_delivery(self._reader_of(event), self._run_of(event))
+    def _postpone_otherwise(self, event: Recorded) -> None:
+        if entries := self._repeated.run_of(event):
+            listener = self._objects.log_of(event).cache.listener
+            listener.redelivery_changed(Redelivery.POSTPONED, self._objects.reader_of(event), entries)
 
     def _tick_otherwise(self, event: Recorded) -> None:
-        self.manager.eviction.tick(event.at_ns)
+        self._manager.eviction.tick(event.at_ns)
 
     def _nothing_otherwise(self, event: Recorded) -> None:
         """Ignore the event: it follows from this cache's contents or from its settings."""
@@ -241,8 +252,8 @@ _OTHERWISE: Final = MappingProxyType[Op, Callable[[WhatIf, Recorded], None]](
         Op.COALESCED: WhatIf._ask_otherwise,
         Op.ARRIVED: WhatIf._arrive_otherwise,
         Op.DELIVER: WhatIf._deliver_otherwise,
-        Op.REPLAY: WhatIf._redeliver_otherwise,
-        Op.KEPT_BACK: WhatIf._keep_back_otherwise,
+        Op.REDELIVERY: WhatIf._redeliver_otherwise,
+        Op.POSTPONED: WhatIf._postpone_otherwise,
         Op.TICK: WhatIf._tick_otherwise,
         Op.SIZE_CHECK: WhatIf._nothing_otherwise,
         Op.SETTINGS: WhatIf._nothing_otherwise,

@@ -18,6 +18,20 @@ class WholeCache(ComposedCache):
         """Returns the manager's attribute."""
         return getattr(self.manager, name)
 
+    def clear(self) -> None:
+        """Removes every entry of every cache."""
+        for cache in self.manager.caches:
+            cache.clear()
+
+    def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
+        """Runs one whole time pass."""
+        return self.manager.eviction.expire(threshold_ns, now_ns)
+
+    def evict_bytes(self, bytes_to_free: int, now_ns: int) -> Removed:
+        """Runs one whole size pass, whatever the limits say. ValueError unless `bytes_to_free` is positive."""
+        eviction = self.manager.eviction
+        return eviction.free(eviction.policy.begin_size_pass(bytes_to_free), now_ns)
+
 
 class Removals:
     """Tells a function of everything that is removed."""

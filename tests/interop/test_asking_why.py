@@ -1,4 +1,4 @@
-"""`magnetar cache` against running brokers: an entry evicted for want of room, one by its age, one never cached.
+"""`magnetar cache` against running brokers: an entry evicted because the cache was full, one by its age, one never cached.
 
 What the command prints is held against the transcripts in docs/how-to/cache_why.md, up to times, ids and amounts.
 """

@@ -114,7 +114,7 @@ def test_cache_metrics_count_inserts_hits_and_misses(
 
 
 def lag_behind(client: pulsar.Client, producer: pulsar.Producer, counted: Counted, topic: str) -> None:
-    """A subscription that takes next to nothing: what it is expected to read stays, and leaves for want of room."""
+    """A subscription that reads almost nothing: its expected entries stay until the cache is full."""
     slow = client.subscribe(topic, "slow", receiver_queue_size=1)
     publish(producer, BODIES)
     counted.comes("requeues_total", cause="expected_reads")

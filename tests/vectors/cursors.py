@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors, count_to
 from broker.model.position import Position
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
@@ -46,7 +46,7 @@ class CursorsReplay:
     def do_rank_at(self, op: Op) -> Op:
         position = position_of(op)
         assert position is not None
-        return {"rank": self.cursors.rank_at(position)}
+        return {"rank": count_to(self.cursors.places, position)}
 
     def do_slowest(self, op: Op) -> Op:
         slowest = self.cursors.slowest()

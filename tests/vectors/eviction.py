@@ -180,7 +180,7 @@ class EvictionReplay:
     def do_remove_range(self, op: Op) -> Op:
         end = Position(op["to_ledger"], op["to_entry"] + op["inclusive"])
         first = Position(op["ledger"], op["entry"])
-        return result_of(self.cache(op["cache"]).invalidate_range(first, end, self.now))
+        return result_of(self.cache(op["cache"]).invalidate_range(first, end, Reason.INVALIDATE, self.now))
 
     def do_invalidate_before(self, op: Op) -> None:
         self.cache(op["cache"]).invalidate_before(Position(op["ledger"], op["entry"]))

@@ -29,7 +29,7 @@ class PendingReadsReplay:
         self.issued.append((ledger, first, last, done))
 
     def counters(self) -> dict[str, int]:
-        stats = self.context.cache.pending_reads
+        stats = self.context.environment.caches.stats.pending_reads
         sides = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
         return sides | {
             "entries_read": stats.read,

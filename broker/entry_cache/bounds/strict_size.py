@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.eviction import TRIGGER, VISITS_PER_SLICE
-from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.listener import Obstacle, Pass
 from broker.entry_cache.policy import Removed
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import BoundCache, BoundEviction
@@ -101,8 +102,8 @@ class StrictSize:
         """Returns `entries_share`."""
         return entries_share(bytes_to_free, used_bytes, charged_bytes)
 
-    def pass_begins(self) -> None:
-        """Inserts may look at slots again."""
+    def pass_began(self, trigger: Pass, now_ns: int, visits_max: int) -> None:
+        """Hears as a listener that passes run, so inserts may look at slots again."""
         self._visits_left = VISITS_OF_INSERTS
 
     # Inserts
@@ -157,7 +158,8 @@ class StrictSize:
         while (too_many := charged - self._bound_bytes) > 0:
             share = entries_share(too_many, eviction.used_bytes, charged)
             removed = self._policy.evict_now(share, now_ns)
-            eviction.evicted_at_once(removed, now_ns)
+            removed.done = False  # It is no pass, so it must not count as one that has ended.
+            eviction.account_pass(Reason.SIZE, removed, None, now_ns)
             if not removed.entries:
                 break
             charged = eviction.charged_bytes()

@@ -22,7 +22,7 @@ class Op(IntEnum):
     INSERT = 2
     """Entries entered the cache; `detail` = expected reads, -1 = not counted."""
     HIT = 3
-    """Entries were read from the cache; `detail` = HIT_MOVES, HIT_STAYS or HIT_AGAIN."""
+    """Entries were read from the cache; `detail` = HIT_MOVES, HIT_STAYS or HIT_REDELIVERY."""
     MISS = 4
     """Entries were asked of storage; `detail` = how many of them were cached all the same."""
     COALESCED = 5
@@ -32,7 +32,7 @@ class Op(IntEnum):
     DELIVER = 7
     """Entries were written to a consumer, so one expected read of each is done. `detail` 1 = the cache does not hold these
     objects, so nothing was counted there."""
-    REPLAY = 8
+    REDELIVERY = 8
     """Delivered entries wait to be read once more by the reader, for redelivery; `detail` as of DELIVER."""
     REQUEUE = 9
     """A pass requeued entries instead of removing them; `detail` = a number of CAUSES_OF_REQUEUES."""
@@ -56,7 +56,7 @@ class Op(IntEnum):
     """The log's cache was dropped."""
     OFFER = 19
     """Entries were offered that are present already; `detail` = expected reads."""
-    KEPT_BACK = 20
+    POSTPONED = 20
     """Entries were read and not delivered, and wait to be read once more by the reader; `detail` as of DELIVER."""
     READER = 21
     """A cursor got its number; `who` has its name."""
@@ -74,7 +74,7 @@ class Op(IntEnum):
     OPEN = 27
     """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
     left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
-    GIVEN_UP = 28
+    DROPPED = 28
     """The reader no longer waits for the redelivery of these entries."""
     NOT_CACHED = 100
     """Entries did not enter the cache; `detail` = an `Obstacle`. Never recorded: a replay finds out itself."""
@@ -84,7 +84,7 @@ HIT_MOVES: Final = int(HitKind.MOVES)
 """The `detail` of a HIT after which the cursor stands behind the run."""
 HIT_STAYS: Final = int(HitKind.STAYS)
 """The `detail` of a HIT of single positions, or of a look ahead: the cursor stays at its place."""
-HIT_AGAIN: Final = int(HitKind.REDELIVERY)
+HIT_REDELIVERY: Final = int(HitKind.REDELIVERY)
 """The `detail` of a HIT by a redelivery that waited for the entry."""
 
 COUNTS_READS: Final = 1

@@ -8,10 +8,8 @@ entry, so it keeps no buffer alive. While neither consumer listens, every method
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
-from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.listener import CursorChange, HitKind, Obstacle, Pass, StorageRead
+from broker.entry_cache.listener import HitKind, Obstacle, Redelivery, StorageRead
 from broker.entry_cache.observe.cache_events import (
     CAUSES_OF_REQUEUES,
     HIT_MOVES,
@@ -22,19 +20,13 @@ from broker.entry_cache.observe.cache_events import (
 )
 from broker.entry_cache.observe.decision_ring import DecisionRing
 from broker.entry_cache.observe.ledger_logs import LedgerLogs
+from broker.entry_cache.observe.reader_names import names_at_or_before
+from broker.entry_cache.observe.recorded_inputs import RecordedInputs, Recorder
 from broker.entry_cache.policy import Requeued
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of, split_runs
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
-from broker.model.position import Position
-
-LOOKS_UNTOLD_MAX: Final = 1 << 30
-"""A PINNED event follows after this many looks at the latest, so that their number fits a recorder's column."""
-
-Recorder = Callable[[Row], object]
-"""Takes every event, in order."""
 
 
 class RecordedRun(list[Entry]):
@@ -54,7 +46,7 @@ class RecordedRun(list[Entry]):
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_looks", "_record", "_removals", "logs", "now_ns", "on", "ring")
+    __slots__ = ("_record", "_removals", "logs", "now_ns", "on", "ring")
 
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
@@ -66,8 +58,6 @@ class Decisions:
         """Knows the log of each ledger; a listener of its own."""
         self._removals = 0
         """How often entries were removed from the cache."""
-        self._looks = 0
-        """Looks at pinned bytes since the last PINNED event."""
         self._record = record
         self.on = keep > 0 or record is not None
         """True while the ring or a recorder listens."""
@@ -82,6 +72,10 @@ class Decisions:
         """True if a recorder listens: the ring does not keep deliveries."""
         return self._record is not None
 
+    def inputs(self) -> RecordedInputs | None:
+        """Returns the listener that records the rest of the events; None if no recorder listens."""
+        return None if self._record is None else RecordedInputs(self._record, self.logs, self.now_ns)
+
     def keep(self, events: int) -> None:
         """Changes the length of the ring; see `DecisionRing.keep`."""
         self.ring.keep(events)
@@ -93,20 +87,6 @@ class Decisions:
             self._record(row)
 
     # Entries that enter
-
-    def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
-        """APPEND, for a recorder."""
-        if self._record is not None:
-            self.logs.seen(entries[0].ledger_id, cache.name)
-            self._record(_sized_row(Op.APPEND, cache.name, entries, 0, now_ns))
-
-    def fetched(
-        self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
-    ) -> None:
-        """FETCHED, for a recorder."""
-        if self._record is not None and entries:
-            self.logs.seen(entries[0].ledger_id, cache.name)
-            self._record(_sized_row(Op.FETCHED, cache.name, entries, detail_of(expected_reads), now_ns))
 
     def inserted(
         self,
@@ -120,7 +100,7 @@ class Decisions:
         if not self.on:
             return
         head, detail = entries[0], detail_of(expected_reads)
-        who = () if cache.cursors is None else cache.cursors.names_at_or_before(head.position)
+        who = () if cache.cursors is None else names_at_or_before(cache.cursors, head.position)
         if entries[-1].entry_id - head.entry_id == len(entries) - 1:
             run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
@@ -128,12 +108,6 @@ class Decisions:
         for entry in entries:
             run = (entry.ledger_id, entry.entry_id, 1, entry.size)
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
-
-    def offered_again(self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
-        """OFFER, for a recorder."""
-        if self._record is not None:
-            run = (entry.ledger_id, entry.entry_id, 1, entry.size)
-            self._record((now_ns, Op.OFFER, cache.name, 0, *run, detail_of(expected_reads), (), ()))
 
     def not_cached(self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
         """NOT_CACHED, for the ring."""
@@ -172,19 +146,9 @@ class Decisions:
     ) -> None:
         """MISS, COALESCED or FAILED."""
         if self.on:
-            cached = 0 if read is StorageRead.FAILED else cache.count_cached(ledger_id, first, count)
+            cached = 0 if read is StorageRead.FAILED else _count_cached(cache, ledger_id, first, count)
             run = (ledger_id, first, count, 0)
             self._note((self.now_ns(), int(read), cache.name, reader.number, *run, cached, reader.who, ()))
-
-    def arrived(
-        self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
-    ) -> None:
-        """ARRIVED, for a recorder."""
-        if self._record is not None:
-            head = entries[0]
-            run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
-            row = (self.now_ns(), Op.ARRIVED, cache.name, reader.number, *run, int(read), (), ())
-            self._record(row)
 
     # Deliveries
 
@@ -197,20 +161,11 @@ class Decisions:
                 return
         self._note_delivery(Op.DELIVER, entries, in_ring=False)
 
-    def redelivery_expected(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """REPLAY."""
-        if self.on:
-            self._note_delivery(Op.REPLAY, entries, reader.number)
-
-    def delivery_postponed(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """KEPT_BACK."""
-        if self.on:
-            self._note_delivery(Op.KEPT_BACK, entries, reader.number)
-
-    def redelivery_dropped(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """GIVEN_UP, for a recorder."""
-        if self._record is not None:
-            self._note_delivery(Op.GIVEN_UP, entries, reader.number, in_ring=False)
+    def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
+        """REDELIVERY and POSTPONED; DROPPED for a recorder."""
+        in_ring = change is not Redelivery.DROPPED
+        if self._record is not None or (self.on and in_ring):
+            self._note_delivery(Op(change), entries, reader.number, in_ring=in_ring)
 
     def _note_delivery(
         self, op: Op, entries: Sequence[Entry], reader: int = 0, *, in_ring: bool = True
@@ -232,11 +187,6 @@ class Decisions:
         """Wants the requeued entries while anything listens."""
         return {} if self.on else None
 
-    def pass_began(self, trigger: Pass, now_ns: int, visits_max: int) -> None:
-        """TICK or SIZE_CHECK, for a recorder, before the pass runs."""
-        if self._record is not None:
-            self._record((now_ns, int(trigger), "", 0, 0, 0, visits_max, 0, 0, (), ()))
-
     def requeued(self, requeued: Requeued) -> None:
         """REQUEUE. Reads come before expected reads, and all before removals: a replay meets them in this order."""
         now_ns = self.now_ns()
@@ -256,63 +206,8 @@ class Decisions:
             detail = reason + STILL_EXPECTED * expected
             self._note((now_ns, Op.EVICT, self.logs.of(ledger_id), 0, *run, detail, (), ()))
 
-    def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
-        """INVALIDATE, for a recorder."""
-        if self._record is not None:
-            self._record((now_ns, Op.INVALIDATE, cache.name, 0, *position, 0, 0, int(whole_ledger), (), ()))
 
-    def pinned_looked_at(self, size_bytes: int, matters: bool) -> None:
-        """PINNED, for a recorder, if a decision depends on the look.
-
-        Which receive buffers are kept alive cannot be told from anything else in a record. See `StrictSize`.
-        """
-        if self._record is not None:
-            self._looks += 1
-            if matters or self._looks == LOOKS_UNTOLD_MAX:
-                self._record((self.now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
-                self._looks = 0
-
-    # Cursors and settings, which make a record readable by itself
-
-    def cursor_changed(
-        self,
-        change: CursorChange,
-        cache: CachedLog,
-        reader: Reader,
-        position: Position,
-        at_ns: int | None = None,
-    ) -> None:
-        """CURSOR_ADDED, CURSOR_MOVED, CURSOR_LEFT, CURSOR_FORGOTTEN or ACK, for a recorder."""
-        if self._record is not None:
-            now_ns = self.now_ns() if at_ns is None else at_ns
-            self._record((now_ns, int(change), cache.name, reader.number, *position, 0, 0, 0, (), ()))
-
-    def cache_removed(self, cache: CachedLog) -> None:
-        """CLOSE, for a recorder."""
-        if self._record is not None:
-            self._record((self.now_ns(), Op.CLOSE, cache.name, 0, 0, 0, 0, 0, 0, (), ()))
-
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
-        """OPEN, for a recorder. Records hold whole microseconds, so the span is rounded up to lose nothing."""
-        if self._record is not None:
-            continue_us = -(-cursors.continue_caching_ns // 1000)
-            self._record((now_ns, Op.OPEN, cache.name, 0, 0, 0, 0, continue_us, detail, (), ()))
-
-    def reader_made(self, cache: CachedLog, reader: Reader) -> None:
-        """READER, for a recorder."""
-        if self._record is not None:
-            row = (self.now_ns(), Op.READER, cache.name, reader.number, 0, 0, 0, 0, 0, reader.who, ())
-            self._record(row)
-
-    def configured(self, settings: EntryCacheSettings) -> None:
-        """SETTINGS, for a recorder."""
-        if self._record is not None:
-            text = settings.to_text()
-            self._record((self.now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))
-
-
-def _sized_row(op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> Row:
-    """Returns APPEND or FETCHED, the only events that tell the size of each entry."""
-    head = entries[0]
-    sizes = [entry.size for entry in entries]
-    return (at_ns, op, log, 0, head.ledger_id, head.entry_id, len(sizes), sum(sizes), detail, (), sizes)
+def _count_cached(cache: CachedLog, ledger_id: int, first: int, count: int) -> int:
+    """Returns how many of `count` entries from `first` on are cached."""
+    ledger = cache.ledgers.get(ledger_id)
+    return 0 if ledger is None else len(ledger.ids_between(first, first + count))

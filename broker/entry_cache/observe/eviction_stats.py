@@ -58,13 +58,12 @@ class EvictionStats:
         """Returns the removed entries of an open log by number of the reason (`REASONS`)."""
         return self._by_log.get(log) or [0] * len(REASONS)
 
-    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
-        """Notes the cache of the ledger."""
-        self._cache_of[ledger_id] = cache
-
-    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
-        """Forgets the cache of the ledger."""
-        self._cache_of.pop(ledger_id, None)
+    def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None:
+        """Notes or forgets the cache of the ledger."""
+        if opened:
+            self._cache_of[ledger_id] = cache
+        else:
+            self._cache_of.pop(ledger_id, None)
 
     def cache_removed(self, cache: CachedLog) -> None:
         """Forgets the counts of the log."""
@@ -84,7 +83,7 @@ class EvictionStats:
         if self.expectations.by_position:
             flags: Iterable[bool] = self._expected_flags(entries, now_ns)
         else:  # As `_expected_flags`, at a third of the cost: this runs once for each entry that is ever cached.
-            flags = [(entry.expected_reads or 0) > 0 for entry in entries]
+            flags = [count > 0 if (count := entry.expected_reads) else False for entry in entries]
         runs = list(split_runs(entries, flags))
         if reason in self.passes:
             self.passes[reason].removed(entries, [run[2] for run in runs], now_ns)

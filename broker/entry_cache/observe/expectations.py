@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.entry_cache.active_cursors import count_to
 from broker.entry_cache.policies.magnetar.log_readers import LogReaders
 from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.range_cache import CachedLog
@@ -86,7 +87,7 @@ class PositionReads:
         if cache.cursors is None:
             return count
         back = len(self.expected_back(cache, entry, now_ns))
-        return count + cache.cursors.rank_at(entry.position) + back
+        return count + count_to(cache.cursors.places, entry.position) + back
 
 
 def _readers_of(cache: CachedLog) -> LogReaders | None:

@@ -18,6 +18,7 @@ from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Event, Op
 from broker.entry_cache.observe.decision_ring import DecisionRing
 from broker.entry_cache.observe.expectations import Expectations
+from broker.entry_cache.observe.reader_names import names_at_or_before
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.spans import span
@@ -29,14 +30,14 @@ REMOVED: Final = {
     Reason.TTL: "its time was over",
     Reason.SIZE: "the cache was full",
     Reason.LEDGER: "its ledger was deleted or could not be read",
-    Reason.INVALIDATE: "nobody needed it any more, or the topic was closed",
+    Reason.INVALIDATE: "no reader needed it, or the topic was closed",
 }
 
 OBSTACLES: Final = {
     Obstacle.DISABLED: "there was no cache (managedLedgerCacheSizeMB=0)",
     Obstacle.NO_ACTIVE_CURSOR: "no cursor was active, nor had one been shortly before",
     Obstacle.NO_READER: "no active cursor was known to read it again",
-    Obstacle.FULL: "there was no room, and nobody was known to come for it",
+    Obstacle.FULL: "the cache was full, and no reader was known to come for it",
     Obstacle.TOO_LARGE: "it is larger than the cache",
 }
 
@@ -152,7 +153,7 @@ def _present(
         expected_reads=expectations.reads_left(cache, entry, now_ns),
         requeues=None if inserted is None else len(requeued),
         accessed=entry.accessed,
-        to_come=() if cursors is None else cursors.names_at_or_before(entry.position, len(cursors)),
+        to_come=() if cursors is None else names_at_or_before(cursors, entry.position, len(cursors)),
         to_return=expectations.expected_back(cache, entry, now_ns),
     )
 
@@ -180,7 +181,7 @@ def _why_cached(present: Present) -> str:
         return f"{text}: {', and '.join(come)}."
     if present.expected_reads:
         return f"{text}: {_reads(present.expected_reads)} still expected."
-    return f"{text}: nobody is known to come for it, so it leaves when its time is over or room is wanted."
+    return f"{text}: no reader is known to come for it, so it is evicted when its time is over or the cache is full."
 
 
 def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
@@ -225,12 +226,12 @@ def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
     if inserted.detail == NOT_COUNTED:
         return "; its reads were not counted"
     if not inserted.who:
-        return "; nobody was expected to read it"
+        return "; no reader was expected"
     if unread:
-        return f"; {names(unread)} had not read it, and nobody was expected any more{more}"
+        return f"; {names(unread)} had not read it, and no further read was expected{more}"
     if more:
-        return f"; nobody was expected any more{more}"
-    return "; all who were expected had read it"
+        return f"; no further read was expected{more}"
+    return "; all expected readers had read it"
 
 
 def _why_not(events: Sequence[Event], end: int, now_ns: int) -> str:

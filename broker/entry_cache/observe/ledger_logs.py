@@ -23,13 +23,12 @@ class LedgerLogs:
         self._closed: OrderedDict[int, str] = OrderedDict()
         """The same of ledgers without cached entries; the newest `CLOSED_LEDGERS_MAX` of them."""
 
-    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
-        """A cache holds entries of the ledger from here on."""
-        self._closed.pop(ledger_id, None)
-        self._open[ledger_id] = cache.name
-
-    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
-        """Keeps the log's name for a while: entries that were read before may still be delivered."""
+    def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None:
+        """Keeps the log's name for a while after the end: entries that were read before may still be delivered."""
+        if opened:
+            self._closed.pop(ledger_id, None)
+            self._open[ledger_id] = cache.name
+            return
         log = self._open.pop(ledger_id, None)
         if log is not None:
             self._keep_closed(ledger_id, log)

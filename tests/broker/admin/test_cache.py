@@ -124,7 +124,8 @@ async def test_why_lists_the_events_of_an_unloaded_topic(broker: BrokerService, 
 
 async def test_reading_a_single_entry_does_not_cache_it(broker: BrokerService, admin: ClientSession) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
-    broker.cache.manager.clear()
+    for cache in broker.cache.manager.caches:
+        cache.clear()
     topic = await broker.registry.get(parse_topic_name("busy"), create=False)
     assert isinstance(topic, PersistentTopic)
     await topic.ledger.read_entry(Position(ids[3].ledger_id(), ids[3].entry_id()))
@@ -190,7 +191,8 @@ async def test_why_names_the_limit_when_the_events_are_no_longer_kept(
 ) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
     broker.cache.decisions.keep(0)
-    broker.cache.manager.clear()
+    for cache in broker.cache.manager.caches:
+        cache.clear()
     where = f"{WHY}/busy/{ids[0].ledger_id()}/0"
     assert "entryCacheDecisionsKept=0" in (await asked(admin, where))["conclusion"]
     broker.cache.decisions.keep(100)

@@ -1,4 +1,4 @@
-"""What every policy owes: random operations, and after each one bytes, entries and slots equal a plain model.
+"""The law of every policy: after each random operation bytes, entries and slots equal a plain model.
 
 The model knows who is cached from what the cache told it, adds nothing up in advance, and leaves to a subclass what
 its policy may remove. It drives the caches as a broker does: cursors that read, go back, leave and return.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from hypothesis import strategies
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.expected_reads import has_expected_reads
+from broker.entry_cache.listener import HitKind, Redelivery
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
@@ -57,9 +59,9 @@ class PolicyMachine(RuleBasedStateMachine):
         self.now = 0
         self.size_max, self.ttl_ns = SIZE_MAX, TTL_NS
         self.bound = SIZE_MAX
-        """The size; or of a cache that was made smaller, what it held then."""
+        """The size, or the bytes held when the cache was made smaller."""
         self.last_run_bytes = 0
-        """With what it may pin."""
+        """The same with pinned bytes."""
         self.looked_since_change = True
         """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
         self.manager = WholeCache(
@@ -80,18 +82,18 @@ class PolicyMachine(RuleBasedStateMachine):
         self.acknowledged: dict[tuple[int, str], Position] = {}
         self.came_ns: dict[tuple[int, str], int] = {}
         self.departed: dict[tuple[int, str], tuple[Position, int]] = {}
-        """What those that left had acknowledged, and until when they are expected back."""
+        """By departed cursor, its mark-delete position and the time until which it is expected back."""
         self.readers: list[dict[str, Reader]] = [
             {name: cache.reader(name) for name in NAMES} for cache in self.caches
         ]
         for cache, cursors in zip(self.caches, self.cursors, strict=True):
             cache.attach_cursors(cursors)
         self.held: dict[tuple[int, int], Entry] = {}
-        """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
+        """The entries of the model, by (ledger id, entry id); a log has the ledger of its number."""
         self.inserted = 0
         self.gone: list[Entry] = []
         self.claims: set[tuple[Entry, int]] = set()
-        """(cached entry, reader whose replay waits for it): once each, however often it was put back."""
+        """(cached entry, reader that waits for its redelivery), once each."""
         self.expected_gone = 0
 
     def left(self, entries: list[Entry], reason: Reason) -> None:
@@ -108,7 +110,7 @@ class PolicyMachine(RuleBasedStateMachine):
         return has_expected_reads(entry)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
-        """What a policy must not do."""
+        """Fails if the policy removed an entry that its rules keep."""
 
     @rule(
         log=logs,
@@ -118,7 +120,7 @@ class PolicyMachine(RuleBasedStateMachine):
         slack=strategies.one_of(strategies.none(), strategies.integers(0, 60)),
     )
     def insert(self, log: int, first: int, sizes: list[int], expected: int, slack: int | None) -> None:
-        """`slack`: bytes of the receive buffer that are nobody's; None = each entry has its own bytes."""
+        """`slack`: unused bytes of the receive buffer; None = each entry has its own bytes."""
         run = [Entry(log, first + number, b"", body, 1) for number, body in enumerate(bodies(sizes, slack))]
         offered = list(run)
         if self.policy == "magnetar" and sum(sizes) > self.size_max > 0:
@@ -168,7 +170,9 @@ class PolicyMachine(RuleBasedStateMachine):
         assert taken == expected
         self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
         if kept:
-            self.put_back(self.manager.postpone_delivery, log, name, taken)
+            self.expect_again(
+                partial(self.caches[log].listener.redelivery_changed, Redelivery.POSTPONED), log, name, taken
+            )
         else:
             self.manager.delivered(taken)
 
@@ -184,9 +188,9 @@ class PolicyMachine(RuleBasedStateMachine):
     def replay(self, log: int, name: str, entry: int) -> None:
         held = self.held.get((log, entry))
         if held is not None:
-            self.put_back(self.manager.expect_redelivery, log, name, [held])
+            self.expect_again(self.manager.expect_redelivery, log, name, [held])
 
-    def put_back(
+    def expect_again(
         self, tell: Callable[[Reader, list[Entry]], None], log: int, name: str, entries: list[Entry]
     ) -> None:
         reader = self.readers[log][name]
@@ -195,7 +199,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(log=logs, name=names, entry=entry_ids)
     def read_again(self, log: int, name: str, entry: int) -> None:
-        found = self.caches[log].get_for_redelivery(self.readers[log][name], log, entry)
+        found = self.caches[log].get(self.readers[log][name], log, entry, HitKind.REDELIVERY)
         assert found is self.held.get((log, entry))
         if found is not None:
             self.claims.discard((found, self.readers[log][name].number))
@@ -203,7 +207,9 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(log=logs, name=names, places=strategies.lists(entry_ids, max_size=3))
     def give_up(self, log: int, name: str, places: list[int]) -> None:
         reader = self.readers[log][name]
-        self.caches[log].drop_redeliveries(reader, [(log, entry_id) for entry_id in places])
+        cache = self.caches[log]
+        entries = cache.present([(log, entry_id) for entry_id in places])
+        cache.listener.redelivery_changed(Redelivery.DROPPED, reader, entries)
         gone = {self.held[log, entry_id] for entry_id in places if (log, entry_id) in self.held}
         self.claims = {claim for claim in self.claims if claim[0] not in gone or claim[1] != reader.number}
 
@@ -272,7 +278,7 @@ class PolicyMachine(RuleBasedStateMachine):
             self.manager.run_pending(self.now, visits)
 
     def after_pass(self) -> None:
-        """What must hold once a whole pass has run."""
+        """Checks the law after a whole pass."""
 
     @rule()
     def forget_invalidated_slots(self) -> None:

@@ -1,10 +1,10 @@
-"""Ranks against counting by hand, and what counts as a reader."""
+"""Ranks equal a count by hand; active cursors count as readers."""
 
 from __future__ import annotations
 
 from hypothesis import given, strategies
 
-from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors, count_to
 from broker.model.position import Position
 
 names = strategies.sampled_from("abcdef")
@@ -16,7 +16,7 @@ places = strategies.one_of(
 @given(
     strategies.lists(strategies.tuples(strategies.sampled_from(["add", "update", "remove"]), names, places))
 )
-def test_ranks_are_what_counting_gives(operations: list[tuple[str, str, Position | None]]) -> None:
+def test_ranks_equal_a_count_over_all_cursors(operations: list[tuple[str, str, Position | None]]) -> None:
     cursors = ActiveCursors(0, 0)
     model: dict[str, Position | None] = {}
     for operation, name, place in operations:
@@ -36,11 +36,11 @@ def test_ranks_are_what_counting_gives(operations: list[tuple[str, str, Position
             assert cursors.rank(one) == (0 if own is None else sum(p <= own for p in tracked))
             assert cursors.position(one) == own
         assert cursors.slowest() == (tracked[0] if tracked else None)
-        assert cursors.rank_at(Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
+        assert count_to(cursors.places, Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
         assert len(cursors) == len(model)
 
 
-def test_the_last_of_a_tie_that_moves_on_leaves_the_ranks_of_the_others_right() -> None:
+def test_ranks_stay_right_when_one_of_equal_positions_moves() -> None:
     """Apache's 4.2 reports 4 for the cursor that stayed."""
     cursors = ActiveCursors(0, 0)
     for name, entry in zip("abcd", (1, 2, 5, 5), strict=True):
@@ -49,7 +49,7 @@ def test_the_last_of_a_tie_that_moves_on_leaves_the_ranks_of_the_others_right() 
     assert [cursors.rank(name) for name in "abcd"] == [1, 2, 3, 4]
 
 
-def test_new_entries_are_cached_while_somebody_reads_and_a_while_after() -> None:
+def test_added_entries_are_cached_while_a_cursor_is_active_and_shortly_after() -> None:
     cursors = ActiveCursors(continue_caching_ns=100, now_ns=1000)
     assert cursors.should_cache_added(1099)
     assert not cursors.should_cache_added(1100)

@@ -1,4 +1,4 @@
-"""What a turn of the loop may cost and hold, however many topics, readers and buffers there are."""
+"""One turn of the loop has bounded cost and memory with many topics, readers and buffers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def insert_topic(manager: WholeCache, topic: int) -> None:
     cache.insert_run([Entry(topic, 0, b"", bytes(100), 1)], 1, 0)
 
 
-def test_all_inserts_of_a_turn_look_at_no_more_than_they_may_and_the_size_holds() -> None:
+def test_inserts_of_a_turn_stay_within_their_visits_and_the_size() -> None:
     manager = full_of_topics(3000)
     for topic in range(3001, 3101):
         insert_topic(manager, topic)
@@ -51,7 +51,7 @@ def test_all_inserts_of_a_turn_look_at_no_more_than_they_may_and_the_size_holds(
     assert manager.used_bytes <= 3000 * 90
 
 
-def test_a_cache_that_was_made_smaller_does_not_grow_until_it_fits() -> None:
+def test_shrunk_cache_does_not_grow_until_it_fits() -> None:
     manager = full_of_topics(300)
     manager.reconfigure(EntryCacheSettings(100 * 100, policy="magnetar", ttl_ns=SECOND))
     for topic in range(301, 304):
@@ -61,7 +61,7 @@ def test_a_cache_that_was_made_smaller_does_not_grow_until_it_fits() -> None:
     assert manager.used_bytes <= 90 * 100
 
 
-def test_what_inserts_evict_at_once_is_repeated_from_a_record() -> None:
+def test_replay_repeats_evictions_during_inserts() -> None:
     settings = EntryCacheSettings(4000, policy="magnetar", ttl_ns=1000 * MS)
     recording = Recording(settings)
     for entry_id in range(600):
@@ -98,7 +98,7 @@ def crowd(count: int) -> tuple[ActiveCursors, dict[str, Position]]:
     return cursors, acknowledged
 
 
-def test_a_view_looks_at_so_many_cursors_and_knows_where_all_stand() -> None:
+def test_view_knows_all_positions_when_it_looks_at_few_cursors() -> None:
     count = 5 * LOOKS_PER_VIEW
     cursors, _ = crowd(count)
     for turn in range(10):
@@ -112,7 +112,7 @@ def test_a_view_looks_at_so_many_cursors_and_knows_where_all_stand() -> None:
         assert view.due_us((1, 10 * turn + 10)) is not None
 
 
-def test_what_no_view_has_seen_counts_as_not_acknowledged() -> None:
+def test_view_treats_entries_as_unacknowledged_until_all_cursors_were_seen() -> None:
     cursors, acknowledged = crowd(3 * LOOKS_PER_VIEW)
     first = watching(cursors).view(0, SECOND)
     assert first.may_return_to((0, 0)), "some have not been seen at all"
@@ -127,7 +127,7 @@ def test_what_no_view_has_seen_counts_as_not_acknowledged() -> None:
     assert watching(cursors).view(4 * SECOND, SECOND).may_return_to((1, 51))
 
 
-def test_of_many_cursors_those_that_stopped_protect_no_more() -> None:
+def test_stopped_cursors_protect_nothing_when_there_are_many() -> None:
     count = 2 * LOOKS_PER_VIEW
     cursors, _ = crowd(count)
     for now_ns in range(0, 4 * SECOND, SECOND // 10):
@@ -141,7 +141,7 @@ def test_of_many_cursors_those_that_stopped_protect_no_more() -> None:
     assert watching(cursors).view(4 * SECOND, SECOND).slowest == Position(1, 6), "it gets on again"
 
 
-def test_a_cursor_that_left_is_expected_where_it_would_read_again() -> None:
+def test_departed_cursor_is_expected_after_its_mark_delete_position() -> None:
     cursors = watched(100)
     cursors.add("a", Position(1, 8), lambda: Position(1, 4))
     cursors.remove("a", 10)
@@ -181,7 +181,7 @@ def churn(cursors: ActiveCursors, times: int) -> list[weakref.ref[Acknowledging]
     return states
 
 
-def test_nothing_is_left_of_cursors_that_came_and_went_where_nobody_asks_for_a_view() -> None:
+def test_scan_queues_drop_removed_cursors_when_no_view_is_made() -> None:
     cursors = watched(100)
     states = churn(cursors, 5000)
     assert not any(state() for state in states)
@@ -192,7 +192,7 @@ def test_nothing_is_left_of_cursors_that_came_and_went_where_nobody_asks_for_a_v
     assert not view.may_return_to((1, 4))
 
 
-def test_a_round_goes_on_where_it_was_when_those_who_are_gone_leave_the_lines() -> None:
+def test_round_continues_after_removed_cursors_are_compacted() -> None:
     cursors, acknowledged = crowd(5 * LOOKS_PER_VIEW)
     for name in acknowledged:
         acknowledged[name] = Position(1, 9000)
@@ -214,7 +214,7 @@ def test_a_round_goes_on_where_it_was_when_those_who_are_gone_leave_the_lines() 
     assert view.may_return_to((1, 9001))
 
 
-def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
+def test_cursor_is_looked_at_once_when_added_twice() -> None:
     cursors = watched(0)
     for _ in range(2):
         cursors.add("a", Position(1, 5), lambda: Position(1, 4))
@@ -226,7 +226,7 @@ def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
     assert watching(cursors).looks == 2
 
 
-def test_removals_forget_overdue_cursors_and_questions_do_not() -> None:
+def test_overdue_cursors_are_forgotten_by_removals_but_not_by_queries() -> None:
     decisions = Decisions(0, lambda: SECOND)
     manager = WholeCache(EntryCacheSettings(1 << 20, policy="magnetar", ttl_ns=SECOND), decisions)
     cache = manager.open("log")
@@ -247,7 +247,7 @@ def test_removals_forget_overdue_cursors_and_questions_do_not() -> None:
 # Buffers
 
 
-def test_the_rest_of_a_buffer_is_copied_out_when_most_of_it_has_left() -> None:
+def test_buffer_is_copied_out_when_few_slices_stay_cached() -> None:
     manager = new_manager(policy="magnetar", pinned_ratio_max=1.5)
     cache = manager.open("log")
     whole = bytearray(range(100))
@@ -261,7 +261,7 @@ def test_the_rest_of_a_buffer_is_copied_out_when_most_of_it_has_left() -> None:
     assert manager.pinned_bytes == 0
 
 
-def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() -> None:
+def test_large_buffers_are_copied_out_over_several_slices() -> None:
     manager = new_manager(policy="magnetar", pinned_ratio_max=1.5)
     cache = manager.open("log")
     size = COPIED_PER_SLICE // 4
@@ -295,7 +295,7 @@ def in_buffers_of_their_own(entries: int, slice_bytes: int, first: int = 0) -> l
 
 @pytest.mark.parametrize("slice_bytes", [100, 400, 1200])
 @pytest.mark.parametrize("visits_max", [150, NO_LIMIT])
-def test_of_entries_that_pin_much_no_more_leave_than_make_the_room(slice_bytes: int, visits_max: int) -> None:
+def test_size_pass_counts_the_pinned_bytes_that_it_frees(slice_bytes: int, visits_max: int) -> None:
     manager = new_manager(100 * BUFFER, policy="magnetar")
     for entry in in_buffers_of_their_own(99, slice_bytes):
         manager.open("log").insert_run([entry], 1, entry.entry_id * SECOND)
@@ -306,7 +306,7 @@ def test_of_entries_that_pin_much_no_more_leave_than_make_the_room(slice_bytes: 
     assert manager.stats.size_evictions == 1
 
 
-def test_where_the_first_to_leave_pin_nothing_the_check_goes_on_down_to_the_watermark() -> None:
+def test_size_check_reaches_the_watermark_when_first_victims_pin_nothing() -> None:
     manager = new_manager(100 * BUFFER, policy="magnetar")
     cache = manager.open("log")
     cache.insert_run([new_entry(entry_id, bytes(100)) for entry_id in range(80)], 0, 0)
@@ -320,7 +320,7 @@ def test_where_the_first_to_leave_pin_nothing_the_check_goes_on_down_to_the_wate
     assert manager.stats.size_evictions == 1
 
 
-def test_an_insert_that_must_make_room_at_once_takes_no_more_than_that() -> None:
+def test_insert_above_the_bound_evicts_only_the_excess() -> None:
     manager = new_manager(100 * BUFFER, policy="magnetar")
     cache = manager.open("log")
     for entry in in_buffers_of_their_own(99, 100):
@@ -332,7 +332,7 @@ def test_an_insert_that_must_make_room_at_once_takes_no_more_than_that() -> None
 
 
 @pytest.mark.parametrize("slice_bytes", [100, 400])
-def test_what_pinned_bytes_decide_is_repeated_from_a_record(slice_bytes: int) -> None:
+def test_replay_repeats_decisions_that_depend_on_pinned_bytes(slice_bytes: int) -> None:
     settings = EntryCacheSettings(
         100 * BUFFER, policy="magnetar", ttl_ns=1000 * MS, pinned_ratio_max=0, watermark=0.7
     )
@@ -350,7 +350,7 @@ def test_what_pinned_bytes_decide_is_repeated_from_a_record(slice_bytes: int) ->
     assert replay.totals == replay.recorded_totals == totals_of(manager)
 
 
-def test_all_is_asked_for_where_nothing_is_pinned() -> None:
+def test_entries_share_is_everything_when_nothing_is_pinned() -> None:
     assert entries_share(7, 1000, 1000) == 7
     assert entries_share(160, 1000, 16_000) == 1000 // 32
     assert entries_share(1600, 1000, 16_000) == 100

@@ -1,4 +1,4 @@
-"""What readers and writers see of a cache: runs, gaps, byte limits, duplicates, invalidation."""
+"""The cache seen by readers and writers: runs, gaps, byte limits, duplicates, invalidation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.broker.entry_cache.cache_fakes import READER, ids, new_entry, new_man
 NO_LIMIT = 1 << 60
 
 
-def test_a_run_is_taken_up_to_the_first_gap_and_counts_as_hit_and_accessed() -> None:
+def test_read_run_stops_at_the_first_gap_and_counts_hits() -> None:
     manager = new_manager()
     cache = manager.open("log")
     first_run, second_run = new_run(0, 2), new_run(4, 5)
@@ -26,7 +26,7 @@ def test_a_run_is_taken_up_to_the_first_gap_and_counts_as_hit_and_accessed() -> 
     assert ids(cache.get_present(READER, 1, 0, 10**12)) == [0, 1, 2, 4, 5]
 
 
-def test_the_byte_limit_lets_at_least_one_entry_through() -> None:
+def test_read_run_returns_one_entry_when_it_exceeds_the_byte_limit() -> None:
     cache = new_manager().open("log")
     cache.insert_run(new_run(0, 4), 1, now_ns=0)
     assert ids(cache.read_run(READER, 1, 0, 4, bytes_max=1)) == [0]
@@ -35,9 +35,9 @@ def test_the_byte_limit_lets_at_least_one_entry_through() -> None:
     assert cache.reads.hit_bytes == 50
 
 
-def test_a_peek_leaves_no_trace() -> None:
+def test_peek_counts_nothing() -> None:
     cache = new_manager().open("log")
-    cache.insert(entry := new_entry(7), 1, now_ns=0)
+    cache.insert_run([entry := new_entry(7)], 1, now_ns=0)
     assert cache.peek(1, 7) is entry
     assert cache.peek(1, 8) is None
     assert not entry.accessed
@@ -45,10 +45,10 @@ def test_a_peek_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize(("profile", "count"), [("4.2", 3), ("5.0", 5)])
-def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: str, count: int) -> None:
+def test_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: str, count: int) -> None:
     manager = new_manager(profile=profile)
     cache = manager.open("log")
-    cache.insert(standing := new_entry(0), 3, now_ns=1)
+    cache.insert_run([standing := new_entry(0)], 3, now_ns=1)
     run = [offered := new_entry(0), fresh := new_entry(1)]
     assert cache.insert_run(run, 5, now_ns=2) == 1
     assert cache.peek(1, 0) is standing
@@ -59,7 +59,7 @@ def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: str, c
     assert (manager.entries, manager.used_bytes, manager.queue_length) == (2, 20, 2)
 
 
-def test_an_entry_that_comes_back_before_its_old_slot_is_dropped_stands_in_the_queue_once_more() -> None:
+def test_entry_gets_a_second_object_when_its_old_slot_is_still_queued() -> None:
     manager = new_manager()
     cache = manager.open("log")
     cache.insert_run(run := new_run(0, 1), 1, now_ns=0)
@@ -76,7 +76,7 @@ def test_an_entry_that_comes_back_before_its_old_slot_is_dropped_stands_in_the_q
 SECOND_LATER = 1_000_000_000
 
 
-def test_invalidation_before_a_position_goes_through_ledgers_in_order() -> None:
+def test_invalidate_before_removes_ledgers_in_order() -> None:
     manager = new_manager()
     cache = manager.open("log")
     for ledger_id in (3, 1, 2):
@@ -100,20 +100,20 @@ def test_invalidation_before_a_position_goes_through_ledgers_in_order() -> None:
     assert (cache.entries, manager.used_bytes, manager.tombstones) == (0, 0, 9)
 
 
-def test_invalidation_from_the_front_finds_what_was_inserted_below_later() -> None:
+def test_invalidate_before_finds_lower_ids_inserted_later() -> None:
     cache = new_manager().open("log")
     cache.insert_run(new_run(5, 9), 1, now_ns=0)
     cache.invalidate_before(Position(1, 7))
     cache.insert_run(new_run(2, 3), 1, now_ns=0)
     assert ids(cache.invalidate_before(Position(1, 3)).entries) == [2]
-    assert ids(cache.invalidate_range(Position(1, 3), Position(1, 8), 0).entries) == [3, 7]
+    assert ids(cache.invalidate_range(Position(1, 3), Position(1, 8), Reason.INVALIDATE, 0).entries) == [3, 7]
     assert ids(cache.get_present(READER, 1, 0, 100)) == [8, 9]
 
 
-def test_reads_of_a_removed_cache_still_count() -> None:
+def test_reads_stay_counted_when_their_cache_is_removed() -> None:
     manager = new_manager()
     cache = manager.open("log")
-    cache.insert(new_entry(0), 1, now_ns=0)
+    cache.insert_run([new_entry(0)], 1, now_ns=0)
     cache.get(READER, 1, 0)
     cache.count_arrived(StorageRead.MISS, READER, new_run(0, 2))
     cache.count_arrived(StorageRead.COALESCED, READER, new_run(3, 4))
@@ -126,18 +126,18 @@ def test_reads_of_a_removed_cache_still_count() -> None:
     assert manager.used_bytes == 0
 
 
-def test_without_a_size_nothing_is_cached() -> None:
+def test_insert_caches_nothing_when_the_size_is_zero() -> None:
     manager = new_manager(size_bytes_max=0)
     cache = manager.open("log")
-    assert not cache.insert(entry := new_entry(0), 1, now_ns=0)
+    assert not cache.insert_run([entry := new_entry(0)], 1, now_ns=0)
     assert not entry.cached
     assert (manager.entries, manager.queue_length, manager.eviction.size_checks_due) == (0, 0, 0)
 
 
-def test_emptied_ledgers_do_not_pile_up() -> None:
+def test_empty_ledgers_are_dropped_when_another_opens() -> None:
     manager = new_manager()
     cache = manager.open("log")
     for ledger_id in range(100):
         cache.insert_run(new_run(0, 1, ledger_id=ledger_id), 0, now_ns=0)
         manager.evict_bytes(20, now_ns=0)
-    assert len(cache._ledgers) == 1
+    assert len(cache.ledgers) == 1

@@ -160,7 +160,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @rule(pick=picks, whole_ledger=strategies.booleans())
     def invalidate(self, pick: int, whole_ledger: bool) -> None:
-        """A ledger, or what stands before an entry that is present."""
+        """A ledger, or the part of it before a present entry."""
         cache, ledger, entry = self.pick(pick)
         room = self.manager.open(str(cache))
         if whole_ledger:
@@ -282,9 +282,7 @@ TestCache50.settings = STEPS
 
 
 @pytest.mark.parametrize(("slice_of", "left"), [(None, 1), (1, 2)])
-def test_a_pass_that_is_cut_at_its_end_leaves_the_empty_slot_that_comes_next(
-    slice_of: int | None, left: int
-) -> None:
+def test_cut_pass_leaves_the_next_invalidated_slot(slice_of: int | None, left: int) -> None:
     """The whole pass would have dropped it. It holds nothing, and the next pass does."""
     state = Cache50()
     state.begin(requeues_max=0, extend=False)

@@ -39,12 +39,12 @@ class Room:
         self.now += int(seconds * SECOND)
 
     def insert(self, *entries: Entry, expected: int | None = None) -> None:
-        """As the log does it for what was confirmed."""
+        """Appends and caches a run as the log does after its confirmation."""
         count = len(self.cursors) if expected is None else expected
         self.cache.insert_run(list(entries), count, self.now)
 
     def read(self, name: str, first: int, last: int) -> list[Entry]:
-        """By a cursor that hands over what it takes."""
+        """Reads and delivers a run."""
         taken = self.cache.read_run(self.cache.reader(name), 1, first, last, 1 << 40)
         self.cursors.update(name, Position(1, last + 1))
         self.manager.delivered(taken)
@@ -69,7 +69,7 @@ def ops(told: Explanation) -> list[Op]:
     return [event.op for event in told.events]
 
 
-def test_a_cached_entry_names_who_will_still_read_it() -> None:
+def test_explain_names_readers_still_to_come() -> None:
     room = Room()
     for name in ("tail", "billing"):
         room.cursors.add(name, Position(1, 0))
@@ -87,16 +87,16 @@ def test_a_cached_entry_names_who_will_still_read_it() -> None:
     assert (told.present.age_ns, told.present.size_bytes, told.present.requeues) == (2 * SECOND, 10, 0)
 
 
-def test_a_cached_entry_that_nobody_comes_for_says_so() -> None:
+def test_explain_says_when_no_reader_is_to_come() -> None:
     room = Room()
     room.insert(new_entry(0))
     room.after(0.25)
     assert room.why(0).conclusion == (
-        "Cached for 250 ms: nobody is known to come for it, so it leaves when its time is over or room is wanted."
+        "Cached for 250 ms: no reader is known to come for it, so it is evicted when its time is over or the cache is full."
     )
 
 
-def test_a_cached_entry_whose_readers_stand_elsewhere_has_its_count() -> None:
+def test_explain_shows_the_count_when_no_cursor_is_before_the_entry() -> None:
     """A replay: its cursor has read on."""
     room = Room()
     room.insert(new_entry(0), expected=1)
@@ -104,7 +104,7 @@ def test_a_cached_entry_whose_readers_stand_elsewhere_has_its_count() -> None:
     assert room.why(0).conclusion == "Cached for 250 ms: 1 read of it is still expected."
 
 
-def test_evicted_by_age_after_requeues_although_somebody_had_not_read_it() -> None:
+def test_explain_tells_requeues_and_missed_readers_after_a_time_pass() -> None:
     room = Room()
     for name in ("tail", "billing"):
         room.cursors.add(name, Position(1, 0))
@@ -123,7 +123,7 @@ def test_evicted_by_age_after_requeues_although_somebody_had_not_read_it() -> No
     )
 
 
-def test_evicted_for_want_of_room_shows_the_requeues_of_the_same_pass_first() -> None:
+def test_explain_tells_requeues_before_the_eviction_of_a_size_pass() -> None:
     room = Room(size_bytes_max=1000)
     room.cursors.add("tail", Position(1, 0))
     room.insert(*new_run(0, 99))
@@ -133,7 +133,7 @@ def test_evicted_for_want_of_room_shows_the_requeues_of_the_same_pass_first() ->
     assert ops(told) == [Op.INSERT, Op.HIT, Op.REQUEUE, Op.EVICT]
     assert told.conclusion == (
         "Not cached: it was evicted under 1 ms ago because the cache was full, under 1 ms after it was inserted and"
-        " requeued once; all who were expected had read it."
+        " requeued once; all expected readers had read it."
     )
     told = room.why(60)
     assert told.verdict is Verdict.CACHED
@@ -145,9 +145,9 @@ def test_evicted_for_want_of_room_shows_the_requeues_of_the_same_pass_first() ->
 
 @pytest.mark.parametrize(
     ("expected", "cursors", "end"),
-    [(-1, 1, "; its reads were not counted."), (0, 0, "; nobody was expected to read it.")],
+    [(-1, 1, "; its reads were not counted."), (0, 0, "; no reader was expected.")],
 )
-def test_evicted_without_expectations(expected: int, cursors: int, end: str) -> None:
+def test_explain_tells_an_eviction_without_expected_reads(expected: int, cursors: int, end: str) -> None:
     room = Room()
     for number in range(cursors):
         room.cursors.add(str(number), Position(1, 0))
@@ -157,7 +157,7 @@ def test_evicted_without_expectations(expected: int, cursors: int, end: str) -> 
     assert room.why(0).conclusion.endswith(f"2.0 s after it was inserted{end}")
 
 
-def test_whoever_had_it_read_from_storage_has_read_it() -> None:
+def test_explain_counts_storage_reads_as_reads() -> None:
     """The read that brings an entry into the cache serves its reader past the cache."""
     room = Room()
     room.cursors.add("late", Position(1, 0))
@@ -171,10 +171,10 @@ def test_whoever_had_it_read_from_storage_has_read_it() -> None:
     room.manager.evict_bytes(1, room.now)
     told = room.why(0)
     assert ops(told)[:3] == [Op.MISS, Op.COALESCED, Op.INSERT]
-    assert told.conclusion.endswith("; all who were expected had read it.")
+    assert told.conclusion.endswith("; all expected readers had read it.")
 
 
-def test_reads_from_storage_after_the_eviction_are_told() -> None:
+def test_explain_tells_storage_reads_after_the_eviction() -> None:
     room = Room()
     room.cursors.add("tail", Position(1, 0))
     room.insert(new_entry(0), expected=0)
@@ -190,7 +190,7 @@ def test_reads_from_storage_after_the_eviction_are_told() -> None:
     )
 
 
-def test_evicted_again_tells_of_the_last_life() -> None:
+def test_explain_tells_the_newest_insertion_when_evicted_twice() -> None:
     room = Room()
     room.cursors.add("tail", Position(1, 0))
     room.insert(new_entry(0), expected=0)
@@ -207,17 +207,17 @@ def test_evicted_again_tells_of_the_last_life() -> None:
     assert told.conclusion.endswith(", although other had not read it.")
 
 
-def test_invalidated_and_closed() -> None:
+def test_explain_tells_invalidation_and_closing() -> None:
     room = Room()
     room.insert(*new_run(0, 9))
     room.cache.invalidate_before(Position(1, 5))
-    assert "because nobody needed it any more, or the topic was closed" in room.why(4).conclusion
+    assert "because no reader needed it, or the topic was closed" in room.why(4).conclusion
     assert room.why(5).verdict is Verdict.CACHED
     room.cache.invalidate_ledger(1)
     assert "because its ledger was deleted or could not be read" in room.why(5).conclusion
 
 
-def test_what_entered_before_the_time_that_is_kept() -> None:
+def test_explain_says_when_events_of_the_insertion_are_forgotten() -> None:
     room = Room(keep=2)
     room.insert(new_entry(0))
     room.insert(new_entry(1))
@@ -235,11 +235,11 @@ def test_what_entered_before_the_time_that_is_kept() -> None:
     ("obstacle", "words"),
     [
         (Obstacle.NO_ACTIVE_CURSOR, "no cursor was active, nor had one been shortly before"),
-        (Obstacle.FULL, "there was no room, and nobody was known to come for it"),
+        (Obstacle.FULL, "the cache was full, and no reader was known to come for it"),
         (Obstacle.TOO_LARGE, "it is larger than the cache"),
     ],
 )
-def test_never_cached(obstacle: Obstacle, words: str) -> None:
+def test_explain_says_when_an_entry_was_never_cached(obstacle: Obstacle, words: str) -> None:
     room = Room()
     room.cache.not_cached(new_run(0, 3), obstacle, room.now)
     room.after(4)
@@ -248,7 +248,7 @@ def test_never_cached(obstacle: Obstacle, words: str) -> None:
     assert told.conclusion == f"Never cached: it was published 4.0 s ago, when {words}."
 
 
-def test_never_cached_and_asked_of_storage_since() -> None:
+def test_explain_tells_storage_reads_of_an_entry_never_cached() -> None:
     room = Room()
     room.cache.not_cached(new_run(3, 3), Obstacle.NO_ACTIVE_CURSOR, room.now)
     room.after(4)
@@ -259,7 +259,7 @@ def test_never_cached_and_asked_of_storage_since() -> None:
     )
 
 
-def test_never_cached_when_a_replay_read_it() -> None:
+def test_explain_tells_redelivery_reads_of_an_entry_never_cached() -> None:
     room = Room()
     room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("shared"), 1, 3, 1)
     room.after(1)
@@ -270,7 +270,7 @@ def test_never_cached_when_a_replay_read_it() -> None:
     )
 
 
-def test_a_cache_that_is_switched_off_says_so_whatever_else_there_was() -> None:
+def test_explain_says_when_the_cache_is_off() -> None:
     room = Room(size_bytes_max=0)
     room.insert(new_entry(0))
     room.cache.not_cached(new_run(1, 1), Obstacle.NO_ACTIVE_CURSOR, room.now)
@@ -278,17 +278,17 @@ def test_a_cache_that_is_switched_off_says_so_whatever_else_there_was() -> None:
         assert "there was no cache (managedLedgerCacheSizeMB=0)" in room.why(entry_id).conclusion
 
 
-def test_a_full_strict_cache_keeps_out_what_nobody_is_known_to_come_for() -> None:
+def test_explain_says_when_a_full_strict_cache_refused_an_entry() -> None:
     room = Room(size_bytes_max=100, policy="magnetar")
     room.insert(*new_run(0, 9), expected=1)
     room.manager.reconfigure(replace(room.manager.settings, size_bytes_max=50))
     room.insert(new_entry(50), expected=0)
     told = room.why(50)
     assert told.verdict is Verdict.NEVER_CACHED
-    assert "there was no room" in told.conclusion
+    assert "the cache was full" in told.conclusion
 
 
-def test_silence_is_told_as_what_it_is() -> None:
+def test_explain_says_when_no_event_is_kept() -> None:
     room = Room(keep=0)
     assert room.why(0).conclusion == (
         "Not cached; why is not known, because no decisions are kept (entryCacheDecisionsKept=0)."
@@ -311,7 +311,7 @@ def test_silence_is_told_as_what_it_is() -> None:
     )
 
 
-def test_a_read_under_way_and_one_that_failed() -> None:
+def test_explain_tells_running_and_failed_reads() -> None:
     room = Room()
     room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("late"), 1, 0, 5)
     assert room.why(4).conclusion == "Not cached yet: it is being read from storage by late."
@@ -320,7 +320,7 @@ def test_a_read_under_way_and_one_that_failed() -> None:
     assert room.why(4).conclusion == "Not cached: reading it from storage failed 2.0 s ago."
 
 
-def test_a_smaller_ring_keeps_the_newest_and_knows_since_when() -> None:
+def test_ring_keeps_the_newest_events_when_made_smaller() -> None:
     room = Room(keep=10)
     began = room.now
     for entry_id in range(5):
@@ -338,7 +338,7 @@ def test_a_smaller_ring_keeps_the_newest_and_knows_since_when() -> None:
     assert ops(room.why(3)) == [Op.INSERT]
 
 
-def test_looking_back_is_cut_into_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ring_search_runs_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_ring_module, "ROWS_PER_SLICE", 2)
     room = Room()
     for entry_id in (0, 1, 0, 2, 0):
@@ -358,7 +358,7 @@ def test_looking_back_is_cut_into_slices(monkeypatch: pytest.MonkeyPatch) -> Non
         (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
     ],
 )
-def test_few_names_are_shown(some: Sequence[str], text: str) -> None:
+def test_explain_shows_few_names(some: Sequence[str], text: str) -> None:
     assert names(some) == text
 
 
@@ -374,8 +374,10 @@ STEPS = strategies.lists(
 
 @pytest.mark.parametrize("policy", POLICY_NAMES)
 @given(steps=STEPS)
-def test_what_is_told_is_what_is_so(policy: str, steps: list[tuple[str, int, int]]) -> None:
-    """Whatever has happened: the verdict agrees with the cache, and the events tell a life that is possible."""
+def test_explain_agrees_with_the_cache_after_random_actions(
+    policy: str, steps: list[tuple[str, int, int]]
+) -> None:
+    """After any actions the verdict agrees with the cache, and the events tell a life that is possible."""
     room = Room(policy=policy)
     room.cursors.add("tail", Position(1, 0))
     for what, entry_id, count in steps:
@@ -411,7 +413,7 @@ def step(room: Room, what: str, entry_id: int, count: int) -> None:
 def is_cached_after(events: list[Op]) -> bool:
     cached = False
     for op in events:
-        assert op not in (Op.HIT, Op.REQUEUE, Op.REPLAY) or cached
+        assert op not in (Op.HIT, Op.REQUEUE, Op.REDELIVERY) or cached
         if op in (Op.INSERT, Op.EVICT):
             assert cached is (op is Op.EVICT)
             cached = not cached

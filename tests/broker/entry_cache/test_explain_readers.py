@@ -1,4 +1,4 @@
-"""Why an entry is cached: who is to come for it, of very many too, and how often it was requeued, for any policy."""
+"""Explanations name the readers to come, also of many, and count requeues under each policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.entry_cache.test_explain import Room
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430"])
-def test_a_cached_entry_names_who_left_and_is_expected_back(policy: str) -> None:
+def test_explain_names_departed_cursors_expected_back(policy: str) -> None:
     """As the level counts it: where the policy waits for them, and while it does."""
     room = Room(policy=policy)
     room.cursors.add("gone", Position(1, 0), lambda: Position(1, -1))
@@ -35,7 +35,7 @@ def test_a_cached_entry_names_who_left_and_is_expected_back(policy: str) -> None
     room.cursors.remove("slow", room.now)
     room.after(5)
     assert level_of(room) == 0
-    assert "nobody is known to come for it" in room.why(0).conclusion
+    assert "no reader is known to come for it" in room.why(0).conclusion
 
 
 def level_of(room: Room) -> int:
@@ -47,7 +47,7 @@ def level_of(room: Room) -> int:
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430-stash", "pip430"])
-def test_requeues_are_told_from_the_events_for_any_policy(policy: str) -> None:
+def test_explain_reads_requeues_from_events_for_each_policy(policy: str) -> None:
     room = Room(policy=policy)
     room.cursors.add("slow", Position(1, 0))
     room.insert(new_entry(0), expected=1)
@@ -63,7 +63,7 @@ def test_requeues_are_told_from_the_events_for_any_policy(policy: str) -> None:
     assert told.present.unvisited_ns == room.now - requeued[-1]
 
 
-def test_requeues_are_not_told_when_the_insert_is_forgotten() -> None:
+def test_explain_omits_requeues_when_the_insert_is_forgotten() -> None:
     room = Room(keep=1)
     room.insert(new_entry(0))
     room.insert(new_entry(1))
@@ -75,7 +75,7 @@ def test_requeues_are_not_told_when_the_insert_is_forgotten() -> None:
 # Very many readers
 
 
-def test_of_very_many_readers_an_event_names_so_many() -> None:
+def test_event_names_a_limited_number_of_readers() -> None:
     count = 3 * NAMES_KEPT
     room = Room()
     for number in range(count):
@@ -100,7 +100,7 @@ def test_of_very_many_readers_an_event_names_so_many() -> None:
     )
 
 
-def test_when_all_that_are_named_have_read_it_nothing_is_said_of_the_others() -> None:
+def test_explain_omits_unnamed_readers_when_all_named_ones_have_read() -> None:
     room = Room()
     for number in range(NAMES_KEPT + 5):
         room.cursors.add(str(number), Position(1, 0))
@@ -109,5 +109,5 @@ def test_when_all_that_are_named_have_read_it_nothing_is_said_of_the_others() ->
         room.read(str(number), 0, 0)
     room.manager.evict_bytes(1, room.now)
     assert room.why(0).conclusion.endswith(
-        "; nobody was expected any more (5 more were to read it, whose names are not kept)."
+        "; no further read was expected (5 more were to read it, whose names are not kept)."
     )

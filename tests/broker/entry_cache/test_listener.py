@@ -7,13 +7,15 @@ import inspect
 import pytest
 
 from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
+from broker.entry_cache.bounds.strict_size import StrictSize
 from broker.entry_cache.listener import EVENTS, CombinedListener, NullListener
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.ledger_logs import LedgerLogs
+from broker.entry_cache.observe.recorded_inputs import RecordedInputs
 from broker.entry_cache.policies.magnetar.redeliveries import MagnetarListener
 
-ATTACHED = (PinnedBytes, Decisions, EvictionStats, LedgerLogs, MagnetarListener)
+ATTACHED = (PinnedBytes, StrictSize, Decisions, RecordedInputs, EvictionStats, LedgerLogs, MagnetarListener)
 
 
 def parameters(method: object) -> list[tuple[str, object]]:
@@ -35,19 +37,19 @@ class Hearing:
     def __init__(self) -> None:
         self.ledgers: list[int] = []
 
-    def ledger_closed(self, cache: object, ledger_id: int) -> None:
+    def ledger_changed(self, cache: object, ledger_id: int, *, opened: bool) -> None:
         self.ledgers.append(ledger_id)
 
 
 def test_combined_listener_calls_all_that_have_the_event() -> None:
     one, two = Hearing(), Hearing()
-    CombinedListener([one, two, object()]).ledger_closed(None, 7)  # type: ignore[arg-type]
+    CombinedListener([one, two, object()]).ledger_changed(None, 7, opened=False)  # type: ignore[arg-type]
     assert (one.ledgers, two.ledgers) == ([7], [7])
 
 
 def test_combined_listener_uses_the_method_of_a_single_listener() -> None:
     one = Hearing()
-    assert CombinedListener([one]).ledger_closed == one.ledger_closed
+    assert CombinedListener([one]).ledger_changed == one.ledger_changed
 
 
 def test_combined_listener_refuses_two_results() -> None:

@@ -1,4 +1,4 @@
-"""What is counted of passes and of what they remove: by reason, by topic, by age, and what was still expected."""
+"""Counts of passes and removals: by reason, by topic, by age, and by reads still expected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.listener import Redelivery, StorageRead
 from broker.entry_cache.observe import expected_level as expected_level_module
 from broker.entry_cache.observe.cache_events import HIT_STAYS, REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.observe.decisions import Decisions
@@ -31,7 +31,7 @@ def ages(histogram: TimeHistogram) -> dict[float, int]:
     return {bound: count for bound, count in zip(bounds, histogram.counts, strict=True) if count}
 
 
-def test_a_run_is_counted_by_its_ends_unless_they_fall_into_different_buckets() -> None:
+def test_histogram_counts_a_run_by_its_ends_unless_their_buckets_differ() -> None:
     times = TimeHistogram((10, 20))
     assert times.add_run(10, 4, 5)
     assert (times.counts, times.sum_ns) == ([5, 0, 0], 35)
@@ -41,7 +41,7 @@ def test_a_run_is_counted_by_its_ends_unless_they_fall_into_different_buckets() 
     assert (times.counts, times.sum_ns) == ([5, 1, 1], 76)
 
 
-def test_ages_of_a_run_that_was_inserted_over_a_while() -> None:
+def test_pass_stats_count_ages_of_a_run_inserted_at_several_times() -> None:
     stats = PassStats()
     entries = new_run(0, 9)
     for entry in entries:
@@ -53,7 +53,7 @@ def test_ages_of_a_run_that_was_inserted_over_a_while() -> None:
     assert ages(stats.idle) == {1: 10}
 
 
-def test_a_requeue_renews_the_idle_time_and_not_the_age() -> None:
+def test_requeue_renews_the_idle_time_but_not_the_age() -> None:
     manager = new_manager(extend_recently_accessed=False)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 2), 1, now_ns=0)
@@ -69,18 +69,18 @@ def test_a_requeue_renews_the_idle_time_and_not_the_age() -> None:
     assert manager.eviction_stats.passes[Reason.SIZE].passes == 0
 
 
-def test_an_entry_that_returns_is_young_again() -> None:
+def test_reinserted_entry_has_a_new_age() -> None:
     manager = new_manager()
     cache = manager.open("log")
     entry = new_entry(0)
-    cache.insert(entry, 0, now_ns=0)
+    cache.insert_run([entry], 0, now_ns=0)
     manager.evict_bytes(1, 100 * SECOND)
-    cache.insert(entry, 0, now_ns=100 * SECOND)
+    cache.insert_run([entry], 0, now_ns=100 * SECOND)
     manager.evict_bytes(1, 101 * SECOND)
     assert ages(manager.eviction_stats.passes[Reason.SIZE].age) == {1: 1, 600: 1}
 
 
-def test_what_was_still_expected_is_counted_in_entries_and_bytes() -> None:
+def test_eviction_stats_count_expected_entries_and_bytes() -> None:
     manager = new_manager()
     cache = manager.open("log")
     sizes = (10, 20, 30, 40)
@@ -114,7 +114,7 @@ def expected_in(manager: WholeCache, reason: Reason) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("stands", "expected"), [(Position(1, 2), (2, 70)), (Position(1, 4), (0, 0)), (Position(0, 9), (4, 100))]
 )
-def test_by_position_what_a_cursor_was_to_read_was_expected(
+def test_position_reads_expect_entries_after_a_cursor(
     by_position: WholeCache, stands: Position, expected: tuple[int, int]
 ) -> None:
     """Whether a pass removes it or an invalidation, and up to the entry: not by segments."""
@@ -136,7 +136,7 @@ def test_by_position_what_a_cursor_was_to_read_was_expected(
     assert expected_in(by_position, Reason.INVALIDATE) == expected
 
 
-def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: WholeCache) -> None:
+def test_position_reads_expect_a_departed_cursor_for_a_while(by_position: WholeCache) -> None:
     cache = by_position.open("log")
     assert cache.cursors is not None
     cache.cursors.add("tail", Position(1, 4), lambda: Position(1, 1))
@@ -149,7 +149,7 @@ def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: Who
     assert expected_in(by_position, Reason.SIZE) == (2, 70)
 
 
-def test_by_position_what_a_replay_waits_for_is_expected(by_position: WholeCache) -> None:
+def test_position_reads_expect_entries_that_wait_for_redelivery(by_position: WholeCache) -> None:
     cache = by_position.open("log")
     reads_left = by_position.eviction_stats.expectations.reads_left
     entries = list(by_position.policy)
@@ -157,15 +157,15 @@ def test_by_position_what_a_replay_waits_for_is_expected(by_position: WholeCache
     by_position.expect_redelivery(READER, entries[2:3])
     by_position.expect_redelivery(Reader("other", 2), entries[1:2])
     assert [reads_left(cache, entry, 0) for entry in entries] == [0, 2, 1, 0]
-    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
-    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
+    cache.listener.redelivery_changed(Redelivery.DROPPED, READER, cache.present([(1, 1), (1, 2)]))
+    cache.listener.redelivery_changed(Redelivery.DROPPED, READER, cache.present([(1, 1), (1, 2)]))
     assert [reads_left(cache, entry, 0) for entry in entries] == [0, 1, 0, 0]
     cache.invalidate_ledger(1)
     assert expected_in(by_position, Reason.LEDGER) == (1, 20)
 
 
-def test_an_order_of_an_earlier_lap_does_not_say_who_is_expected_now() -> None:
-    """What was expected when the order was made is taken by it later, when its reader has read it."""
+def test_eviction_stats_use_current_positions_when_the_victim_order_is_old() -> None:
+    """A victim was expected when the order was made, and its reader has read it before the removal."""
     manager = WholeCache(
         EntryCacheSettings(size_bytes_max=10_000, policy="magnetar", pinned_ratio_max=0, requeues_max=5)
     )
@@ -182,7 +182,7 @@ def test_an_order_of_an_earlier_lap_does_not_say_who_is_expected_now() -> None:
     assert sum(manager.stats.evicted_entries.values()) == 2
 
 
-def test_each_topic_knows_what_left_it_and_why() -> None:
+def test_eviction_stats_count_reasons_by_topic() -> None:
     manager = new_manager()
     one, two = manager.open("one"), manager.open("two")
     for first in range(0, 6, 2):
@@ -206,7 +206,7 @@ def test_each_topic_knows_what_left_it_and_why() -> None:
         assert manager.stats.evicted_entries[reason] == sum(counts)
 
 
-def test_usage_of_a_topic() -> None:
+def test_usage_of_a_topic_counts_entries_bytes_and_reads() -> None:
     manager = new_manager(extend_recently_accessed=False)
     cache = manager.open("log")
     assert usage_of(cache, manager.eviction_stats).hit_ratio is None
@@ -228,13 +228,13 @@ def test_usage_of_a_topic() -> None:
     }
 
 
-def test_coalesced_reads_outlive_their_topic() -> None:
+def test_coalesced_reads_stay_counted_when_their_topic_is_removed() -> None:
     manager = new_manager()
     cache = manager.open("log")
-    cache.pending_reads.not_read += 5
+    cache.eviction.stats.pending_reads.not_read += 5
     manager.remove("log")
-    cache.pending_reads.not_read += 3  # A read that was under way.
-    manager.open("log").pending_reads.not_read += 1
+    cache.eviction.stats.pending_reads.not_read += 3  # A read that was under way.
+    manager.stats.pending_reads.not_read += 1
     assert manager.stats.pending_reads.not_read == 9
 
 
@@ -257,7 +257,9 @@ def end_of(walk: Generator[None, None, ExpectedLevel]) -> tuple[ExpectedLevel, i
 
 
 @pytest.mark.parametrize("copied_max", [0, 200_000])
-def test_what_has_expected_reads_left(copied_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_level_counts_entries_with_reads_left(
+    copied_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(expected_level_module, "COPIED_MAX", copied_max)
     manager = new_manager()
     one, two = manager.open("one"), manager.open("two")
@@ -271,7 +273,7 @@ def test_what_has_expected_reads_left(copied_max: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("copied_max", [0, 200_000])
-def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
+def test_expected_level_counts_from_the_slowest_cursor_on_by_position(
     copied_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expected_level_module, "COPIED_MAX", copied_max)
@@ -289,7 +291,7 @@ def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
     assert walked([cache], manager.eviction_stats.expectations)[0].entries == 19
 
 
-def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
+def test_expected_level_walks_in_slices_while_entries_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(expected_level_module, "COPIED_MAX", 0)
@@ -306,7 +308,7 @@ def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
     assert end_of(walk)[0] == ExpectedLevel(70, 700)  # 10 before, 50 that stayed, 10 that came.
 
 
-def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_level_walks_removed_ids_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expected_level_module, "COPIED_MAX", 0)
     monkeypatch.setattr(expected_level_module, "LOOKS_PER_SLICE", 10)
     manager = new_manager()
@@ -320,7 +322,7 @@ def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPa
     assert walked([cache])[0].entries == 14
 
 
-def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
+def test_decisions_note_requeues_before_evictions_of_the_same_pass() -> None:
     """A read since the last look is spent first, then expected reads, then the entry goes."""
     decisions = Decisions(100, lambda: 0)
     manager = WholeCache(EntryCacheSettings(size_bytes_max=1 << 30, policy="pip430"), decisions)

@@ -1,4 +1,4 @@
-"""The policies against a plain model, 10,000 random steps each, and what each of them promises."""
+"""Each policy equals a plain model over 10,000 random steps and keeps its own promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FifoTtl(PolicyMachine):
     policy = "fifo-ttl"
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
-        """The oldest leave, whoever is still to read them."""
+        """Removes the oldest entries, even those with reads to come."""
         if reason is Reason.TTL:
             assert all(entry.queued_at_ns < self.now - self.ttl_ns for entry in entries)
         elif reason is Reason.SIZE and self.held:
@@ -89,7 +89,7 @@ class Magnetar(PolicyMachine):
         return claimed or any(at is not None and at <= place for at in [*stands, *back])
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
-        """Nothing grows too old before a reader who gets on."""
+        """Keeps entries for a reader that advances."""
         if reason is not Reason.TTL:
             return
         patience_ns = self.ttl_ns * self.requeues_max
@@ -105,7 +105,7 @@ class Magnetar(PolicyMachine):
 
     @invariant()
     def the_size_is_a_bound(self) -> None:
-        """For one run alone what it came in may be more."""
+        """One run alone may pin more."""
         if self.charged_bytes <= self.size_max:
             self.bound = self.size_max
         assert self.charged_bytes <= max(self.bound, self.last_run_bytes)
@@ -129,7 +129,7 @@ TestMagnetar = Magnetar.TestCase
 TestMagnetar.settings = STEPS
 
 
-def test_a_slice_looks_at_no_more_newcomers_than_it_may() -> None:
+def test_size_pass_slice_limits_looks_at_new_segments() -> None:
     ttl_ns = 1_000_000_000
     manager = WholeCache(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=ttl_ns))
     policy = manager.policy

@@ -19,11 +19,13 @@ from tests.broker.entry_cache.cache_fakes import READER, new_entry, new_manager
         ("5.0", None, 1, 1, [None] * 3),
     ],
 )
-def test_counts(profile: str, initial: int | None, down: int, up: int, counts: list[int | None]) -> None:
+def test_profile_counts_expected_reads(
+    profile: str, initial: int | None, down: int, up: int, counts: list[int | None]
+) -> None:
     manager = new_manager(profile=profile)
     policy = manager.policy
     assert isinstance(policy, RemovalQueue)
-    manager.open("log").insert(entry := new_entry(0), initial, now_ns=0)
+    manager.open("log").insert_run([entry := new_entry(0)], initial, now_ns=0)
     found = [entry.expected_reads]
     for step in ["down"] * down + ["up"] * up:
         if step == "down":
@@ -34,7 +36,7 @@ def test_counts(profile: str, initial: int | None, down: int, up: int, counts: l
     assert found == counts
 
 
-def test_what_is_worth_caching_when_it_comes_from_storage() -> None:
+def test_profile_fills_the_cache_from_storage_by_expected_reads() -> None:
     old, new = new_manager(profile="4.2").policy, new_manager(profile="5.0").policy
     assert [old.counts.fills_cache(count) for count in (-1, 0, 1)] == [False, False, True]
     assert [new.counts.fills_cache(count) for count in (-1, 0, 1)] == [False, True, True]

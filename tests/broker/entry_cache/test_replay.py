@@ -1,4 +1,4 @@
-"""The replay does what the record says, and names the first thing that the broker did otherwise."""
+"""A replay repeats the record and names the first difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import CursorChange, StorageRead
+from broker.entry_cache.listener import CursorChange, Redelivery, StorageRead
 from broker.entry_cache.observe import ledger_logs as ledger_logs_module
 from broker.entry_cache.observe.cache_events import COUNTS_READS, Op, Row
 from broker.entry_cache.observe.decisions import Decisions
@@ -41,8 +41,10 @@ class Recording:
         self.cursors = ActiveCursors(continue_ns, 0)
         self.cache.attach_cursors(self.cursors, 0, COUNTS_READS)
         self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
-        decisions.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
-        decisions.cursor_changed(CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1))
+        self.cache.listener.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
+        self.cache.listener.cursor_changed(
+            CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1)
+        )
 
     def append(self, entries: list[Entry]) -> None:
         self.cache.listener.appended(self.cache, entries, self.now)
@@ -50,12 +52,12 @@ class Recording:
 
     def leave(self, *, delete: bool) -> None:
         self.cursors.remove("sub", self.now)
-        self.manager.decisions.cursor_changed(
+        self.cache.listener.cursor_changed(
             CursorChange.LEFT, self.cache, self.reader, Position(1, -1), self.now
         )
         if delete:
             self.cursors.forget("sub")
-            self.manager.decisions.cursor_changed(
+            self.cache.listener.cursor_changed(
                 CursorChange.FORGOTTEN, self.cache, self.reader, Position(1, -1)
             )
 
@@ -115,8 +117,8 @@ def some_life(recording: Recording) -> None:
     ],
     ids=lambda settings: f"{settings.policy} {settings.profile}",
 )
-def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> None:
-    """What a refused entry does to the count of the present one differs from policy to policy."""
+def test_replay_refuses_the_recorded_duplicates(settings: EntryCacheSettings) -> None:
+    """A refused entry changes the count of the present one differently under each policy."""
     recording = Recording(settings)
     recording.append(new_run(0, 2))
     recording.fetch([new_entry(at) for at in (1, 2, 3, 4)], 3)
@@ -131,7 +133,7 @@ def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> No
     assert replay.totals["refused"] == 2
 
 
-def test_settings_that_change_are_applied_in_their_place() -> None:
+def test_replay_applies_changed_settings_in_order() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     recording.manager.reconfigure(replace(SETTINGS, ttl_ns=100 * MS))
@@ -143,7 +145,7 @@ def test_settings_that_change_are_applied_in_their_place() -> None:
     assert replay.manager.entries == 5
 
 
-def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
+def test_replay_forgets_deleted_cursors() -> None:
     """Only the policy that looks at positions waits for one that has left."""
     settings = replace(SETTINGS, policy="magnetar")
     recording = Recording(settings, continue_ns=100 * MS)
@@ -157,8 +159,8 @@ def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
     assert replay_of(spoiled(record, Op.CURSOR_FORGOTTEN), settings).manager.entries == 5
 
 
-def test_what_entries_pin_is_taken_from_the_record() -> None:
-    """The bodies are not there, and the policy goes by what they keep alive."""
+def test_replay_takes_pinned_bytes_from_the_record() -> None:
+    """The replay has no bodies, so it takes the pinned bytes from the record."""
     settings = replace(SETTINGS, policy="magnetar", size_bytes_max=40_000, pinned_ratio_max=0)
     recording = Recording(settings)
     for first in range(0, 40, 2):
@@ -171,7 +173,7 @@ def test_what_entries_pin_is_taken_from_the_record() -> None:
     assert replay.totals == totals_of(recording.manager)
 
 
-def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
+def test_replay_ignores_reads_that_end_after_the_log_closed() -> None:
     recording = Recording()
     cache = recording.cache
     cache.listener.asked_storage(StorageRead.MISS, cache, recording.reader, 1, 0, 3)
@@ -184,10 +186,8 @@ def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430"])
-def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since(
-    policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A record names no log where it is forgotten; only what is not cached can do without."""
+def test_ledger_logs_keep_ledgers_with_cached_entries(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of cached entries must name their log; those of others may lack it."""
     monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     settings = replace(SETTINGS, size_bytes_max=10_000, policy=policy)
     recording = Recording(settings)
@@ -199,9 +199,11 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
             recording.cache, [new_entry(0, ledger_id=ledger_id)], -1, recording.now
         )
     recording.manager.expect_redelivery(recording.reader, [first])
-    recording.manager.postpone_delivery(recording.reader, [first])
+    listener = recording.cache.listener
+    listener.redelivery_changed(Redelivery.POSTPONED, recording.reader, [first])
     recording.manager.delivered([first])
-    recording.cache.drop_redeliveries(recording.reader, [(1, 0)])
+    dropped = recording.cache.present([(1, 0)])
+    listener.redelivery_changed(Redelivery.DROPPED, recording.reader, dropped)
     recording.cache.invalidate_before(Position(19, 0))
     record = recording.record()
     assert [event for event in record if not event.log and event.op is not Op.SETTINGS] == []
@@ -210,7 +212,7 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
     assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
 
 
-def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
+def test_ledger_logs_keep_the_newest_closed_ledgers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
@@ -235,7 +237,7 @@ def spoiled(record: list[Recorded], op: Op, **changes: Any) -> list[Recorded]:
 
 
 @pytest.mark.parametrize("op", [Op.INSERT, Op.EVICT, Op.REQUEUE, Op.TICK, Op.SIZE_CHECK, Op.HIT, Op.APPEND])
-def test_an_event_that_is_left_out_is_noticed(op: Op) -> None:
+def test_replay_reports_a_missing_event(op: Op) -> None:
     recording = Recording()
     some_life(recording)
     record = recording.record()
@@ -253,13 +255,13 @@ def test_an_event_that_is_left_out_is_noticed(op: Op) -> None:
         (Op.APPEND, {"size_bytes": 100}),
     ],
 )
-def test_an_event_that_is_not_as_it_was_is_noticed(op: Op, changes: dict[str, int]) -> None:
+def test_replay_reports_a_changed_event(op: Op, changes: dict[str, int]) -> None:
     recording = Recording()
     some_life(recording)
     assert replay_of(spoiled(recording.record(), op, **changes)).difference is not None
 
 
-def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
+def test_replay_shows_the_first_difference_with_events_before_it() -> None:
     recording = Recording()
     some_life(recording)
     replay = replay_of(spoiled(recording.record(), Op.EVICT, entries=1, size_bytes=10))
@@ -274,7 +276,7 @@ def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
     assert any("EVICT 1:0 +8 (80 bytes) detail 9" in line for line in text[repeated:])
 
 
-def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:
+def test_replay_reports_a_recorded_miss_of_a_cached_entry() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     record = recording.record()
@@ -284,7 +286,7 @@ def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:
     assert difference.problems == ("in the replay 1 of its entries are cached",)
 
 
-def test_a_record_that_does_not_begin_at_the_beginning_is_refused() -> None:
+def test_replay_refuses_a_record_without_its_beginning() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     record = [event for event in recording.record() if event.op is not Op.OPEN]
@@ -292,6 +294,6 @@ def test_a_record_that_does_not_begin_at_the_beginning_is_refused() -> None:
         replay_of(record)
 
 
-def test_settings_of_another_version_of_the_cache_are_refused() -> None:
+def test_replay_refuses_settings_of_another_version() -> None:
     with pytest.raises(ValueError, match=r"not the settings of this cache: .*'gone'"):
         EntryCacheSettings.from_text('{"size_bytes_max": 1, "gone": 2}')

@@ -38,7 +38,7 @@ class Reads:
     def __init__(self, storage: Storage) -> None:
         self.context: LedgerContext = context_over(storage)
         self.storage_reads = StorageReads(self.context)
-        self.stats = self.context.cache.pending_reads
+        self.stats = self.context.environment.caches.stats.pending_reads
 
 
 class Reader:

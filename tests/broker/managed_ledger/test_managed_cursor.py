@@ -116,7 +116,7 @@ async def test_storage_read_fills_the_cache_for_readers_behind(world: World) -> 
     assert second.take(10, PLENTY) == entries
     assert len(world.ledgers.batch_reads) == reads
     assert (await read(first, 4))[0].expected_reads == 2
-    assert (await read(second, 4))[0] in ledger.cache._ledgers[entries[0].ledger_id].entries.values()
+    assert (await read(second, 4))[0] in ledger.cache.ledgers[entries[0].ledger_id].entries.values()
 
 
 async def test_expected_reads_of_fetched_entries_equal_the_cursor_rank(world: World) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.listener import Redelivery
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.observe.totals import totals_of
@@ -123,7 +124,8 @@ class Life:
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
         elif rest:
-            self.caches.postpone_delivery(cursor.reader, rest)
+            listener = ledger.cache.listener
+            listener.redelivery_changed(Redelivery.POSTPONED, cursor.reader, rest)
             self.taken[ledger.name] += rest
 
     async def request(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
@@ -250,9 +252,9 @@ def check(life: Life, replay: Replay) -> None:
     assert str(replay.difference) == "None"
     assert replay.totals == replay.recorded_totals == totals_of(life.caches)
     found = {
-        (name, cursor): ledger.cursors.position(cursor)
-        for name, ledger in replay.logs.items()
-        for cursor in ledger.cursors
+        (name, cursor): cursors.position(cursor)
+        for name, cursors in replay.cursors.items()
+        for cursor in cursors
     }
     assert found == life.positions()
     assert slots(replay.manager) == slots(life.caches.manager)

@@ -15,10 +15,10 @@ TEXT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "access_rec
     encoding="utf-8"
 )
 NEVER_WRITTEN = {Op.READER, Op.NOT_CACHED}
-"""The former become lines of the file of names, the latter are for those who ask why."""
+"""Events without a line in the table: names become lines of the names file, NOT_CACHED is for explanations."""
 
 
-def test_every_event_has_its_line() -> None:
+def test_documentation_has_a_line_for_each_event() -> None:
     lines = dict[int, str]()
     for numbers, text in re.findall(r"^\| ([\d, ]+) \| (.*?) \|", TEXT, re.M):
         names = re.findall(r"[A-Z]+(?:_[A-Z]+)?", text)
@@ -26,7 +26,7 @@ def test_every_event_has_its_line() -> None:
     assert lines == {op.value: op.name for op in Op if op not in NEVER_WRITTEN}
 
 
-def test_every_column_and_every_detail_by_number_is_there() -> None:
+def test_documentation_has_each_column_and_detail() -> None:
     kinds = "|".join(sorted(set(COLUMNS.values())))
     rows = re.findall(rf"^\| (`.*`) \| ({kinds}) \|", TEXT, re.M)
     named = {name: kind for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
@@ -36,7 +36,7 @@ def test_every_column_and_every_detail_by_number_is_there() -> None:
     assert ", ".join(f"{at} `{cause}`" for at, cause in enumerate(CAUSES_OF_REQUEUES)) in TEXT
 
 
-def test_the_program_runs(
+def test_documentation_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = new_writer(tmp_path / "record")

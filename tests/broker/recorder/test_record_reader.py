@@ -1,4 +1,4 @@
-"""Files that are not what they should be are set aside with a reason, or said to be damaged: never read as they are."""
+"""Unexpected files are set aside with a reason, damaged ones raise: neither is read as it is."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of_other_columns(path: Path) -> None:
         (of_other_columns, "its columns are not those of version 2 of the format"),
     ],
 )
-def test_a_bad_file_is_set_aside_with_the_reason(
+def test_reader_sets_a_bad_file_aside_with_the_reason(
     record: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
     bad = files(record)[1]
@@ -106,7 +106,7 @@ def tables_read(found: Found) -> list[Path]:
     return [file.path for file, _ in read_tables(found)]
 
 
-def test_damage_inside_of_a_file_is_noticed_by_whoever_reads_it(record: Path) -> None:
+def test_reader_raises_at_damage_inside_a_file(record: Path) -> None:
     bad = files(record)[1]
     flip_a_bit(bad)
     found = find([record])
@@ -118,19 +118,19 @@ def test_damage_inside_of_a_file_is_noticed_by_whoever_reads_it(record: Path) ->
         list(events(found.lifetimes[0]))
 
 
-def test_a_single_file_is_found_by_its_name(record: Path) -> None:
+def test_reader_finds_a_single_file_by_name(record: Path) -> None:
     found = find([files(record)[0], record / "nowhere"])
     assert [file.path for file in found.lifetimes[0].files] == [files(record)[0]]
     assert [aside.reason for aside in found.rejected] == ["there is no such file"]
 
 
-def test_a_run_without_names_cannot_be_replayed(record: Path) -> None:
+def test_reader_refuses_to_replay_a_lifetime_without_names(record: Path) -> None:
     next(record.rglob("_names-*")).unlink()
     (run,) = find([record]).lifetimes
     assert run.why_not_exact().startswith("its file of names is missing: _names-")
 
 
-def test_an_id_without_a_name_is_an_error(tmp_path: Path) -> None:
+def test_reader_raises_when_an_id_has_no_name(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     writer.write([settings_row(), row(Op.HIT, reader=9, count=1)], 0.0)
     writer.close(0.0, None)
@@ -139,7 +139,7 @@ def test_an_id_without_a_name_is_an_error(tmp_path: Path) -> None:
         list(events(run))
 
 
-def test_a_sample_cannot_be_replayed_exactly(tmp_path: Path) -> None:
+def test_reader_refuses_to_replay_a_sample_exactly(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, sample=0.25)
     writer.write([settings_row()], 0.0)
     writer.close(0.0, None)

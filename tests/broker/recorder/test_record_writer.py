@@ -1,4 +1,4 @@
-"""Files of the record: when they end, what they are called meanwhile, what a crash and a full disk leave."""
+"""Files of the record: their end, their names while open, and their state after a crash or a full disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recorded(run: BrokerLifetime) -> list[Recorded]:
     return [event for batch in events(run) for event in batch]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_events_are_read_back(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     writer.write(
         [
@@ -64,7 +64,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert (writer.rows, writer.files, writer.bytes) == (4, 1, run.files[0].size_bytes)
 
 
-def test_files_lie_by_broker_date_and_hour(tmp_path: Path) -> None:
+def test_files_are_stored_by_broker_date_and_hour(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     writer.write([settings_row(), hit(0, 1, at_us=1)], 0.0)
     writer.write([hit(1, 1, at_us=3 * HOUR_US)], 1.0)
@@ -73,7 +73,7 @@ def test_files_lie_by_broker_date_and_hour(tmp_path: Path) -> None:
     assert folders == ["broker=b-6650/date=2025-11-21/hour=21", "broker=b-6650/date=2025-11-22/hour=00"]
 
 
-def test_a_file_ends_by_age_by_size_and_when_settings_change(tmp_path: Path) -> None:
+def test_file_ends_by_age_size_and_changed_settings(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, file_seconds=10, file_bytes=100_000)
     other = json.dumps({**json.loads(SETTINGS_TEXT), "ttl_ns": 5})
     writer.write([settings_row(), hit(0, 1)], 0.0)
@@ -96,7 +96,7 @@ def test_a_file_ends_by_age_by_size_and_when_settings_change(tmp_path: Path) -> 
     assert found[3].settings == other
 
 
-def test_a_crash_leaves_whole_files_and_one_that_is_rejected(tmp_path: Path) -> None:
+def test_crash_leaves_whole_files_and_one_rejected_file(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, file_seconds=10)
     writer.write([settings_row(), hit(0, 1)], 0.0)
     writer.tick(10.0)
@@ -110,7 +110,7 @@ def test_a_crash_leaves_whole_files_and_one_that_is_rejected(tmp_path: Path) -> 
     assert [event.op for event in recorded(run)] == [Op.SETTINGS, Op.HIT]
 
 
-def test_readers_of_a_folder_of_parquet_files_see_the_rows_alone(tmp_path: Path) -> None:
+def test_parquet_readers_of_the_folder_see_only_rows(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, file_seconds=10)
     writer.write([settings_row(), hit(0, 1)], 0.0)
     writer.tick(10.0)
@@ -124,14 +124,14 @@ def test_readers_of_a_folder_of_parquet_files_see_the_rows_alone(tmp_path: Path)
 
 
 def full_disk(folder: Path, sequence: int) -> Path:
-    """Makes the file's beginning a device that has no room."""
+    """Makes the file's first bytes fail as on a full disk."""
     part = folder / "broker=b-6650/date=2025-11-21/hour=21" / part_name(file_name(START, sequence))
     part.parent.mkdir(parents=True, exist_ok=True)
     part.symlink_to("/dev/full")
     return part
 
 
-def test_a_full_disk_costs_rows_and_one_line_until_it_has_room(
+def test_full_disk_drops_rows_and_logs_once_until_space_returns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "magnetar")
@@ -174,7 +174,7 @@ print(writer.rows, writer.lost, writer.errors, writer.files)
 """
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_file_costs_that_file(tmp_path: Path) -> None:
+def test_file_is_lost_when_the_disk_fills_in_the_middle(tmp_path: Path) -> None:
     """In a process of its own that may write no larger file than this."""
     command = [sys.executable, "-c", SMALL_DISK, str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_costs_that_file(tmp_path: P
 # Retention
 
 
-def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path: Path) -> None:
+def test_oldest_files_are_deleted_when_the_folder_is_too_large(tmp_path: Path) -> None:
     old = new_writer(tmp_path, start="20240101T000000.000000")
     old.write([settings_row(), hit(0, 1)], 0.0)
     old.close(0.0, None)

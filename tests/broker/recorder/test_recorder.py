@@ -1,4 +1,4 @@
-"""The recorder: nothing waits for it, what does not fit is counted, and a wish that cannot be granted says so."""
+"""The recorder blocks no caller, counts dropped events, and refuses unusable settings with their key."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.broker.recorder.record_fakes import hit, settings_row
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_what_the_buffer_has_no_room_for_is_dropped_and_counted(tmp_path: Path) -> None:
-    """Nobody takes rows out before it is opened, like a writer that is stuck."""
+def test_recorder_drops_and_counts_events_when_the_buffer_is_full(tmp_path: Path) -> None:
+    """An unopened recorder writes nothing, like one whose writer is stuck."""
     recorder = Recorder(RecordSettings(tmp_path, "b", buffer_rows=10), "test")
     recorder.record(settings_row())
     for number in range(14):
@@ -33,7 +33,7 @@ def test_what_the_buffer_has_no_room_for_is_dropped_and_counted(tmp_path: Path) 
     assert (recorder.rows, recorder.files, recorder.errors) == (10, 1, 0)
 
 
-def test_closing_writes_all_that_was_taken(tmp_path: Path) -> None:
+def test_close_writes_all_buffered_events(tmp_path: Path) -> None:
     recorder = Recorder(RecordSettings(tmp_path, "b", buffer_rows=100_000), "test")
     recorder.open()
     recorder.record(settings_row())
@@ -46,7 +46,7 @@ def test_closing_writes_all_that_was_taken(tmp_path: Path) -> None:
     assert run.files[-1].facts.totals == {"hits": 20_000}
 
 
-def test_a_folder_that_cannot_be_is_refused_with_its_key(tmp_path: Path) -> None:
+def test_unusable_folder_is_refused_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = Recorder(RecordSettings(tmp_path / "file", "b"), "test")
     with pytest.raises(RecordError, match=r"^entryCacheRecordDirectory=.*/file: .*Not a directory"):
@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_is_refused_with_its_key(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
-def test_a_start_without_the_packages_ends_with_one_line(tmp_path: Path, missing: str) -> None:
+def test_start_prints_one_line_when_packages_are_missing(tmp_path: Path, missing: str) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from magnetar.__main__ import main\n"

@@ -1,4 +1,4 @@
-"""What `magnetar cache replay` says of a record, and its exit status."""
+"""The output of `magnetar cache replay` and its exit status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_record_that_is_repeated_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_tells_an_exact_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     totals = recorded_life(tmp_path)
     assert main(["cache", "replay", str(tmp_path)]) == 0
     lines = said(capsys)
@@ -43,7 +43,7 @@ def test_a_record_that_is_repeated_exactly(tmp_path: Path, capsys: pytest.Captur
     assert table == {name: [f"{count:,}"] * 3 for name, count in totals.items()}
 
 
-def test_a_record_without_an_end_is_repeated_as_far_as_it_goes(
+def test_report_replays_a_cut_record_up_to_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = Recording(SETTINGS)
@@ -62,7 +62,7 @@ def test_a_record_without_an_end_is_repeated_as_far_as_it_goes(
     ]
 
 
-def test_a_record_that_is_not_repeated_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_tells_the_first_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = Recording(SETTINGS)
     some_life(recording)
     rows = [row for row in recording.rows if row[1] != Op.SIZE_CHECK]
@@ -73,8 +73,10 @@ def test_a_record_that_is_not_repeated_exactly(tmp_path: Path, capsys: pytest.Ca
     assert lines[-1].startswith("NOT EQUAL: ")
 
 
-def test_totals_that_nobody_can_explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The broker counted a hit that it told nobody of."""
+def test_report_tells_totals_that_differ_without_an_event(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker counted a hit without an event."""
     recording = Recording(SETTINGS)
     some_life(recording)
     writer = new_writer(tmp_path)
@@ -84,7 +86,9 @@ def test_totals_that_nobody_can_explain(tmp_path: Path, capsys: pytest.CaptureFi
     assert said(capsys)[-1] == "NOT EQUAL: every event was repeated, but the totals differ"
 
 
-def test_what_cannot_be_repeated_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_says_why_a_record_cannot_be_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded_life(tmp_path / "sampled", sample=0.5)
     assert main(["cache", "replay", str(tmp_path / "sampled")]) == 1
     assert said(capsys)[-1].startswith("cannot be replayed exactly: it is a sample of 0.5")
@@ -93,7 +97,7 @@ def test_what_cannot_be_repeated_says_why(tmp_path: Path, capsys: pytest.Capture
     assert said(capsys) == ["no access record here"]
 
 
-def test_one_line_where_there_is_no_folder_or_no_package(
+def test_report_prints_one_line_when_folder_or_package_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["cache", "replay", str(tmp_path / "nowhere")]) == 1

@@ -1,4 +1,4 @@
-"""Rows become columns: runs of one size, ids for names, whole microseconds, and of a sample its entries alone."""
+"""Rows become columns: runs of one size, ids for names, whole microseconds, sampled entries only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entries_of(columns: Columns) -> set[tuple[int, int]]:
     }
 
 
-def test_entries_of_different_sizes_become_rows_of_one_size_each(names: NamesWriter) -> None:
+def test_encoder_splits_runs_by_entry_size(names: NamesWriter) -> None:
     columns = RowEncoder(names, 0, 1).encode(
         [append(5, [10, 10, 10]), append(8, [10, 10, 20, 10]), hit(5, 7)]
     )
@@ -44,17 +44,17 @@ def test_entries_of_different_sizes_become_rows_of_one_size_each(names: NamesWri
     ]
 
 
-def test_times_are_wall_clock_microseconds(names: NamesWriter) -> None:
+def test_encoder_writes_wall_clock_microseconds(names: NamesWriter) -> None:
     columns = RowEncoder(names, 1_000_000, 1).encode([hit(0, 1, at_us=7), hit(0, 1, at_us=5)])
     assert columns["ts"].tolist() == [1_000_007, 1_000_005]
 
 
-def test_what_does_not_fit_a_column_is_the_largest_that_does(names: NamesWriter) -> None:
+def test_encoder_caps_values_at_the_column_maximum(names: NamesWriter) -> None:
     columns = RowEncoder(names, 0, 1).encode([row(Op.TICK, "", ledger=0, count=2**63 - 1)])
     assert columns["count"].tolist() == [2**31 - 1]
 
 
-def test_ids_keep_their_names_when_a_topic_is_opened_again(names: NamesWriter, tmp_path: Path) -> None:
+def test_ids_keep_their_names_when_a_topic_reopens(names: NamesWriter, tmp_path: Path) -> None:
     """The cache numbers readers anew, in the order in which they come."""
     encoder = RowEncoder(names, 0, 1)
     first = encoder.encode(
@@ -78,7 +78,7 @@ def test_ids_keep_their_names_when_a_topic_is_opened_again(names: NamesWriter, t
     assert Op.READER not in first["op"]
 
 
-def test_names_are_written_again_after_the_disk_refused_them(tmp_path: Path) -> None:
+def test_names_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
     path = tmp_path / "names.jsonl"
     names = NamesWriter(path)
     assert names.topics["one"] == 1
@@ -105,19 +105,19 @@ def many(sample: float, names: NamesWriter) -> Columns:
     return RowEncoder(names, 0, sample).encode(rows)
 
 
-def test_a_sample_keeps_its_part_of_the_entries(names: NamesWriter) -> None:
+def test_sample_keeps_its_share_of_the_entries(names: NamesWriter) -> None:
     columns = many(0.1, names)
     assert 0.08 < columns["count"].sum() / 10_000 < 0.12
     assert columns["bytes"].tolist() == (columns["count"] * 10).tolist()
 
 
-def test_a_smaller_sample_is_part_of_a_larger_one(names: NamesWriter) -> None:
+def test_smaller_sample_is_part_of_a_larger_one(names: NamesWriter) -> None:
     small, large = entries_of(many(0.05, names)), entries_of(many(0.3, names))
     assert small
     assert small < large
 
 
-def test_a_run_is_cut_to_the_entries_of_the_sample_in_its_place(names: NamesWriter) -> None:
+def test_encoder_cuts_a_run_to_the_sampled_entries(names: NamesWriter) -> None:
     rows = [
         hit(0, 100),
         row(Op.TICK, "", ledger=0),
@@ -140,7 +140,7 @@ def test_a_run_is_cut_to_the_entries_of_the_sample_in_its_place(names: NamesWrit
     assert not columns["more"].any()
 
 
-def test_rows_of_which_nothing_is_in_the_sample_are_left_out(names: NamesWriter) -> None:
+def test_encoder_drops_rows_without_sampled_entries(names: NamesWriter) -> None:
     ids = np.arange(1000)
     outside = int(ids[~in_sample(np.ones(1000, np.int64), ids, 0.01)][0])
     columns = RowEncoder(names, 0, 0.01).encode([hit(outside, 1)])

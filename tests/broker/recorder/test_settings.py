@@ -18,11 +18,11 @@ def made(*overrides: str) -> RecordSettings | None:
     return record_settings(load_broker_settings(None, environ={}, overrides=(*ADDRESS, *overrides)))
 
 
-def test_there_is_no_record_without_a_folder() -> None:
+def test_settings_record_nothing_without_a_folder() -> None:
     assert made() is None
 
 
-def test_every_key_reaches_the_recorder() -> None:
+def test_settings_pass_each_key_to_the_recorder() -> None:
     assert made(
         "entryCacheRecordDirectory=some/where",
         "entryCacheRecordSample=0.25",

@@ -11,8 +11,8 @@ from pathlib import Path
 from broker.entry_cache.observe.cache_events import (
     BY_MARK_DELETE,
     COUNTS_READS,
-    HIT_AGAIN,
     HIT_MOVES,
+    HIT_REDELIVERY,
     HIT_STAYS,
     Op,
     Row,
@@ -88,7 +88,7 @@ class RandomRecord:
     def read(self, log: str) -> None:
         run = self.run(log)
         if run["count"]:
-            detail = self.random.choice((HIT_MOVES, HIT_MOVES, HIT_STAYS, HIT_AGAIN))
+            detail = self.random.choice((HIT_MOVES, HIT_MOVES, HIT_STAYS, HIT_REDELIVERY))
             self.add(Op.HIT, log, reader=self.random.randint(1, 4), detail=detail, **run)
 
     def request(self, log: str) -> None:
@@ -123,7 +123,7 @@ class RandomRecord:
     def deliver(self, log: str) -> None:
         run = self.run(log)
         if run["count"]:
-            op = self.random.choice((Op.DELIVER, Op.DELIVER, Op.DELIVER, Op.REPLAY))
+            op = self.random.choice((Op.DELIVER, Op.DELIVER, Op.DELIVER, Op.REDELIVERY))
             self.add(op, log, detail=self.random.choice((0, 0, 0, 1)), **run)
 
     def move(self, log: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.listener import Redelivery
 from broker.entry_cache.policies.magnetar.log_readers import LogReaders
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
@@ -77,15 +78,15 @@ class MagnetarListener:
         """Begins to watch the cursors of a log."""
         cursors.watcher = LogReaders(cursors)
 
-    def delivery_postponed(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """The cursor has moved past the entries all the same, so they count as redeliveries."""
-        self._redeliveries.expect_redelivery(reader.number, entries)
+    def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Keeps the waits of the reader; `Redeliveries` is told of EXPECTED by the manager."""
+        if change is Redelivery.POSTPONED:
+            # The cursor has moved past the entries all the same, so no position tells of this read.
+            self._redeliveries.expect_redelivery(reader.number, entries)
+        elif change is Redelivery.DROPPED:
+            for entry in entries:
+                self._redeliveries.end(reader.number, entry)
 
     def redelivery_read(self, reader: Reader, entry: Entry) -> None:
         """If the entry goes back to the redelivery queue, that is told again."""
         self._redeliveries.end(reader.number, entry)
-
-    def redelivery_dropped(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """The entries were acknowledged, or the consumer has no use for them."""
-        for entry in entries:
-            self._redeliveries.end(reader.number, entry)

@@ -155,7 +155,8 @@ class Life:
         await self.stage.publish(self.topic, keys=keys)
 
     async def evict(self, size_bytes: int) -> None:
-        self.stage.environment.caches.evict_bytes(size_bytes, self.stage.now_ns)
+        caches = self.stage.environment.caches
+        caches.eviction.free(caches.policy.begin_size_pass(size_bytes), self.stage.now_ns)
 
     async def invalidate(self, number: int) -> None:
         self.topic.ledger.cache.invalidate_before(
@@ -212,13 +213,14 @@ async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> 
     subscription, consumer, port = await stage.consume(topic, permits=10)
     await stage.publish(topic)
     caches = stage.environment.caches
-    caches.clear()
+    for cache in caches.caches:
+        cache.clear()
     held: list[Callable[[], None]] = []
     stage.ledgers.batch_read = lambda *asked: held.append(lambda: asked[-1](RC_IO_ERROR, []))  # type: ignore[method-assign]
     subscription.redeliver(consumer, port.keys, None)
     await stage.settle()
     subscription.remove_consumer(consumer)
-    topic.ledger.cache.insert(Entry(*port.keys[0], b"", b"of another reader", 1), 1, stage.now_ns)
+    topic.ledger.cache.insert_run([Entry(*port.keys[0], b"", b"of another reader", 1)], 1, stage.now_ns)
     await stage.consume(topic)
     assert held
     while held:
