@@ -1,4 +1,4 @@
-"""What is wrong with a record, or with the wish to make one."""
+"""The error of access records: one cannot be read, or cannot be written as the settings ask."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Found:
 
 
 def find(folders: Iterable[Path]) -> Found:
-    """What the folders and all below them have; only the ends of the files are read. A path may be a file."""
+    """Finds the access records in folders and below them; reads only the ends of the files. A path may be a file."""
     found = Found()
     lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     for path in sorted(set(_record_files(folders))):
