@@ -1,4 +1,4 @@
-"""What is wrong with a record, or with the wish to make one."""
+"""Errors of access records and of their settings."""
 
 from __future__ import annotations
 
