@@ -4,7 +4,7 @@
 
 Runs every workload of `workloads.py` against every peer, round by round, and prints a table: a row per figure, a column
 per peer with the median of the rounds, a column with the ratio of the first peer to each other one, and the goal.
-docs/benchmarks.md explains the workloads. Magnetar runs with the cache policy `peers.CACHE_POLICY`.
+docs/reference/benchmarks.md explains the workloads. Magnetar runs with the cache policy `peers.CACHE_POLICY`.
 
 Law: peers take turns within each round (A B A B), so that other load of the machine falls on all of them. A peer that
 fails a workload is named with the reason, and the other measurements continue.

@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 20.0
 CACHE_POLICY = "magnetar"
 """The entry cache's policy of the `Magnetar` peers, given explicitly: not the default of a broker, which is `pip430`.
 
-All figures of docs/benchmarks.md since 2026-11-21 were taken with it, so that they stay comparable.
+All figures of docs/reference/benchmarks.md since 2026-11-21 were taken with it, so that they stay comparable.
 """
 
 

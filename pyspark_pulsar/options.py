@@ -1,7 +1,7 @@
 """Parses the options of source and sink, before anything is opened.
 
 Names are those of Pulsar's JVM connector where it has the option. The results are frozen values that are pickled to the
-tasks. docs/spark_source.md explains every option to users.
+tasks. docs/how-to/spark_source.md explains every option to users.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _as_given(key: str, options: Mapping[str, str]) -> str:
 
 def _nearest(key: str, names: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(key, names, 1, 0.6)
-    return f": did you mean {names[near[0]]!r}?" if near else "; docs/spark_source.md lists them"
+    return f": did you mean {names[near[0]]!r}?" if near else "; docs/reference/spark_source.md lists them"
 
 
 def _positive(text: str) -> int:

@@ -1,7 +1,7 @@
 """Key: one row of a table of settings; KeyTable: all keys of one process.
 
 A row holds every fact about its key once. The loader, the rooms' values (`settings/fields.py`), the conf files,
-`docs/configuration.md` and `config show` all read the same row. Keys that Pulsar has and this project does not use
+`docs/reference/configuration.md` and `config show` all read the same row. Keys that Pulsar has and this project does not use
 are names in a data file (`settings/unused.py`), because hundreds of `Key` objects would cost every start.
 """
 

@@ -6,7 +6,7 @@ one line per key, tab-separated, below a line with the names of its columns:
     key        the name
     defaults   the values that count as "left alone", `|` between several (empty: unset)
     dynamic    `yes` where Pulsar lets the key change at run time
-    reason     why it has no effect here; `docs/configuration.md` lists the keys by it
+    reason     why it has no effect here; `docs/reference/configuration.md` lists the keys by it
 """
 
 from __future__ import annotations

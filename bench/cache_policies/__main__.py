@@ -61,7 +61,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps([cell._asdict() for cell in cells], indent=1) + "\n")
     if options.docs:
-        write_into(ROOT / "docs/entry_cache.md", table(cells, [choice.name for choice in CHOICES]))
+        write_into(ROOT / "docs/reference/benchmarks.md", table(cells, [choice.name for choice in CHOICES]))
         for path in plots(cells, ROOT / "docs/images"):
             print(f"wrote {path.relative_to(ROOT)}", file=sys.stderr)
 

@@ -8,7 +8,7 @@
 
 `served-first` fits cold readers, who read forwards once: an entry that was served is worth least to them, and of the
 entries that wait to be served the last one is. `lru` keeps just what was served, and thrashes sooner than the ring.
-docs/benchmarks.md has the measurements.
+docs/reference/benchmarks.md has the measurements.
 
 All count an entry as its length rounded up to 64 bytes, as BookKeeper does. The interpreter needs about 80 bytes more per
 entry in the ring and 200 in the others.

@@ -19,7 +19,7 @@ PREFIX = "/api/v1/bookie"
 
 
 class BookieApi:
-    """Answers the REST requests; docs/bookie_reference.md lists the routes."""
+    """Answers the REST requests; docs/reference/bookie.md lists the routes."""
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie

@@ -17,7 +17,7 @@ three things at places that BookKeeper's reader skips:
   and the group's offset, so the bytes of a group at another place prove nothing (a payload may contain journal bytes)
 * in the header the journal before this one and its end, so that a missing or shortened journal is noticed
 
-`journal_channel` writes these bytes, `journal_reader` reads them. docs/storage_format.md has every field.
+`journal_channel` writes these bytes, `journal_reader` reads them. docs/reference/storage_format.md has every field.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The kinds are cookies, journals with marks, entry logs and tombstones.
 
-Each function adds lines to a `CheckReport` and raises nothing for damage. docs/storage_format.md says what each format can
-prove, and docs/bookie.md which damage no format shows.
+Each function adds lines to a `CheckReport` and raises nothing for damage. docs/reference/storage_format.md says what
+each format can prove, and docs/explanation/bookie.md which damage no format shows.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ ENTRY_CACHE = Section("Entry cache", (
     Key("entryCachePolicy", "string", "pip430",
         choices=POLICIES, ours=True,
         doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of magnetarProfile "
-            "decides; magnetar: by the positions of the readers, see docs/entry_cache.md; pip430-stash: as "
+            "decides; magnetar: by the positions of the readers, see docs/explanation/entry_cache.md; pip430-stash: as "
             "the first revision of PIP-430; fifo-ttl: the oldest are evicted first, as before PIP-430."),
     Key("entryCacheTopicQuotaMB", "int", 0, "MiB", low=0, needs=("entryCachePolicy", "magnetar"),
         dynamic=True, ours=True,
@@ -143,13 +143,13 @@ ENTRY_CACHE = Section("Entry cache", (
 
 RECORD = Section("Access record", (
     Key("entryCacheRecordDirectory", "string", None, ours=True,
-        doc="Folder for Parquet files with every event of the entry cache, see docs/record.md; a relative "
+        doc="Folder for Parquet files with every event of the entry cache, see docs/reference/access_record.md; a relative "
             "path starts at the working directory. Unset: nothing is recorded. Needs `pip install "
             "'magnetar[record]'`."),
     Key("entryCacheCountsTopic", "string", None,
         form=(r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?", "the name of a persistent topic"), ours=True,
         doc="Persistent topic of this broker to which hits and misses of the cache are published, per topic "
-            "and interval, see docs/audits.md. Unset: nothing is published."),
+            "and interval, see docs/how-to/audits.md. Unset: nothing is published."),
     Key("entryCacheCountsIntervalSeconds", "int", 60, "s", low=1, ours=True,
         doc="Seconds between two messages of entryCacheCountsTopic."),
     Key("entryCacheRecordSample", "double", 1.0, "share", low=0.000001, high=1, ours=True,

@@ -1,7 +1,7 @@
 """Family: the description of one metric family, and short constructors for the tables.
 
 `topic_families.py` and `broker_families.py` hold the tables. Names are Pulsar's, so that existing boards work;
-`pulsar_ml_cache_x_` marks ours. A new family is one line there and one in `docs/metrics.md`; a test compares them.
+`pulsar_ml_cache_x_` marks ours. A new family is one line there and one in `docs/reference/metrics.md`; a test compares them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Family:
     source: str
     """The field with the value; the module's docstring has the syntax."""
     help: str
-    """Printed after `# HELP`, and the meaning in docs/metrics.md."""
+    """Printed after `# HELP`, and the meaning in docs/reference/metrics.md."""
     zero: bool = False
     """True: also print 0 with the cluster alone, so that an idle broker shows up on the boards."""
     sums: bool = True

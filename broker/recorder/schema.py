@@ -29,7 +29,7 @@ COLUMNS: Final = {
     "detail": "int32",
     "more": "bool",
 }
-"""Names and numpy types, in the order of the file; docs/record.md has their meaning."""
+"""Names and numpy types, in the order of the file; docs/reference/access_record.md has their meaning."""
 
 DELTA_COLUMNS: Final = ("ts", "entry")
 """Columns encoded as differences; the others have few distinct values and are encoded as dictionaries."""

@@ -1,4 +1,4 @@
-"""`python -m magnetar.commands.generate`: writes the conf files and `docs/configuration.md` from the tables of keys.
+"""`python -m magnetar.commands.generate` writes conf files and `docs/reference/configuration.md` from the tables of keys.
 
 The files are committed, and `tests/magnetar/test_generate.py` fails when they differ from the tables.
 `--check` only compares, and exits with 1 when a file would change.
@@ -38,7 +38,7 @@ def files() -> dict[str, str]:
         ),
         "conf/bookkeeper.conf": conf_file("the bookie", BOOKIE_KEYS.sections),
         "conf/client.conf": conf_file("the command line's clients", CLIENT_KEYS.sections),
-        "docs/configuration.md": documentation(),
+        "docs/reference/configuration.md": documentation(),
     }
 
 

@@ -24,7 +24,7 @@ class NodePath(NamedTuple):
     """
 
     kind: str
-    """A word of the column `kind` in `docs/audits_reference.md`."""
+    """A word of the column `kind` in `docs/reference/audits.md`."""
     namespace: str | None = None
     topic: str | None = None
     """persistent://tenant/namespace/name"""

@@ -1,4 +1,4 @@
-"""The tables of a snapshot: one Parquet file each, with these columns. `docs/audits_reference.md` has their meaning."""
+"""The tables of a snapshot: one Parquet file each, with these columns. `docs/reference/audits.md` has their meaning."""
 
 from __future__ import annotations
 

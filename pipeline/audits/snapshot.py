@@ -44,7 +44,7 @@ COLUMNS: Final = MappingProxyType(
 )
 """By table, its columns in Spark's notation.
 
-docs/audits_reference.md has the grain and the meaning of each table.
+docs/reference/audits.md has the grain and the meaning of each table.
 """
 
 

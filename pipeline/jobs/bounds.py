@@ -34,7 +34,7 @@ SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in (
 """The same for a sample.
 
 Sieve and W-TinyLFU behave otherwise in a small cache than in a large one, so a sample misjudges them
-(docs/simulators.md).
+(docs/how-to/simulators.md).
 """
 SKETCH_UNITS_MAX: Final = 1 << 22
 """The largest capacity that W-TinyLFU is simulated with.

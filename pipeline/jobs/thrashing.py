@@ -1,8 +1,9 @@
 """`thrashing`: counts repeated reads from bookies, and computes a fitting readahead.
 
 A bookie that reads ahead B entries for each request for R of them, and has evicted them before the reader's next request,
-reads (B + 1) / R entries for each requested one (docs/bookie.md). The access record has R, the number of cold readers at a
-time and the size of their entries; together they give the largest B that a read cache can hold.
+reads (B + 1) / R entries for each requested one (docs/explanation/bookie.md). The access record has R, the
+number of cold readers at a time and the size of their entries; together they give the largest B that a read cache can
+hold.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
     report.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
-        "A model: equally fast readers, all on one bookie. docs/benchmarks.md has the measurements.",
+        "A model: equally fast readers, all on one bookie. docs/reference/benchmarks.md has the measurements.",
     )
     svg = lines_plot(lines, "readahead, entries", "entries read per requested entry", log_x=True)
     report.plots.append(Plot("Amplification over readahead", svg))

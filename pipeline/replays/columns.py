@@ -42,7 +42,7 @@ All others are its decisions, which a replay takes anew.
 class Columns(NamedTuple):
     """One row per event on a run of entries.
 
-    Docs/record.md has the meaning of each column.
+    Docs/reference/access_record.md has the meaning of each column.
     """
 
     op: NDArray[np.int8]

@@ -210,4 +210,6 @@ def no_record(found: Found | Checked, paths: Sequence[Path]) -> RecordError:
     where = ", ".join(map(str, paths))
     count = len(found.rejected)
     seen = f"; {count} files were rejected, the first because {found.rejected[0].reason}" if count else ""
-    return RecordError(f"no access record in {where}{seen}: see entryCacheRecordDirectory in docs/record.md")
+    return RecordError(
+        f"no access record in {where}{seen}: see entryCacheRecordDirectory in docs/reference/access_record.md"
+    )

@@ -57,7 +57,7 @@ class Record:
     rows: DataFrame
     """One row per event on a run of entries.
 
-    The columns of `ROWS` (docs/record.md), `broker`, `start`.
+    The columns of `ROWS` (docs/reference/access_record.md), `broker`, `start`.
     """
     topics: DataFrame
     """One row per broker lifetime and topic: broker, start, topic, topic_name."""

@@ -234,7 +234,7 @@ METADATA_COLUMNS: Final[Mapping[str, MetadataColumn]] = {
     "__schemaVersion": MetadataColumn(LongType(), _schema_version),
     "__redeliveryCount": MetadataColumn(IntegerType(), _redelivery_count),
 }
-"""All columns beside the value, by name; docs/spark_source.md lists them for users."""
+"""All columns beside the value, by name; docs/how-to/spark_source.md lists them for users."""
 
 DEFAULT_METADATA: Final = (
     "__key",

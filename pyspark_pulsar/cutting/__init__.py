@@ -2,7 +2,7 @@
 
 No Python object is made per message: each stage turns arrays into arrays with one element per entry or per message, and
 starts and ends are indexes into the receive buffer. A loop of the official client, which makes an object per message,
-reads 175,000 rows a second; this way it is more than a million (docs/benchmarks.md).
+reads 175,000 rows a second; this way it is more than a million (docs/reference/benchmarks.md).
 
     Messages -> chunks.join -> entry_table.cut_entries -> message_table.cut_messages -> columns/
 

@@ -2,7 +2,7 @@
 
 Exactly once needs that a task that runs again gets the same rows in the same order: from a source that can be read again
 and without a shuffle, or sorted within its partition. Otherwise a row gets another sequence id at the second attempt:
-some rows would be stored twice and others dropped. docs/spark_source.md tells users.
+some rows would be stored twice and others dropped. docs/how-to/spark_source.md tells users.
 
 Rows are durable when the task ends, before Spark commits. `commit` and `abort` therefore do nothing.
 """

@@ -1,4 +1,4 @@
-"""The comparison of policies runs, and says what docs/entry_cache.md claims, on one seed of the quick workloads."""
+"""The comparison of policies runs, and gives the order that the docs claim, on one seed of the quick workloads."""
 
 from __future__ import annotations
 

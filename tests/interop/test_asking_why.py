@@ -1,6 +1,6 @@
 """`magnetar cache` against running brokers: an entry evicted because the cache was full, one by its age, one never cached.
 
-What the command prints is held against the transcripts in docs/entry_cache.md, up to times, ids and amounts.
+What the command prints is held against the transcripts in docs/how-to/cache_why.md, up to times, ids and amounts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pulsar
 from tests.interop.support import Admin, receive, wait_until
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
-PAGE: Final = REPOSITORY / "docs" / "entry_cache.md"
+PAGE: Final = REPOSITORY / "docs" / "how-to" / "cache_why.md"
 BOTH: Final = {
     "entryCachePolicy": "pip430",
     "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis": "0",

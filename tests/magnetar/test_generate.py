@@ -1,4 +1,4 @@
-"""The committed conf files and docs/configuration.md agree with the tables of keys."""
+"""The committed conf files and docs/reference/configuration.md agree with the tables of keys."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_shipped_file_sets_the_values_that_hold_without_a_file(standalone: bool,
 
 
 def test_every_key_is_on_the_page() -> None:
-    page = CURRENT["docs/configuration.md"]
+    page = CURRENT["docs/reference/configuration.md"]
     for name in (*BROKER_KEYS.keys, *BROKER_KEYS.unused.defaults):
         assert name in page, name

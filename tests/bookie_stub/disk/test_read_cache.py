@@ -289,7 +289,7 @@ def test_served_first_forgets_loads_that_were_served() -> None:
     assert not cache._loads
 
 
-# Thrashing: what cold readers cost, see docs/bookie.md.
+# Thrashing: what cold readers cost, see docs/explanation/bookie.md.
 
 ENTRY = bytes(1024 + 36)
 

@@ -193,7 +193,7 @@ async def test_both_paths_answer_without_a_redirect_over_http() -> None:
 
 
 def test_every_family_is_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     tables = (
         *topic_families.TOPIC,
         *topic_families.SUBSCRIPTION,

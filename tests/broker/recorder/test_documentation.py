@@ -1,4 +1,4 @@
-"""docs/record.md names every event with its number, and its program runs."""
+"""docs/reference/access_record.md names every event with its number, and its program runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS,
 from broker.recorder.schema import COLUMNS
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs" / "record.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "access_record.md").read_text(
+    encoding="utf-8"
+)
 NEVER_WRITTEN = {Op.READER, Op.NOT_CACHED}
 """Events without a line in the table: names become lines of the names file, NOT_CACHED is for explanations."""
 
@@ -43,5 +45,5 @@ def test_documentation_program_runs(
     writer.close(0.0, None)
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     monkeypatch.chdir(tmp_path)
-    exec(compile(program, "docs/record.md", "exec"), {})
+    exec(compile(program, "docs/reference/access_record.md", "exec"), {})
     assert sorted(capsys.readouterr().out.splitlines()) == ["1 ARRIVED 4 400", "1 HIT 7 70"]

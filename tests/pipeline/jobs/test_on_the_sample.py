@@ -1,4 +1,4 @@
-"""The jobs on the shipped sample: the commands of docs/pipeline.md, and figures that must agree with each other."""
+"""The jobs on the shipped sample: the commands of docs/how-to/pipeline.md, and figures that must agree with each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.traces.record_frames import read_record
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"
-MANUAL = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+MANUAL = (ROOT / "docs" / "how-to" / "pipeline.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$? ?(?:\.venv/bin/)?magnetar pipeline (.+)$", MANUAL, re.M)
 
 
