@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from broker.entry_cache.cache_stats import CacheStats, ReadStats
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.eviction import Eviction
-from broker.entry_cache.listener import CacheListener, NullListener, Redelivery
+from broker.entry_cache.listener import CacheListener, Redelivery
 from broker.entry_cache.policy import Policy
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
@@ -40,11 +40,11 @@ class EntryCacheManager:
         """The settings that hold now."""
         self.policy = policy
         """Decides which entries stay, for the life of the manager."""
-        self.eviction = Eviction(settings, policy, listener or NullListener(), bound)
+        self.eviction = Eviction(settings, policy, listener or CacheListener(), bound)
         """The totals and the passes."""
         self.stats: CacheStats = self.eviction.stats
         """Counts since the start."""
-        self._listener: CacheListener = listener or NullListener()
+        self._listener: CacheListener = listener or CacheListener()
         self._clock = clock
         self._caches: dict[str, EntryCache] = {}
         self._closed_reads = ReadStats()

@@ -1,9 +1,9 @@
 """CacheListener: the one interface through which other parts hear of everything that the cache does.
 
 The core calls its listener and never looks at the result, with the two exceptions that are named below. Without a
-listener it calls a `NullListener`, which costs one empty call for each run of entries and nothing for an entry.
+listener it calls a plain `CacheListener`, which costs one empty call for each run of entries and nothing for an entry.
 Statistics, the decisions that the admin API explains, access records, the accounting of pinned buffers and the policy
-`magnetar` all attach here; `combine` makes one listener of several.
+`magnetar` all attach here; `CombinedListener` makes one listener of several.
 
 The numbers of the enumerations stand in access records and never change.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from broker.entry_cache.policy import Removed, Requeued
 from broker.entry_cache.range_cache import CachedLog
@@ -101,8 +101,11 @@ class Pass(IntEnum):
     """An insert that exceeded the trigger."""
 
 
-class CacheListener(Protocol):
-    """Hears of the cache's inputs and of its decisions, in order. A run holds at least one entry."""
+class CacheListener:
+    """Hears of the cache's inputs and of its decisions, in order; this class ignores them.
+
+    A run holds at least one entry.
+    """
 
     @property
     def hears_deliveries(self) -> bool:
@@ -110,29 +113,24 @@ class CacheListener(Protocol):
 
         Deliveries are the hottest event: without this the manager lends out the policy's own function.
         """
-        ...
+        return False
 
     # Caches and their cursors
 
     def configured(self, settings: EntryCacheSettings) -> None:
         """The manager has these settings from here on."""
-        ...
 
     def cache_removed(self, cache: CachedLog) -> None:
         """The managed ledger was closed; its entries were invalidated before."""
-        ...
 
     def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None:
         """The cache holds entries of another ledger from here on, or none of that ledger any more."""
-        ...
 
     def reader_made(self, cache: CachedLog, reader: Reader) -> None:
         """A cursor of the log got its number."""
-        ...
 
     def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
         """The managed ledger was opened; `detail` says by which rules its cursors count."""
-        ...
 
     def cursor_changed(
         self,
@@ -143,27 +141,22 @@ class CacheListener(Protocol):
         at_ns: int | None = None,
     ) -> None:
         """A cursor of the log came, moved, acknowledged or left."""
-        ...
 
     # Entries that enter
 
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """The log confirmed a run; it may be cached next."""
-        ...
 
     def fetched(
         self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None:
         """A run came from storage; None = the reader is not active, so it is not to be cached."""
-        ...
 
     def not_cached(self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
         """A run does not enter the cache."""
-        ...
 
     def slices_inserted(self, entries: Sequence[Entry]) -> None:
         """Some of the inserted entries are slices of larger receive buffers; called before `inserted`."""
-        ...
 
     def inserted(
         self,
@@ -174,11 +167,9 @@ class CacheListener(Protocol):
         now_ns: int,
     ) -> None:
         """A run was inserted; entries that were present are left out, so there may be gaps."""
-        ...
 
     def offered_again(self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
         """The position of an offered entry was present already."""
-        ...
 
     # Reads
 
@@ -186,7 +177,7 @@ class CacheListener(Protocol):
         self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
         """The reader got a run and moves behind it. Returns the list to deliver: `entries`, or a marked copy."""
-        ...
+        return entries
 
     def hit(
         self,
@@ -196,159 +187,54 @@ class CacheListener(Protocol):
         kind: HitKind,
     ) -> None:
         """The reader got `run` (see `runs.Run`) and stays at its place."""
-        ...
 
     def asked_storage(
         self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
     ) -> None:
         """The cache could not serve a read."""
-        ...
 
     def arrived(
         self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
     ) -> None:
         """A run came from storage to the reader that had asked for it."""
-        ...
 
     # Deliveries
 
     def delivered(self, entries: list[Entry]) -> None:
         """Entries were written to a consumer, so one expected read of each is done."""
-        ...
 
     def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
         """Entries, at least one unless they are DROPPED, wait for redelivery to the reader, or no longer do."""
-        ...
 
     def redelivery_read(self, reader: Reader, entry: Entry) -> None:
         """The entry was read for a redelivery."""
-        ...
 
     # Passes
 
     def requeued_wanted(self) -> Requeued | None:
         """Returns a dictionary that the next pass fills with the entries it requeues; None if that is not needed."""
-        ...
+        return None
 
     def pass_began(self, trigger: Pass, now_ns: int, visits_max: int) -> None:
         """Passes run now, in a slice of at most `visits_max` visits."""
-        ...
 
     def pass_ran(self, reason: Reason, removed: Removed, requeued: Requeued | None) -> None:
         """A slice of a pass ended; `removed` tells of its entries below, if there are any."""
-        ...
 
     def removed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
         """Entries, at least one, were removed by a pass or invalidated."""
-        ...
 
     def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
         """The cache is about to invalidate all entries before the position, or one whole ledger."""
-        ...
-
-
-class NullListener:
-    """A `CacheListener` that ignores everything."""
-
-    __slots__ = ()
-
-    @property
-    def hears_deliveries(self) -> bool:
-        """False: deliveries are not to be reported."""
-        return False
-
-    def configured(self, settings: EntryCacheSettings) -> None: ...
-
-    def cache_removed(self, cache: CachedLog) -> None: ...
-
-    def ledger_changed(self, cache: CachedLog, ledger_id: int, *, opened: bool) -> None: ...
-
-    def reader_made(self, cache: CachedLog, reader: Reader) -> None: ...
-
-    def cursors_attached(
-        self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int
-    ) -> None: ...
-
-    def cursor_changed(
-        self,
-        change: CursorChange,
-        cache: CachedLog,
-        reader: Reader,
-        position: Position,
-        at_ns: int | None = None,
-    ) -> None: ...
-
-    def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None: ...
-
-    def fetched(
-        self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
-    ) -> None: ...
-
-    def not_cached(
-        self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int
-    ) -> None: ...
-
-    def slices_inserted(self, entries: Sequence[Entry]) -> None: ...
-
-    def inserted(
-        self,
-        cache: CachedLog,
-        entries: Sequence[Entry],
-        size_bytes: int,
-        expected_reads: int | None,
-        now_ns: int,
-    ) -> None: ...
-
-    def offered_again(
-        self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int
-    ) -> None: ...
-
-    def run_read(
-        self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
-    ) -> list[Entry]:
-        """Returns `entries` as they are."""
-        return entries
-
-    def hit(
-        self, cache: CachedLog, reader: Reader, run: tuple[int, int, int, int], kind: HitKind
-    ) -> None: ...
-
-    def asked_storage(
-        self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
-    ) -> None: ...
-
-    def arrived(
-        self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
-    ) -> None: ...
-
-    def delivered(self, entries: list[Entry]) -> None: ...
-
-    def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None: ...
-
-    def redelivery_read(self, reader: Reader, entry: Entry) -> None: ...
-
-    def requeued_wanted(self) -> Requeued | None:
-        """Returns None: requeued entries need not be collected."""
-        return None
-
-    def pass_began(self, trigger: Pass, now_ns: int, visits_max: int) -> None: ...
-
-    def pass_ran(self, reason: Reason, removed: Removed, requeued: Requeued | None) -> None: ...
-
-    def removed(self, removed: Removed, reason: Reason, now_ns: int) -> None: ...
-
-    def invalidating(
-        self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool
-    ) -> None: ...
 
 
 EVENTS: Final = tuple(
-    name for name in vars(NullListener) if not name.startswith("_") and name != "hears_deliveries"
+    name for name in vars(CacheListener) if not name.startswith("_") and name != "hears_deliveries"
 )
 """The names of all events."""
 
 
-class CombinedListener(NullListener):
+class CombinedListener(CacheListener):
     """Passes each event on to those of several objects that have a method of its name, in their order.
 
     So an attached object has methods for the events that it needs, and no others; `tests/broker/entry_cache` checks their

@@ -20,7 +20,9 @@ BROKER: Final = (
     gauge("pulsar_connection_closed_total_count", "connections.closed", "Connections closed."),
     gauge("pulsar_ml_cache_used_size", "manager.used_bytes", "Bytes of the entries in the cache."),
     gauge("pulsar_ml_cache_entries", "manager.entries", "Entries in the cache."),
-    counter("pulsar_ml_cache_inserted_entries_total", "inserted_entries", "Entries put into the cache."),
+    counter(
+        "pulsar_ml_cache_inserted_entries_total", "cache.inserted_entries", "Entries put into the cache."
+    ),
     counter("pulsar_ml_cache_evicted_entries_total", "evicted_entries", "Entries removed for any reason."),
     gauge("pulsar_ml_cache_evictions", "window.evictions", "Size evictions in the window."),
     gauge("pulsar_ml_cache_hits_rate", "window.hits_rate", "Entries per second found in the cache."),
@@ -49,7 +51,7 @@ BROKER: Final = (
         "manager.stats.refused_entries",
         "Entries offered for a position that was cached already.",
     ),
-    counter("pulsar_ml_cache_x_insertions_total", "inserted_entries", "Entries put into the cache."),
+    counter("pulsar_ml_cache_x_insertions_total", "cache.inserted_entries", "Entries put into the cache."),
     gauge("pulsar_ml_cache_x_used_bytes", "manager.used_bytes", "Bytes of the entries in the cache."),
     gauge(
         "pulsar_ml_cache_x_max_bytes",
@@ -62,10 +64,10 @@ BROKER: Final = (
         "cache.pinned_bytes",
         "Receive-buffer bytes kept alive by shared entries beyond their own length.",
     ),
-    gauge("pulsar_ml_cache_x_removal_queue_length", "queue_length", "Entries in the removal queue."),
+    gauge("pulsar_ml_cache_x_removal_queue_length", "cache.queue_length", "Entries in the removal queue."),
     gauge(
         "pulsar_ml_cache_x_tombstones",
-        "tombstones",
+        "cache.tombstones",
         "Of these, entries that were invalidated before.",
     ),
     gauge(

@@ -1,4 +1,4 @@
-"""The error of access records: one cannot be read, or cannot be written as the settings ask."""
+"""Errors of access records and of their settings."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Found:
 
 
 def find(folders: Iterable[Path]) -> Found:
-    """Finds the access records in folders and below them; reads only the ends of the files. A path may be a file."""
+    """Returns the records below these folders or files; reads only the ends of the files."""
     found = Found()
     lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     for path in sorted(set(_record_files(folders))):

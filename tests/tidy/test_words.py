@@ -37,7 +37,8 @@ def undocumented(modules: Iterable[Source]) -> Iterator[str]:
     """
     for module in modules:
         classes = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
-        for owner in (module.tree, *classes):
+        owners: list[ast.Module | ast.ClassDef] = [module.tree, *classes]
+        for owner in owners:
             public = [
                 node
                 for node in owner.body

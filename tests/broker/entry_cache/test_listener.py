@@ -8,7 +8,7 @@ import pytest
 
 from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.bounds.strict_size import StrictSize
-from broker.entry_cache.listener import EVENTS, CombinedListener, NullListener
+from broker.entry_cache.listener import EVENTS, CacheListener, CombinedListener
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.ledger_logs import LedgerLogs
@@ -30,7 +30,7 @@ def test_attached_listener_has_the_signatures_of_the_events(attached: type) -> N
     for event in heard:
         ours = getattr(attached, event)
         if not isinstance(inspect.getattr_static(attached, event), property):
-            assert parameters(ours) == parameters(getattr(NullListener, event)), event
+            assert parameters(ours) == parameters(getattr(CacheListener, event)), event
 
 
 class Hearing:
