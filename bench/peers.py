@@ -23,7 +23,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 
-CACHE_POLICY = "magnetar"
+CACHE_POLICY = "pip430"
 """The entry cache's policy of the `Magnetar` peers, given explicitly: not the default of a broker, which is `pip430`.
 
 All figures of docs/reference/benchmarks.md since 2026-11-21 were taken with it, so that they stay comparable.
