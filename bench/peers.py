@@ -24,9 +24,9 @@ STOP_TIMEOUT_S = 20.0
 
 
 CACHE_POLICY = "pip430"
-"""The entry cache's policy of the `Magnetar` peers, given explicitly: not the default of a broker, which is `pip430`.
+"""The entry cache's policy of the `Magnetar` peers: a broker's default, given explicitly so that results name it.
 
-All figures of docs/reference/benchmarks.md since 2026-11-21 were taken with it, so that they stay comparable.
+Figures of docs/reference/benchmarks.md up to 2026-11-22 were taken with `magnetar`, the default until then, and say so.
 """
 
 

@@ -22,7 +22,7 @@ def has_expected_reads(entry: Entry) -> bool:
 
 
 class ReadCounts(Protocol):
-    """Keeps `Entry.expected_reads`; nothing else writes it."""
+    """Decides every value of `Entry.expected_reads`; an insert stores the first one."""
 
     def initial(self, expected_reads: int | None) -> int | None:
         """Returns the first count of an entry with so many readers to come; None = not counted."""

@@ -12,7 +12,7 @@ from settings.settings import Settings
 
 
 def _profile(settings: Settings) -> str:
-    # PIP-430 came with 4.2; profile 4.0 switches it off by cacheEvictionByExpectedReadCount.
+    # PIP-430 came with 4.1, whose rules are those of 4.2; profile 4.0 switches it off by cacheEvictionByExpectedReadCount.
     return "5.0" if settings.profile == "5.0" else "4.2"
 
 

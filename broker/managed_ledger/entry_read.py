@@ -59,7 +59,7 @@ class ReadRequest(Protocol):
     def ranges(self) -> Sequence[EntryRange]:
         """Return the ranges to read now; empty when nothing is left.
 
-        Called when permits are granted after a wait. The ranges exist and are disjoint.
+        Called when permits are granted. The ranges exist and are disjoint.
         """
         ...
 
@@ -130,7 +130,7 @@ class EntryRead:
     def begin(self, ranges: Sequence[EntryRange]) -> None:
         """Read these ranges as soon as permits are there.
 
-        A read that has to wait reads what `request.ranges` returns after the wait.
+        With a limit of reads in flight, the read asks `request.ranges` once more when its permits are granted.
         """
         # Without a limit neither an estimate nor a place in a queue is needed.
         if not self._context.environment.reads_limiter.enabled:

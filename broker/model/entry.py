@@ -2,7 +2,7 @@
 
 One object per entry serves the ledger handle, the entry cache and every dispatcher, so nothing is copied or parsed
 again on the way. The fields from `cached` on belong to `broker/entry_cache`, and nothing else writes them; of these,
-`expected_reads` is written by the policy's `ReadCounts` alone.
+the policy's `ReadCounts` decides every value of `expected_reads`.
 """
 
 from __future__ import annotations
