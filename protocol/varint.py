@@ -20,16 +20,30 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-_LAST = [_encode(value) for value in range(_SIZE)]
-_MORE = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_SIZE)]
+# Both tables are filled as numbers come: made in advance they take 1.4 MiB, which an idle broker would hold for nothing.
+_LAST: list[bytes | None] = [None] * _SIZE
+"""The bytes of each number below 2^14."""
+_MORE: list[bytes | None] = [None] * _SIZE
+"""The same 14 bits with the top bit of both bytes set: more bytes follow."""
+
+
+def _fill_last(value: int) -> bytes:
+    encoded = _LAST[value] = _encode(value)
+    return encoded
+
+
+def _fill_more(value: int) -> bytes:
+    encoded = _MORE[value] = bytes((value & 0x7F | 0x80, value >> 7 | 0x80))
+    return encoded
 
 
 def varint(value: int) -> bytes:
     """Returns the bytes of an unsigned number below 2^64. A negative number gives wrong bytes: mask it first."""
     if value < _SIZE:
-        return _LAST[value]
+        return _LAST[value] or _fill_last(value)
     if value < 1 << 28:
-        return _MORE[value & _MASK] + _LAST[value >> _BITS]
+        low, high = value & _MASK, value >> _BITS
+        return (_MORE[low] or _fill_more(low)) + (_LAST[high] or _fill_last(high))
     return _encode(value)
 
 

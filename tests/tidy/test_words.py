@@ -32,16 +32,32 @@ def test_modules_without_docstring_are_found() -> None:
 def undocumented(modules: Iterable[Source]) -> Iterator[str]:
     """Yields public classes, functions and methods without a docstring.
 
-    A second definition of a name needs none: an overload, the setter of a property.
+    A second definition of a name needs none: an overload, the setter of a property. Neither does a method that does
+    nothing in a class outside a Protocol: the class says so, and the Protocol describes the method.
     """
     for module in modules:
         classes = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
-        for body in (module.tree.body, *(node.body for node in classes)):
-            public = [node for node in body if isinstance(node, Documented) and not node.name.startswith("_")]
+        owners: list[ast.Module | ast.ClassDef] = [module.tree, *classes]
+        for owner in owners:
+            public = [
+                node
+                for node in owner.body
+                if isinstance(node, Documented)
+                and not node.name.startswith("_")
+                and not does_nothing(node, owner)
+            ]
             described = {node.name for node in public if ast.get_docstring(node)}
             for node in public:
                 if node.name not in described:
                     yield f"{module.path}:{node.lineno}: {node.name}"
+
+
+def does_nothing(node: ast.stmt, owner: ast.AST) -> bool:
+    """Tells whether `node` is a method with the body `...` in a class that is no Protocol."""
+    if not isinstance(owner, ast.ClassDef) or not isinstance(node, ast.FunctionDef):
+        return False
+    is_protocol = any(isinstance(base, ast.Name) and base.id == "Protocol" for base in owner.bases)
+    return not is_protocol and [ast.unparse(statement) for statement in node.body] == ["..."]
 
 
 def test_public_names_have_docstrings() -> None:
@@ -59,15 +75,19 @@ class Public:
     """Yes."""
     def __len__(self): ...
     async def method(self): ...
+    def ignored(self): ...
     @property
     def size(self):
         """Yes."""
     @size.setter
     def size(self, size): ...
 class Bare: ...
+class Shape(Protocol):
+    """Yes."""
+    def promised(self): ...
 '''
     found = list(undocumented(invented({"a.py": text})))
-    assert found == ["a.py:2: public", "a.py:15: Bare", "a.py:9: method"]
+    assert found == ["a.py:2: public", "a.py:16: Bare", "a.py:9: method", "a.py:19: promised"]
 
 
 def riddles(modules: Iterable[Source]) -> Iterator[str]:
