@@ -83,7 +83,7 @@ class Eviction:
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
         if self.bound is not None:
-            self.bound.configure(settings, self.used_bytes)
+            self.bound.configure(settings, self.used_bytes, pass_runs=self._size_pass is not None)
 
     # Called by the caches
 

@@ -120,7 +120,8 @@ class Policy(Protocol):
         """Removes entries until the pass has freed its bytes or the queue is empty.
 
         It looks at `visits_max` slots at most; the next call then continues the pass. To end a pass early, call this
-        once more with `bytes_to_free` set to 0: a policy then restores the order of what it had put aside.
+        once more with `bytes_to_free` set to 0: a policy then restores the order of the slots that it had put aside, and
+        changes nothing else.
         """
         ...
 

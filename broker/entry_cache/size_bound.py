@@ -63,8 +63,8 @@ class BoundCache(Protocol):
 class SizeBound(Protocol):
     """Stands between the inserts and the caches, and says which bytes count against the size."""
 
-    def configure(self, settings: EntryCacheSettings, used_bytes: int) -> None:
-        """Takes over changed settings, with the bytes that are cached now."""
+    def configure(self, settings: EntryCacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
+        """Takes over changed settings, with the bytes that are cached now; a size pass may have been cut."""
         ...
 
     def insert_run(

@@ -80,11 +80,11 @@ class StrictSize:
         self._visits_left = VISITS_OF_INSERTS
         """Visits that inserts may use until the next check."""
 
-    def configure(self, settings: EntryCacheSettings, used_bytes: int) -> None:
+    def configure(self, settings: EntryCacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
         """A cache that was made smaller does not grow until it fits."""
         self._size_bytes_max = settings.size_bytes_max
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
-        charged = self.charged_bytes(used_bytes, pass_runs=False) if used_bytes else 0
+        charged = self.charged_bytes(used_bytes, pass_runs=pass_runs) if used_bytes else 0
         self._bound_bytes = max(settings.size_bytes_max, charged)
 
     def charged_bytes(self, used_bytes: int, *, pass_runs: bool) -> int:

@@ -74,6 +74,11 @@ class SizePasses:
     def free(self, size_pass: MagnetarPass, now_ns: int, visits_max: int) -> Removed:
         """Runs a size pass, or a slice of it; see `Policy.free`."""
         removed = Removed()
+        if size_pass.bytes_to_free <= 0:
+            # The pass ends early. Its order must stay incomplete: a later pass would take it for a whole scan, and
+            # remove entries that a reader is to come for before others that it never looked at.
+            self._queue.end_scan()
+            return removed
         order = size_pass.order
         if order is None:
             order = self._serving_order(now_ns, removed, visits_max) or self._begin_scan(
