@@ -1,7 +1,8 @@
 """EntryCacheManager: all entry caches of the broker under one size (PIP-430, EntryCacheManager).
 
 It makes and forgets the caches of managed ledgers, takes the deliveries that lower expected reads, and forwards the
-owner's timer to `Eviction`. One thread calls everything here; the manager owns no timer, and asks its clock for invalidations alone.
+owner's timer to `Eviction`. One thread calls everything here; the manager owns no timer, and asks its clock for
+invalidations alone.
 
 `compose.py` makes a manager with its policy and with everything that a broker attaches to it.
 """
