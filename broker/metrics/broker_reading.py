@@ -1,6 +1,6 @@
 """BrokerReading: the objects that count for the whole broker, as one scrape or window finds them.
 
-Nothing is copied: the families of `definitions.py` name fields of these objects ("manager.used_bytes"), and `value_at`
+Nothing is copied: the families of `broker_families.py` name fields of these objects ("manager.used_bytes"), and `value_at`
 follows such a name. So a new count of a room needs one line there and none here. Rooms of the same level are described
 by protocols, because imports go down only.
 """
