@@ -25,6 +25,8 @@ LAG_ROUNDS = {"tail": 0, "billing": 40}
 POINTS = 0.01
 MODEL_POINTS = 0.04
 """The error of the model for `magnetar` in a cache that is too small."""
+LIFETIME_POINTS = 0.03
+"""Two lifetimes of one workload under `magnetar` differ by this much in such a cache, for the reason below."""
 
 
 def lifetime_of(folder: Path) -> BrokerLifetime:
@@ -69,7 +71,7 @@ def test_recommended_settings_bring_the_promised_hit_ratio(
         _, magnetar = advice.tables["policies"].rows
         record(tmp_path / "policy", rounds, {"entryCachePolicy": "magnetar"}, lags)
         found = hit_ratio(lifetime_of(tmp_path / "policy"))
-        assert found == pytest.approx(float(str(magnetar["hit_ratio"])), abs=MODEL_POINTS)
+        assert found == pytest.approx(float(str(magnetar["hit_ratio"])), abs=MODEL_POINTS + LIFETIME_POINTS)
         assert found > float(str(before["hit_ratio"]))
     else:
         assert policy == "magnetar"
