@@ -7,9 +7,28 @@ one, is looked up in these methods before the namespace's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from broker.model.topic_name import TopicName
-from broker.service.namespaces import Namespaces
+from broker.service.namespaces import Json, Namespaces
 from broker.service.settings import ServiceSettings
+
+SCHEMA_AUTO_UPDATE: Final[Mapping[str, str]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""Strategies by the words of the older policy."""
+
+
+def _is_strategy(policy: Json) -> bool:
+    return isinstance(policy, str) and policy != "UNDEFINED"
 
 
 class EffectivePolicies:
@@ -52,6 +71,31 @@ class EffectivePolicies:
         """Returns True when the topic drops messages that it has already (PIP-6)."""
         policy = self._namespaces.policy(name.namespace, "deduplication")
         return policy if isinstance(policy, bool) else self.settings.deduplication
+
+    def schema_strategy(self, name: TopicName) -> str:
+        """Returns the word for the compatibility strategy of a topic's schema."""
+        if name.is_system:
+            return self.settings.system_schema_strategy
+        policy = self._namespaces.topic_policy(str(name.base), "schemaCompatibilityStrategy")
+        if not _is_strategy(policy):
+            policy = self._namespaces.policy(name.namespace, "schema_compatibility_strategy")
+        if not _is_strategy(policy):
+            older = self._namespaces.policy(name.namespace, "schema_auto_update_compatibility_strategy")
+            policy = SCHEMA_AUTO_UPDATE.get(older) if isinstance(older, str) else None
+        return policy if isinstance(policy, str) else self.settings.schema_strategy
+
+    def allows_schema_updates(self, name: TopicName) -> bool:
+        """Returns True when producers and consumers may add a version to the topic's schema."""
+        policy = self._namespaces.policy(name.namespace, "is_allow_auto_update_schema")
+        return name.is_system or (policy if isinstance(policy, bool) else self.settings.schema_updates)
+
+    def enforces_schemas(self, name: TopicName) -> bool:
+        """Returns True when a topic with a schema refuses producers without one."""
+        policy = self._namespaces.topic_policy(str(name.base), "schemaValidationEnforced")
+        if not isinstance(policy, bool):
+            policy = self._namespaces.policy(name.namespace, "schema_validation_enforced")
+        # The setting cannot be switched off by a policy, as in Pulsar.
+        return policy is True or self.settings.schema_validation
 
     def may_create_subscriptions(self, name: TopicName) -> bool:
         """Returns True when SUBSCRIBE creates a missing durable subscription."""

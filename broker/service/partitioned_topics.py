@@ -82,7 +82,7 @@ class PartitionedTopics:
         await self._copy_subscriptions(name, range(before, count))
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Deletes all partitions, then the metadata. `force` also while clients are connected."""
+        """Deletes all partitions, then schema and metadata. `force` also while clients are connected."""
         count = await self._metadata.count(name)
         if not count:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
@@ -90,6 +90,7 @@ class PartitionedTopics:
             partition = name.with_partition(index)
             if await self._registry.exists(partition):
                 await self._registry.delete(partition, force=force)
+        await self._registry.schemas.forget(name)
         # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
 

@@ -94,6 +94,11 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
+    @property
+    def is_idle(self) -> bool:
+        """True when, besides, nothing is stored."""
+        return super().is_idle and not self.ledger.ledgers.size_bytes
+
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Also renews the settings of the dispatchers."""
         super().reconfigure(settings)

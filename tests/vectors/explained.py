@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
 _QUOTAS: Final = "Backlog quotas are not built yet."
 _TOPIC_POLICIES: Final = "Topic policies are not built yet."
 _TRANSACTIONS: Final = "There is no transaction coordinator."
 
 EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-schema-invalid-json": _SCHEMAS,
-    "schema-types": _SCHEMAS,
     "producer-backlog-quota": _QUOTAS,
     "send-topic-max-message-size": _TOPIC_POLICIES,
     "transactions-wrong-tc": _TRANSACTIONS,
@@ -76,11 +73,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-subscriptionTypesEnabled-delete topic-messageTTL-default topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota topic-policy-missing-topic
         topic-messageTTL-applied topic-retention-applied
-    """,
-    "Schemas are not built yet.": """
-        schema-post schema-post-missing-topic schema-post-new-version schema-post-incompatible
-        schema-post-unknown-type schema-post-string schema-get-all schema-version-of
-        schema-version-of-unknown schema-compatibility schema-compatibility-bad
     """,
     "Statistics over REST have only the fields that are counted so far.": """
         stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
