@@ -181,7 +181,7 @@ async def test_client_reconnects_when_a_connection_ends_before_it_is_used(
     monkeypatch.setattr(loop, "create_connection", lose_the_first)
     peer.answer = positive
     client = make(peer.port)
-    assert await add(client, 0) == IO_ERROR
+    assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
     await until_added(client, 1)
     assert attempts == 2
     await client.close()
