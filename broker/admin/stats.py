@@ -147,6 +147,8 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
+    stats["isReplicated"] = stats["replicated"] = subscription.replicated
+    stats["subscriptionProperties"] = dict(subscription.properties)
 
 
 def _consumer(consumer: Consumer) -> dict[str, Json]:

@@ -143,6 +143,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         read_compacted=request.read_compacted,
         metadata={pair.key: pair.value for pair in request.metadata},
         properties={pair.key: pair.value for pair in request.subscription_properties},
+        replicated=request.replicate_subscription_state,
         client_version=cnx.client_version,
         connected_at_ms=cnx.context.wall_ms(),
     )
