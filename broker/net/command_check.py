@@ -1,7 +1,9 @@
-"""Refuses commands whose text fields are not UTF-8.
+"""Refuses commands that lack a required field, and those whose text is not UTF-8.
 
-protobuf returns such a field as `bytes`, which no handler expects: the error would look like a defect of the broker. One
-check in front of all handlers replaces checks in each. Commands of the hot path have no text that is read.
+Python's protobuf accepts both where Java's refuses them. A missing field would act as 0, which names a ledger or a
+consumer that the client did not mean; text that is not UTF-8 arrives as `bytes`, which no handler expects. One check in
+front of all handlers replaces checks in each. SEND, ACK and FLOW have no text that is read; they check their own required
+fields, because the check of a whole command takes longer than the parsing of an ACK.
 """
 
 from __future__ import annotations
@@ -14,17 +16,24 @@ from google.protobuf.message import Message
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import BaseCommand
 
-WITHOUT_TEXT: Final = frozenset(
+UNCHECKED: Final = frozenset(
     {
         BaseCommand.SEND,
         BaseCommand.ACK,
         BaseCommand.FLOW,
         BaseCommand.PING,
         BaseCommand.PONG,
-        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
     }
 )
-"""Commands that are not checked."""
+"""Commands that are not checked here: PING and PONG are empty, the others check themselves."""
+
+
+def refuse_incomplete(command: BaseCommand) -> None:
+    """Raises ProtocolError for a command without a required field."""
+    missing = command.FindInitializationErrors()
+    if missing:
+        name = BaseCommand.Type.Name(command.type) if command.HasField("type") else "command without a type"
+        raise ProtocolError(f"{name} lacks {', '.join(missing[:5])}")
 
 
 def refuse_broken_text(message: Message) -> None:
