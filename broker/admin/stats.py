@@ -35,6 +35,8 @@ class SubscriptionRates(Protocol):
     """Messages sent again."""
     ack_rate: float
     """Messages acknowledged."""
+    drop_rate: float
+    """Messages of a non-persistent topic that no consumer could take."""
 
 
 class TopicRates(Protocol):
@@ -134,6 +136,8 @@ def _subscription(
     }
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription)
+    else:
+        stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
 
 

@@ -30,10 +30,10 @@ UNCHECKED: Final = frozenset(
 
 def refuse_incomplete(command: BaseCommand) -> None:
     """Raises ProtocolError for a command without a required field."""
-    missing = command.FindInitializationErrors()
-    if missing:
-        name = BaseCommand.Type.Name(command.type) if command.HasField("type") else "command without a type"
-        raise ProtocolError(f"{name} lacks {', '.join(missing[:5])}")
+    if not command.IsInitialized():
+        # Without a type it would be taken for a CONNECT, the first in the enumeration.
+        name = BaseCommand.Type.Name(command.type) if command.HasField("type") else "a command without a type"
+        raise ProtocolError(f"{name} lacks a required field")
 
 
 def refuse_broken_text(message: Message) -> None:

@@ -26,7 +26,12 @@ FIELD_OF: Final = {
 """Fields of BaseCommand whose names do not follow from their types."""
 EMPTY: Final = ("PING", "PONG", "AUTH_RESPONSE")
 """Commands without required fields."""
-COMMANDS: Final = [BaseCommand.Type.Name(number) for number in sorted({*HANDLERS, BaseCommand.SEND}, key=int)]
+COMMANDS: Final = [
+    name for name, number in BaseCommand.Type.items() if number in HANDLERS or number == BaseCommand.SEND
+]
+
+EXAMPLES: Final = {FieldDescriptor.TYPE_STRING: "x", FieldDescriptor.TYPE_BYTES: b"x"}
+"""A value for a field by its type; 0 fits the others, enumerations included."""
 
 Drop = partial[None]
 
@@ -49,15 +54,7 @@ def complete(body: Message, depth: int = 0) -> None:
             elif field.is_repeated and depth == 0:
                 complete(getattr(body, field.name).add(), 1)
         elif field.is_required:
-            setattr(body, field.name, example(field))
-
-
-def example(field: FieldDescriptor) -> object:
-    if field.type == FieldDescriptor.TYPE_ENUM:
-        return field.enum_type.values[0].number
-    if field.type == FieldDescriptor.TYPE_STRING:
-        return "x"
-    return b"x" if field.type == FieldDescriptor.TYPE_BYTES else 0
+            setattr(body, field.name, EXAMPLES.get(field.type, 0))
 
 
 def drops(body: Message, path: str = "") -> Iterator[tuple[str, Drop]]:
