@@ -114,7 +114,10 @@ def canonical_text(schema: AvroType) -> bytes:
 
     Documentation, aliases, defaults of enums, white space and the order of attributes have no influence.
     """
-    return json.dumps(_canonical(schema, set()), sort_keys=True, separators=(",", ":")).encode()
+    parts: list[str] = []
+    # In pieces: one call for a large schema would keep the interpreter from the event loop for tens of milliseconds.
+    _canonical(schema, set(), parts)
+    return "\n".join(parts).encode()
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -144,18 +147,25 @@ def _loads(text: str) -> Json:
     return value
 
 
-def _canonical(schema: AvroType, seen: set[str]) -> Json:
+def _canonical(schema: AvroType, seen: set[str], parts: list[str]) -> None:
     if schema.kind in NAMED:
         # The second time by name: it ends recursion, and a name has one meaning in a schema.
         if schema.name in seen:
-            return schema.name
+            parts.append(_text(schema.name))
+            return
         seen.add(schema.name)
-    parts: list[Json] = [schema.kind, schema.name, schema.size, list(schema.symbols), schema.properties]
-    parts += [_canonical(branch, seen) for branch in schema.branches]
+    parts.append(_text([schema.kind, schema.name, schema.size, list(schema.symbols), schema.properties]))
+    for branch in schema.branches:
+        _canonical(branch, seen, parts)
     for field in schema.fields:
         default: list[Json] = [field.default] if field.has_default else []
-        parts.append([field.name, _canonical(field.type, seen), default, field.order, field.properties])
-    return parts
+        parts.append(_text([field.name, default, field.order, field.properties]))
+        _canonical(field.type, seen, parts)
+    parts.append(";")
+
+
+def _text(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 class _Parser:

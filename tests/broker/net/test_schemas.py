@@ -210,5 +210,6 @@ async def test_refused_producer_adds_no_schema() -> None:
     asks = Asking(await Port(stage).client())
     await asks.produce()
     await stage.namespaces.set_policy("public/default", "encryption_required", True)
+    await asks.client.hear()  # The first producer is closed by the policy.
     assert (await asks.produce(schema(api.Schema.Avro, AVRO))).type == BaseCommand.ERROR
     assert (await asks.get()).error_code == ServerError.TopicNotFound
