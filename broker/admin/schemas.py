@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import BadRequest, answer, is_true, object_of
+from broker.admin.answers import BadRequest, answer, empty, is_true, object_of
 from broker.admin.service_view import BROKER
 from broker.model.errors import (
     BrokerError,
@@ -55,14 +55,14 @@ async def get_all(request: web.Request) -> web.Response:
 
 
 async def metadata(request: web.Request) -> web.Response:
-    """Returns the numbers of the versions.
+    """Returns the numbers of the versions; an empty answer for a topic that never had a schema.
 
     Pulsar says which ledger holds each; here none does, which the ledger id -1 says.
     """
     schemas, name = _schemas(request), _topic(request)
     newest = await schemas.get(name, None)
     if newest is None:
-        raise TopicNotFound("Schema metadata not found")
+        return empty()
     versions = await schemas.registry.versions(schema_id(name)) or [newest]
     return answer(
         {"info": _place(newest.version), "index": [_place(version.version) for version in versions]}
@@ -71,10 +71,8 @@ async def metadata(request: web.Request) -> web.Response:
 
 async def add(request: web.Request) -> web.Response:
     """Adds a version and returns its number; 409 if it does not fit, 422 if it cannot be read."""
-    broker, name = request.app[BROKER], _topic(request)
-    if not broker.namespaces.exists(name.namespace):
-        raise NamespaceNotFound("Namespace does not exist")
-    schemas = _schemas(request)
+    schemas, name = _schemas(request), _topic(request)
+    _check_namespace(request, name)
     try:
         schema = await _schema(request)
         version = await schemas.registry.add(schema_id(name), schema, schemas.strategy(name))
@@ -91,6 +89,8 @@ async def delete(request: web.Request) -> web.Response:
     Without it, the deletion takes a number, and its answer says which.
     """
     registry, name = _schemas(request).registry, _topic(request)
+    # Pulsar stores a deletion for a namespace that does not exist; nothing would ever remove it.
+    _check_namespace(request, name)
     if is_true(request, "force"):
         await registry.forget(schema_id(name))
         return answer({"version": _FORGOTTEN})
@@ -100,6 +100,7 @@ async def delete(request: web.Request) -> web.Response:
 async def compatibility(request: web.Request) -> web.Response:
     """Returns 202 if the schema would fit; 500 with the reason if it would not, as Pulsar does."""
     schemas, name = _schemas(request), _topic(request)
+    _check_namespace(request, name)
     strategy = schemas.strategy(name)
     try:
         await schemas.registry.check(schema_id(name), await _schema(request), strategy)
@@ -119,6 +120,11 @@ async def version_of(request: web.Request) -> web.Response:
 
 def _schemas(request: web.Request) -> TopicSchemas:
     return request.app[BROKER].registry.schemas
+
+
+def _check_namespace(request: web.Request, name: TopicName) -> None:
+    if not request.app[BROKER].namespaces.exists(name.namespace):
+        raise NamespaceNotFound("Namespace does not exist")
 
 
 def _topic(request: web.Request) -> TopicName:

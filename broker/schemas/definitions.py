@@ -15,6 +15,8 @@ from broker.schemas.schema import AVRO_BASED, CLIENT_SIDE, Schema, SchemaType, h
 
 SCHEMA_BYTES_MAX: Final = 900_000
 """Bytes of a schema's data and properties. A version is one node of ZooKeeper, which takes 1,000,000 bytes."""
+_NOTHING_IN_PYTHON: Final = b"null"
+"""Pulsar's Python client sends this as the definition of a STRING schema; Pulsar accepts it for this type alone."""
 _WITHOUT_CHECK: Final = frozenset((SchemaType.NONE, SchemaType.BYTES, SchemaType.EXTERNAL))
 
 
@@ -58,6 +60,11 @@ def _check_key_value(schema: Schema) -> None:
         check_definition(part)
 
 
+def _check_string(schema: Schema) -> None:
+    if schema.data != _NOTHING_IN_PYTHON:
+        _check_primitive(schema)
+
+
 def _check_primitive(schema: Schema) -> None:
     if schema.data:
         raise InvalidSchemaData(
@@ -67,6 +74,7 @@ def _check_primitive(schema: Schema) -> None:
 
 _CHECKS: Final[Mapping[SchemaType, Callable[[Schema], bytes | None]]] = {
     **dict.fromkeys(AVRO_BASED, _check_avro),
+    SchemaType.STRING: _check_string,
     SchemaType.PROTOBUF_NATIVE: _check_native,
     SchemaType.KEY_VALUE: _check_key_value,
 }

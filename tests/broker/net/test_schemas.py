@@ -153,6 +153,12 @@ async def test_schema_that_does_not_fit_is_refused_on_every_command(sent: api.Sc
     assert not asks.client.transport.closing
 
 
+async def test_definition_of_pythons_string_schema_is_accepted() -> None:
+    asks = await asking()
+    assert (await asks.produce(schema(api.Schema.String, "null"))).producer_success.schema_version == FIRST
+    assert (await asks.produce(schema(api.Schema.Int32, "null"))).type == BaseCommand.ERROR
+
+
 async def test_auto_consume_is_for_consumers_alone() -> None:
     asks = await asking()
     wanted = schema(api.Schema.AutoConsume)
