@@ -31,6 +31,7 @@ class Node(NamedTuple):
     value: bytes
     """Without bytes: a parent that no process has put."""
     version: int
+    """Number of changes since the node was created; a compare-and-set names it."""
     modified_ms: int | None
     """None where the store keeps no time."""
     children: int | None

@@ -33,12 +33,19 @@ class MessageField:
     """Field numbers of the protocol's SingleMessageMetadata, under shorter names than the `.proto` has."""
 
     PROPERTIES: Final = 1
+    """The field `properties`, repeated."""
     KEY: Final = 2
+    """The field `partition_key`."""
     COMPACTED_OUT: Final = 4
+    """The field `compacted_out`: the compaction dropped the message, its place remains."""
     EVENT_TIME: Final = 5
+    """The field `event_time`: ms since 1970, 0 = none."""
     KEY_IS_BASE64: Final = 6
+    """The field `partition_key_b64_encoded`."""
     SEQUENCE_ID: Final = 8
+    """The field `sequence_id` of the message within its producer."""
     NULL_VALUE: Final = 9
+    """The field `null_value`: a tombstone for compaction."""
 
 
 _SINGLE = (
