@@ -147,6 +147,7 @@ class Key:
         """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
         if isinstance(value, int | float):
+            # A bool is an int too, and always within: its limits are those of a double.
             # NaN is refused here too: it is neither below nor above anything.
             if not self._lowest() <= value <= self._highest():
                 raise ValueError(text)

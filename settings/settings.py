@@ -97,6 +97,8 @@ class Settings:
     def memory(self) -> DirectMemory:
         """The direct memory of the process, measured once per process start."""
         if self._started is not None:
+            # That of the start, also when the control group has another limit by now: a change of one key must not
+            # change computed values of others.
             return self._started.memory
         if self._memory is None:
             self._memory = direct_memory(self._environ)
