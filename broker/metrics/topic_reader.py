@@ -71,6 +71,7 @@ class TopicReader:
             backlog=backlog,
             # An estimate by the mean size of an entry: exact bytes would need a look at every ledger.
             backlog_size=size * slowest // entries if entries else 0,
+            # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
             entries_added=stats.entries_added,

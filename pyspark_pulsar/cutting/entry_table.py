@@ -130,6 +130,7 @@ def cut_entries(messages: Messages) -> EntryTable:
     table.payload_starts = metadata_starts + _u32(data, bodies)
     if (table.payload_starts > ends).any():
         raise MalformedEntry("an entry's metadata reaches behind its end")
+    # Only behind the checksums: damaged metadata would be reported as malformed instead of as a wrong checksum.
     table.metadata = read_fields(data, metadata_starts, table.payload_starts, _SINGLE, _REPEATED)
     return table
 

@@ -173,6 +173,7 @@ def _portions(entries: EntryTable, rows: Ints) -> Iterator[Ints]:
     """Groups consecutive entries whose decompressed payloads have a bounded size together."""
     if rows.size:
         sizes = entries.metadata.numbers(EntryField.UNCOMPRESSED_SIZE)[rows]
+        # By the bytes in front of each entry, so that an entry above the limit still belongs to a portion.
         portion_of = (np.cumsum(sizes) - sizes) // UNPACKED_BYTES_MAX
         for number in np.unique(portion_of):
             yield rows[portion_of == number]
@@ -183,6 +184,7 @@ def _unpack(entries: EntryTable, rows: Ints, buffer: bytearray) -> _Payloads:
     kinds = entries.metadata.numbers(EntryField.COMPRESSION)
     ends = np.cumsum(sizes)
     starts = ends - sizes
+    # Spare bytes, because reading a damaged number may go on behind the last message.
     unpacked = bytearray(int(ends[-1]) + SLACK_BYTES)
     view = memoryview(buffer)
     for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
@@ -248,6 +250,7 @@ def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple
     head = _size_at(payloads.buffer, start)[0]
     if 4 + head > stride:
         return None
+    # The first message alone is read in Python; the others are compared with it.
     layout = _layout(payloads.buffer, start, head)
     if layout is None or 4 + head + layout[1] != stride:
         return None
@@ -296,6 +299,8 @@ def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> t
     at = start
     for _ in range(count):
         head = at + 4
+        # A size field that is cut off by the end of the batch is not read at all: the bytes behind it belong to
+        # another entry.
         value = head + _size_at(buffer, at)[0] if head <= end else end + 1
         if value > end:
             raise MalformedEntry("a message's metadata reaches behind the end of its batch")
