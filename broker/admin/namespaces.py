@@ -195,6 +195,7 @@ async def _set(request: web.Request, key: str, value: Json) -> None:
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound("Namespace policies does not exist")
     await broker.namespaces.set_policy(namespace, key, value)
+    # Behind the store: open topics read the stored value, not the one of this request.
     await broker.registry.namespace_changed(namespace)
 
 
@@ -221,6 +222,7 @@ async def remove_backlog_quota(request: web.Request) -> web.Response:
     """Removes the stored quota of one type; a quota that is not set is no error."""
     quotas = _quotas(request)
     quotas.pop(_quota_type(request), None)
+    # None removes the key; an empty map would look like quotas that are set.
     await _set(request, BACKLOG_QUOTAS, quotas or None)
     return done()
 
