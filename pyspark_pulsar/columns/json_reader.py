@@ -74,6 +74,7 @@ def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
         table = arrow_json.read_json(pa.BufferReader(lines), read, parse)
     except pa.ArrowInvalid:
         return None
+    # A value that holds no object, or two of them, would shift every row behind it.
     return table if table.num_rows == len(values) else None
 
 
