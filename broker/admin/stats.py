@@ -35,6 +35,8 @@ class SubscriptionRates(Protocol):
     """Messages sent again."""
     ack_rate: float
     """Messages acknowledged."""
+    drop_rate: float
+    """Messages of a non-persistent topic that no consumer could take."""
 
 
 class TopicRates(Protocol):
@@ -135,6 +137,8 @@ def _subscription(
     }
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription)
+    else:
+        stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
 
 
@@ -149,6 +153,8 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["msgInReplay"] = subscription.waiting_for_redelivery
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
+    stats["isReplicated"] = stats["replicated"] = subscription.replicated
+    stats["subscriptionProperties"] = dict(subscription.properties)
 
 
 def _consumer(consumer: Consumer) -> dict[str, Json]:
