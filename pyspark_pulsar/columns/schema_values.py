@@ -168,7 +168,8 @@ class RecordValue:
         schema = to_arrow_schema(chosen, timezone="UTC")
         if self._kind == "JSON":
             null = is_null(rows)
-            columns = read_json(value_bytes(rows).drop_null(), schema)
+            definition = None if self._definition is None else parse_definition(self._definition)
+            columns = read_json(value_bytes(rows).drop_null(), schema, definition)
             return {name: spread(one, ~null) if null.any() else one for name, one in columns.items()}
         return self._read_avro(rows, schema, schemas)
 
