@@ -86,7 +86,6 @@ async def delete(request: web.Request) -> web.Response:
             raise PreconditionFailed(f"Topic {part} has connected clients")
     # The topic first, its policies behind it, as for a topic without partitions.
     await broker.partitioned.delete(name, force=force)
-    await broker.namespaces.forget_topic(str(name))
     return done()
 
 

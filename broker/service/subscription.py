@@ -23,6 +23,7 @@ from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
 
@@ -55,6 +56,8 @@ class SubscribedTopic(Protocol):
     """Full name."""
     settings: ServiceSettings
     """Current values."""
+    dispatch_settings: ServiceSettings
+    """The same for dispatchers, with the topic's own limits in them."""
     turn: Turn
     """Runs dispatchers at the end of the loop turn."""
     ledger: ManagedLedger
@@ -73,6 +76,10 @@ class SubscribedTopic(Protocol):
 
     def check_open(self) -> None:
         """Raises ServiceNotReady while the topic is being closed."""
+        ...
+
+    def check_type(self, kind: SubscriptionType) -> None:
+        """Raises NotAllowed for a subscription type that is forbidden."""
         ...
 
 
@@ -183,7 +190,7 @@ class Subscription:
             )
         if self.consumers and self.kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerBusy("Exclusive consumer is already connected")
-        limit = self.topic.policies.consumers_max_per_subscription(self.topic.name)
+        limit = self.topic.policies.of(self.topic.name, MAX_CONSUMERS_PER_SUBSCRIPTION)
         if limit and len(self.consumers) >= limit:
             raise ConsumerBusy(f"Subscription {self.name} reached max consumers limit: {limit}")
 
@@ -196,7 +203,7 @@ class Subscription:
             cursor=self.cursor,
             topic_name=str(topic.name),
             partition=topic.name.partition,
-            settings=topic.settings,
+            settings=topic.dispatch_settings,
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,

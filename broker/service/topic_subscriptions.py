@@ -19,6 +19,7 @@ from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
 
@@ -50,7 +51,8 @@ class TopicSubscriptions:
             SubscriptionType.FAILOVER,
         ):
             raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
-        limit = topic.policies.consumers_max(topic.name)
+        topic.check_type(options.kind)
+        limit = topic.policies.of(topic.name, MAX_CONSUMERS)
         if limit and sum(len(one.consumers) for one in self.by_name.values()) >= limit:
             raise ConsumerBusy(f"Topic '{topic.name}' reached max consumers limit")
         async with self._changing:
@@ -72,7 +74,7 @@ class TopicSubscriptions:
         topic, name = self._topic, options.subscription
         if name == DEDUPLICATION_CURSOR:
             raise NotAllowed(f"Subscription name {name} is the broker's own")
-        limit = topic.policies.subscriptions_max(topic.name)
+        limit = topic.policies.of(topic.name, MAX_SUBSCRIPTIONS)
         if limit and len(self.by_name) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
         default = EARLIEST if options.earliest else LATEST
