@@ -112,6 +112,10 @@ class StrictSize:
         self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
     ) -> int:
         """Refuses a run without readers while the cache is full, and cuts a run that is larger than the cache."""
+        if self._bound_bytes > self._size_bytes_max:
+            # Time passes and invalidations free bytes without a look, and `hold` looks only after the run was added.
+            # Without a look here a cache that was made smaller could grow back to what it held before them.
+            cache.eviction.charged_bytes()
         if not expected_reads and not cache.cursors and self._is_full(cache.eviction):
             cache.not_cached(entries, Obstacle.FULL, now_ns)
             return 0
