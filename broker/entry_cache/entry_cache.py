@@ -69,13 +69,23 @@ class EntryCache:
 
     # Cursors
 
-    def attach_cursors(self, cursors: ActiveCursors, now_ns: int = 0, detail: int = 0) -> None:
+    def attach_cursors(
+        self,
+        cursors: ActiveCursors,
+        now_ns: int = 0,
+        *,
+        counts_reads: bool = False,
+        by_mark_delete: bool = False,
+    ) -> None:
         """Takes the active cursors of the managed ledger, for policies and listeners that look at them.
 
-        `detail` tells a listener by which rules the cursors count; see `observe.cache_events.Op.OPEN`.
+        Listeners hear the rules of the managed ledger. `counts_reads`: it inserts entries with their expected reads.
+        `by_mark_delete`: its cursors stand at their mark-delete positions instead of their read positions.
         """
         self.cursors = cursors
-        self.listener.cursors_attached(self, cursors, detail, now_ns)
+        self.listener.cursors_attached(
+            self, cursors, now_ns, counts_reads=counts_reads, by_mark_delete=by_mark_delete
+        )
 
     def reader(self, name: str) -> Reader:
         """Returns the reader of that name; a cursor that is made anew continues the counts of the old one."""

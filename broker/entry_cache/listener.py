@@ -129,8 +129,16 @@ class CacheListener:
     def reader_made(self, cache: CachedLog, reader: Reader) -> None:
         """A cursor of the log got its number."""
 
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
-        """The managed ledger was opened; `detail` says by which rules its cursors count."""
+    def cursors_attached(
+        self,
+        cache: CachedLog,
+        cursors: ActiveCursors,
+        now_ns: int,
+        *,
+        counts_reads: bool,
+        by_mark_delete: bool,
+    ) -> None:
+        """The managed ledger was opened, with these rules; see `EntryCache.attach_cursors`."""
 
     def cursor_changed(
         self,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.config.policy_names import FIFO_TTL, PIP430
 from broker.entry_cache.eviction import TRIGGER
-from broker.entry_cache.policies.names import FIFO_TTL, PIP430
 from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.replays import counters as c

@@ -56,11 +56,13 @@ class ReplayedLog:
         """Its cache."""
         self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
         """Its active cursors."""
-        cache.attach_cursors(self.cursors, opened.at_ns)
         self.counts_reads = bool(opened.detail & COUNTS_READS)
         """See `COUNTS_READS`."""
         self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
         """See `BY_MARK_DELETE`."""
+        cache.attach_cursors(
+            self.cursors, opened.at_ns, counts_reads=self.counts_reads, by_mark_delete=self.by_mark_delete
+        )
         self.acknowledged: dict[str, Position] = {}
         """By cursor, its mark-delete position."""
 

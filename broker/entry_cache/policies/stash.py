@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from broker.config.policy_names import PIP430_STASH
 from broker.entry_cache.expected_reads import CountsOf42, has_expected_reads
-from broker.entry_cache.policies.names import PIP430_STASH
 from broker.entry_cache.policy import EXPECTED_READS, NO_LIMIT, Removed, Requeued, SizePass, positive
 from broker.entry_cache.range_cache import evict
 from broker.entry_cache.settings import EntryCacheSettings

@@ -257,6 +257,7 @@ def test_cursor_is_looked_at_once_when_added_twice() -> None:
 
 
 def test_overdue_cursors_are_forgotten_by_removals_but_not_by_queries() -> None:
+    """For `magnetar` alone: the other policies keep nothing of departed cursors, see `test_active_cursors`."""
     decisions = Decisions(0, lambda: SECOND)
     manager = WholeCache(EntryCacheSettings(1 << 20, policy="magnetar", ttl_ns=SECOND), decisions)
     cache = manager.open("log")

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from broker.config.policy_names import MAGNETAR
 from broker.entry_cache.policies.magnetar.claims import Claims
 from broker.entry_cache.policies.magnetar.redeliveries import MagnetarListener, Redeliveries
 from broker.entry_cache.policies.magnetar.segment import Claim, Segment
 from broker.entry_cache.policies.magnetar.segment_queue import SegmentQueue
 from broker.entry_cache.policies.magnetar.size_passes import MagnetarPass, SizePasses
-from broker.entry_cache.policies.names import MAGNETAR
 from broker.entry_cache.policy import (
     EXPECTED_READS,
     MAY_RETURN,

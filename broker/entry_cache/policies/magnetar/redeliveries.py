@@ -74,7 +74,15 @@ class MagnetarListener:
         """Made by the policy."""
         self._redeliveries = redeliveries
 
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(
+        self,
+        cache: CachedLog,
+        cursors: ActiveCursors,
+        now_ns: int,
+        *,
+        counts_reads: bool,
+        by_mark_delete: bool,
+    ) -> None:
         """Begins to watch the cursors of a log."""
         cursors.watcher = LogReaders(cursors)
 
