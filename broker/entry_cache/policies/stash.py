@@ -49,6 +49,7 @@ class StashCounts(CountsOf42):
     def offered_again(self, present: Entry, count: int | None) -> bool:
         """The two counts are added up, unless the present entry is not counted."""
         if count is not None and count > 0 and present.expected_reads is not None:
+            # The revision adds a second handler to the first: readers of both offers are to come.
             present.expected_reads += count
         return False
 
@@ -103,6 +104,7 @@ class Pip430Stash:
         """See `Policy.remove_expired`."""
         if self._stashed_left is None:
             self._stashed_left = len(self._stash)
+        # The number of slots and no position is kept, so it is cut to the slots that are left.
         self._stashed_left = min(self._stashed_left, len(self._stash))  # A size pass may have come between.
         removed = Removed()
         longer_ns = threshold_ns - self._longer_ns
@@ -112,9 +114,12 @@ class Pip430Stash:
             removed.visits += 1
             if not entry.cached:
                 entry.holder = None
+            # An entry whose reads were all done in the stash goes after the normal time.
             elif entry.queued_at_ns < (longer_ns if has_expected_reads(entry) else threshold_ns):
                 evict(entry, removed)
             else:
+                # Back at the tail with its old time. The stash is not ordered by time, so each pass looks at
+                # all of it.
                 self._stash.append(entry)
         while self._queue and removed.visits < visits_max:
             entry = self._queue[0]
@@ -128,6 +133,7 @@ class Pip430Stash:
                 self._put_into_stash(entry, requeued)
             else:
                 evict(entry, removed)
+        # `done` must not depend on `visits_max` alone: the last visit may have been the last one needed.
         more = self._queue and (not self._queue[0].cached or self._queue[0].queued_at_ns < threshold_ns)
         removed.done = not (self._stashed_left or more)
         if removed.done:
@@ -182,4 +188,6 @@ class Pip430Stash:
                     entry.holder = None
             slots.clear()
             slots.extend(kept)
+        # Slots are gone, so the number that a cut time pass has left means nothing any more; the pass begins
+        # anew.
         self._stashed_left = None

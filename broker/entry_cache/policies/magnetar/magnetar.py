@@ -83,6 +83,7 @@ class Magnetar:
     def configure(self, settings: EntryCacheSettings) -> None:
         """See `Policy.configure`."""
         self._queue.grain_ns = settings.ttl_ns // SEGMENTS_PER_TTL
+        # About as long as `pip430` keeps an entry with expected reads that no reader comes for.
         self._claims.patience_ns = settings.ttl_ns * max(0, settings.requeues_max)
         self._requeues_max = settings.requeues_max
         self._size_passes.order_ns = settings.ttl_ns // ORDERS_PER_TTL
@@ -110,12 +111,16 @@ class Magnetar:
                 removed.done = False
                 break
             segment = queue.segments[0]
+            # A segment of invalidated entries alone is dropped however young it is: it would hold their
+            # buffers.
             if segment.queued_at_ns >= threshold_ns and any(entry.cached for entry in segment.entries):
                 break
             queue.pop_oldest()
             removed.visits += segment.visits
             if not queue.tidy(segment):
                 continue
+            # Time passes look at claims anew: a claim is never stored, so a cursor that left or came back
+            # counts at once.
             claim, for_sure = claims.claim(segment, view := claims.view(segment, now_ns, removed), now_ns)
             if claim is Claim.EXPECTED and not for_sure:
                 others = segment.split_off_others()
@@ -138,6 +143,8 @@ class Magnetar:
         """`found` is the claim, and True if it holds for sure: only then it is not limited in number."""
         claim, for_sure = found
         if for_sure or (claim and segment.requeues < self._requeues_max):
+            # Only an uncertain claim uses up a requeue; a backlog that a cursor works off may take any number
+            # of them.
             segment.requeues += not for_sure
             segment.queued_at_ns = now_ns
             self._queue.segments.append(segment)
