@@ -53,12 +53,16 @@ class RemovalQueue:
     def __init__(self, profile: Profile, settings: EntryCacheSettings) -> None:
         """Follows the rules of one release (`Profile`) with these settings."""
         self.name = profile.name
+        """The release whose rules it follows, or `fifo-ttl`."""
         self.counts = profile.counts
+        """Counts expected reads as that release does."""
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
+        """See `Policy.requeues`."""
         self._profile = profile
         self._slots: deque[Entry] = deque()
         # Bound once: inserts call it for each run, and a method that only forwards would double the cost.
         self.admit = self._slots.extend
+        """See `Policy.admit`."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:

@@ -38,8 +38,9 @@ POLICY_WORTH: Final = 0.03
 The replay of `magnetar` may be wrong by this much.
 
 In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
-replayed hit ratio by up to three points: most where the entries of the topics differ in size, because the bytes that one
-reader loses are then worth more entries than another one gains. The error of a sample of OBJECTS_ROWS rows is a tenth of that.
+replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
+reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
+rows is a tenth of that.
 """
 EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""

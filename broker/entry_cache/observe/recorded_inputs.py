@@ -40,6 +40,7 @@ class RecordedInputs:
 
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """APPEND."""
+        # Before the event: a removal that follows from it asks for the log of the ledger.
         self._logs.seen(entries[0].ledger_id, cache.name)
         self._record(_sized_row(Op.APPEND, cache.name, entries, 0, now_ns))
 
@@ -79,6 +80,7 @@ class RecordedInputs:
         Which receive buffers are kept alive cannot be told from anything else in a record. See `StrictSize`.
         """
         self._looks += 1
+        # Inserts look many times in a second; a row for each of them would be most of a record.
         if matters or self._looks == LOOKS_UNTOLD_MAX:
             self._record((self._now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
             self._looks = 0

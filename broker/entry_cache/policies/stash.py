@@ -71,8 +71,11 @@ class Pip430Stash:
     def __init__(self, settings: EntryCacheSettings) -> None:
         """Begins empty."""
         self.name = PIP430_STASH
+        """See `Policy.name`."""
         self.counts = StashCounts()
+        """Counts as the first revision does."""
         self.requeues = {EXPECTED_READS: 0}
+        """How often an entry was put into the stash."""
         self._queue: deque[Entry] = deque()
         self._stash: deque[Entry] = deque()
         self._stashed_left: int | None = None

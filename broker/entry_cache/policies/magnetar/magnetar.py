@@ -68,8 +68,11 @@ class Magnetar:
     def __init__(self, settings: EntryCacheSettings) -> None:
         """Begins empty. `compose.py` attaches `listener`; without it the policy sees no cursor."""
         self.name = MAGNETAR
+        """See `Policy.name`."""
         self.requeues = {EXPECTED_READS: 0, MAY_RETURN: 0}
+        """See `Policy.requeues`. Claims of expected reads are not limited in number."""
         self.counts = Redeliveries()
+        """Counts redeliveries alone; positions tell of all other reads."""
         self.listener = MagnetarListener(self.counts)
         """Must be attached to the cache."""
         self._queue = SegmentQueue(self.counts.waiting)
@@ -77,7 +80,9 @@ class Magnetar:
         self._size_passes = SizePasses(self._queue, self._claims)
         # Bound once, because inserts call them for each run.
         self.admit = self._queue.admit
+        """See `Policy.admit`."""
         self.evict_now = self._size_passes.evict_now
+        """See `StrictPolicy.evict_now`."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:
