@@ -77,11 +77,7 @@ class EntryCache:
         counts_reads: bool = False,
         by_mark_delete: bool = False,
     ) -> None:
-        """Takes the active cursors of the managed ledger, for policies and listeners that look at them.
-
-        Listeners hear the rules of the managed ledger. `counts_reads`: it inserts entries with their expected reads.
-        `by_mark_delete`: its cursors stand at their mark-delete positions instead of their read positions.
-        """
+        """Takes the active cursors, and tells listeners their rules (`CacheListener.cursors_attached`)."""
         self.cursors = cursors
         self.listener.cursors_attached(
             self, cursors, now_ns, counts_reads=counts_reads, by_mark_delete=by_mark_delete

@@ -138,7 +138,11 @@ class CacheListener:
         counts_reads: bool,
         by_mark_delete: bool,
     ) -> None:
-        """The managed ledger was opened, with these rules; see `EntryCache.attach_cursors`."""
+        """The managed ledger was opened.
+
+        `counts_reads`: it inserts entries with expected reads. `by_mark_delete`: its cursors stand at their mark-delete
+        positions.
+        """
 
     def cursor_changed(
         self,

@@ -74,6 +74,7 @@ def recommend(
     """
     report = Report("recommend", "Recommendation", checked.summary())
     own = own_settings(checked.lifetimes[0])
+    # Multiples of a size of 0 are 0, so there is nothing to compare.
     if not own.size_bytes_max:
         report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
         return report
@@ -84,6 +85,7 @@ def recommend(
     grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
+    # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     policies = _policies(spark, checked, own, rate, say)
     baseline = _baseline(spark, checked.lifetimes, best.settings.size_bytes_max, rate, say)

@@ -124,5 +124,6 @@ def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
     s[c.STOPS_AT_ZERO] = as_5_0
     entries = np.zeros(accesses.entries, ENTRY)
     entries["size"] = accesses.sizes
+    # The highest number: nothing is cached yet, so the first invalidation of a ledger has nothing to visit.
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
     return Cache(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)
