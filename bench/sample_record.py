@@ -38,8 +38,11 @@ SETTINGS: Final[Mapping[str, str]] = {
 SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
-def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int]) -> None:
-    """Publishes each round's messages; each subscription receives them its lag later."""
+def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int]) -> float:
+    """Publishes each round's messages; each subscription receives them its lag later.
+
+    Returns by how many seconds the latest round ended too late.
+    """
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
         (topic, name): client.subscribe(topic, name, receiver_queue_size=MESSAGES)
@@ -48,7 +51,7 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Seque
     }
     producers = {topic: client.create_producer(topic, batching_enabled=False) for topic in TOPICS}
     waiting = {key: deque(range(rounds)) for key in consumers}
-    began = time.monotonic()
+    began, late_s = time.monotonic(), 0.0
     for number in range(rounds + max(lag_rounds.values())):
         if number < rounds:
             for topic, size in zip(TOPICS, body_bytes, strict=True):
@@ -61,8 +64,11 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Seque
                 waiting[topic, name].popleft()
                 for _ in range(MESSAGES):
                     consumer.acknowledge_cumulative(consumer.receive(20_000))
-        time.sleep(max(0.0, began + (number + 1) * ROUND_S - time.monotonic()))
+        left_s = began + (number + 1) * ROUND_S - time.monotonic()
+        late_s = max(late_s, -left_s)
+        time.sleep(max(0.0, left_s))
     client.close()
+    return late_s
 
 
 def record(
@@ -71,13 +77,18 @@ def record(
     settings: Mapping[str, str],
     lag_rounds: Mapping[str, int] = LAG_ROUNDS,
     body_bytes: Sequence[int] = BODY_BYTES,
-) -> None:
-    """Starts a broker, does the work, and stops it; the access record is below `folder`."""
+) -> float:
+    """Starts a broker, does the work, and stops it; the access record is below `folder`.
+
+    Returns by how many seconds the latest round ended too late. A cache with a time to live sees another workload when
+    rounds are late.
+    """
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes)
+            late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes)
             broker.stop()
+    return late_s
 
 
 def main() -> None:

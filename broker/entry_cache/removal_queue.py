@@ -60,8 +60,8 @@ class RemovalQueue:
         """See `Policy.requeues`."""
         self._profile = profile
         self._slots: deque[Entry] = deque()
-        # Bound once: inserts call it for each run, and a method that only forwards would double the cost.
         self.admit = self._slots.extend
+        """See `Policy.admit`. Bound once: inserts call it for each run, and a method that forwards would double the cost."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:

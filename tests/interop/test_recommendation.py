@@ -7,6 +7,7 @@ exactly; the recommended settings, applied, give the promised hit ratio within o
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
 from bench.sample_record import TOPICS, record
-from broker.recorder.record_reader import BrokerLifetime, find
+from broker.recorder.record_reader import find
 from pipeline.jobs.compare import compare
 from pipeline.jobs.recommend import recommend
 from pipeline.traces.record_frames import check_record
@@ -32,12 +33,22 @@ MODEL_POINTS = 0.04
 """The error of the model for `magnetar` in a cache that is too small."""
 
 
-def lifetime_of(folder: Path) -> BrokerLifetime:
+LATE_S = 0.25
+"""A recording with a round that ended later than this is of another workload: its readers lag more, by the clock of the time
+to live. It is made again."""
+ATTEMPTS = 10
+
+
+def recorded(folder: Path, rounds: int, settings: Mapping[str, str], lags: Mapping[str, int]) -> Path:
+    """Records the workload until its rounds kept their pace; returns the folder of that record."""
+    for attempt in range(ATTEMPTS):
+        if record(folder / str(attempt), rounds, settings, lags, BODY_BYTES) <= LATE_S:
+            return folder / str(attempt)
+    pytest.fail(f"none of {ATTEMPTS} recordings kept the pace of its rounds: this machine is too busy")
+
+
+def hit_ratio(folder: Path) -> float:
     (lifetime,) = find([folder]).lifetimes
-    return lifetime
-
-
-def hit_ratio(lifetime: BrokerLifetime) -> float:
     totals = lifetime.files[-1].facts.totals
     assert totals is not None
     return totals["hits"] / (totals["hits"] + totals["misses"] + totals["coalesced"])
@@ -53,25 +64,22 @@ def test_recommended_settings_bring_the_promised_hit_ratio(
 ) -> None:
     """`near`: the error of the model for the cache that is too small."""
     settings, lags = {"entryCachePolicy": policy}, {**LAG_ROUNDS, "archive": archive}
-    record(tmp_path / "before", rounds, settings, lags, BODY_BYTES)
-    checked = check_record(spark, [tmp_path / "before"])
+    before_folder = recorded(tmp_path / "before", rounds, settings, lags)
+    checked = check_record(spark, [before_folder])
     report, equal = compare(spark, checked)
     assert equal, report.text
     advice = recommend(spark, checked)
     before, after = advice.tables["before_after"].rows
-    assert float(str(before["hit_ratio"])) == pytest.approx(
-        hit_ratio(lifetime_of(tmp_path / "before")), abs=near
-    )
+    assert float(str(before["hit_ratio"])) == pytest.approx(hit_ratio(before_folder), abs=near)
     promised = float(str(after["hit_ratio"]))
     assert promised > float(str(before["hit_ratio"])) + 0.2
     lines = re.findall(r"^(\w+)=(\d+)$", "\n".join(advice.text), re.M)
     assert lines, advice.text
-    record(tmp_path / "after", rounds, {**settings, **dict(lines)}, lags, BODY_BYTES)
-    assert hit_ratio(lifetime_of(tmp_path / "after")) == pytest.approx(promised, abs=POINTS)
+    after_folder = recorded(tmp_path / "after", rounds, {**settings, **dict(lines)}, lags)
+    assert hit_ratio(after_folder) == pytest.approx(promised, abs=POINTS)
     if "entryCachePolicy=magnetar" in advice.text:
         _, magnetar = advice.tables["policies"].rows
-        record(tmp_path / "policy", rounds, {"entryCachePolicy": "magnetar"}, lags, BODY_BYTES)
-        found = hit_ratio(lifetime_of(tmp_path / "policy"))
+        found = hit_ratio(recorded(tmp_path / "policy", rounds, {"entryCachePolicy": "magnetar"}, lags))
         assert found == pytest.approx(float(str(magnetar["hit_ratio"])), abs=MODEL_POINTS)
         assert found > float(str(before["hit_ratio"]))
     else:
