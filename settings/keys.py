@@ -37,6 +37,11 @@ MASKED = frozenset(
         "bookkeeperClientAuthenticationParameters",
         "tokenSecretKey",
         "authParams",
+        "brokerClient_authParams",
+        "brokerClient_authParamMap",
+        "basicAuthConf",
+        "brokerClientSslFactoryPluginParams",
+        "sslFactoryPluginParams",
     )
 )
 """Keys that hold secrets, besides every key with "password" in its name."""
@@ -54,9 +59,12 @@ class Key:
     `needs` is another key and the value that it must have; otherwise this key has no effect.
     `dynamic` keys may change while the process runs. `ours` marks keys that Pulsar does not have.
     `used=False` marks a key that is checked and shown but read by no code, so that setting it has no effect.
+    `asks_for` names the protection that any value but a default asks for; such a value is refused while the key is
+    not `used`, and so is a misspelt name of the key.
     """
 
     __slots__ = (
+        "asks_for",
         "choices",
         "computed",
         "default",
@@ -99,6 +107,7 @@ class Key:
         computed: str = "",
         ours: bool = False,
         used: bool = True,
+        asks_for: str = "",
     ) -> None:
         self.name = name
         self.kind: Kind = kind
@@ -118,6 +127,7 @@ class Key:
         self.computed = computed
         self.ours = ours
         self.used = used
+        self.asks_for = asks_for
         self.section = ""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
@@ -234,6 +244,14 @@ def mask(name: str, text: str) -> str:
     return MASK if secret and text else text
 
 
+def _plain_text(text: str) -> str | float:
+    """Returns a value in which the spelling of numbers and switches does not matter: 0, 00 and 0.0 are equal."""
+    try:
+        return _parse_double(text)
+    except ValueError:
+        return text.lower() if text.lower() in ("true", "false") else text
+
+
 class Section(NamedTuple):
     """Keys under one title of conf file and documentation, in order."""
 
@@ -291,6 +309,19 @@ class KeyTable:
         """Tells whether the key may change at run time."""
         key = self.keys.get(name)
         return name in self.unused.dynamic if key is None else key.dynamic
+
+    def says_nothing(self, name: str, text: str) -> bool:
+        """Tells whether the key is left alone: `text` is empty or one of its defaults."""
+        key = self.keys.get(name)
+        if key is None:
+            plain = _plain_text(text)
+            return any(plain == _plain_text(value) for value in ("", *self.unused.defaults.get(name, ())))
+        return not text or key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
+
+    def protection(self, name: str) -> str:
+        """Returns the protection that a value of the key asks for, empty for none."""
+        key = self.keys.get(name)
+        return self.unused.asks_for.get(name, "") if key is None else key.asks_for
 
     def nearest(self, name: str) -> str | None:
         """Returns the known key that `name` probably misspells."""

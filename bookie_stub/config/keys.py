@@ -45,23 +45,23 @@ SERVER = Section("Server", (
 ))
 
 TLS = Section("TLS", (
-    Key("tlsProviderFactoryClass", "string", "", choices=("", TLS_FACTORY),
+    Key("tlsProviderFactoryClass", "string", "", choices=("", TLS_FACTORY), asks_for="TLS",
         doc=f"`{TLS_FACTORY}` offers TLS on the data port to clients that ask "
             "for it; empty: no TLS."),
     Key("tlsKeyStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
         doc="Form of tlsKeyStore. Only PEM is read here."),
-    Key("tlsKeyStore", "string", "",
+    Key("tlsKeyStore", "string", "", asks_for="TLS",
         doc="File with the private key."),
     Key("tlsKeyStorePasswordPath", "string", "",
         doc="File whose text is the password of the private key."),
-    Key("tlsCertificatePath", "string", "",
+    Key("tlsCertificatePath", "string", "", asks_for="TLS",
         doc="File with the certificate, and with the certificates that vouch for it."),
-    Key("tlsClientAuthentication", "bool", False,
+    Key("tlsClientAuthentication", "bool", False, asks_for="TLS",
         doc="Ask clients for a certificate, and close connections without one that tlsTrustStore vouches "
             "for."),
     Key("tlsTrustStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
         doc="Form of tlsTrustStore. Only PEM is read here."),
-    Key("tlsTrustStore", "string", "",
+    Key("tlsTrustStore", "string", "", asks_for="TLS",
         doc="File with the certificates that vouch for clients."),
 ))
 

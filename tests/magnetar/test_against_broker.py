@@ -205,6 +205,22 @@ def test_standalone_exits_with_1_after_one_line_when_the_data_folder_is_in_use(t
     assert "cannot start" in errors
 
 
+@pytest.mark.parametrize("role", ["standalone", "broker", "bookie"])
+def test_start_is_refused_when_a_file_asks_for_a_missing_protection(role: str, tmp_path: Path) -> None:
+    conf = tmp_path / "mine.conf"
+    asking = (
+        "bookieAuthProviderFactoryClass=org.example.Auth"
+        if role == "bookie"
+        else "authenticationEnabled=true"
+    )
+    conf.write_text(f"# mine\n{asking}\n")
+    code, out, errors = run("magnetar", role, "--config", str(conf), "--data", str(tmp_path / "data"))
+    assert (code, out) == (2, "")
+    assert errors.startswith(f"{conf}:2: {asking}: asks for authentication (not built); to go without, ")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
 def test_start_that_fails_closes_the_bookie_cleanly(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = f"brokerServicePort={taken.getsockname()[1]}"
