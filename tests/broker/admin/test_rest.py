@@ -23,7 +23,9 @@ async def call(
 ) -> tuple[int, object]:
     """`line` = method and path; answers status and JSON, or text where the answer is none."""
     method, path = line.split(" ", 1)
-    data = None if body is None else json.dumps(body)
+    data = None if body is None else json.dumps(body).encode()
+    if body is not None:
+        headers = {"Content-Type": "application/json", **(headers or {})}
     async with admin.request(
         method, URL(path, encoded=True), data=data, headers=headers, allow_redirects=False
     ) as answer:
