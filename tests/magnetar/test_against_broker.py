@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.broker_process import ROOT, BrokerProcess
+from tests.support.ports import accepts
 
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
@@ -221,8 +222,24 @@ def test_start_is_refused_when_a_file_asks_for_a_missing_protection(role: str, t
     assert not (tmp_path / "data").exists()
 
 
+def test_ports_are_on_one_address_of_the_loopback(broker: BrokerProcess) -> None:
+    for port in (broker.port, broker.http_port):
+        assert accepts("127.0.0.1", port)
+        assert not accepts("127.0.0.2", port), "on 0.0.0.0 this address would be served too"
+
+
+def test_open_ports_are_logged_once(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path, settings=("bindAddress=0.0.0.0",))
+    process.start()
+    assert process.logged("messaging service is ready")
+    process.stop()
+    log = (tmp_path / "broker.log").read_text()
+    assert log.count("without authentication, everyone who reaches brokerServicePort and webServicePort") == 1
+    assert log.count("without authentication") == 1
+
+
 def test_start_that_fails_closes_the_bookie_cleanly(tmp_path: Path) -> None:
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"brokerServicePort={taken.getsockname()[1]}"
         for _ in range(2):
             code, _, errors = run("magnetar", "standalone", "--data", str(tmp_path), "--set", port)
