@@ -85,7 +85,6 @@ async def delete(request: web.Request) -> web.Response:
         if topic is not None and any(clients(topic)) and not force:
             raise PreconditionFailed(f"Topic {part} has connected clients")
     await broker.partitioned.delete(name, force=force)
-    await broker.namespaces.forget_topic(str(name))
     return done()
 
 
