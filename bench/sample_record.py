@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
-def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
+def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int]) -> None:
     """Publishes each round's messages; each subscription receives them its lag later."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
@@ -51,7 +51,7 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
     began = time.monotonic()
     for number in range(rounds + max(lag_rounds.values())):
         if number < rounds:
-            for topic, size in zip(TOPICS, BODY_BYTES, strict=True):
+            for topic, size in zip(TOPICS, body_bytes, strict=True):
                 for _ in range(MESSAGES):
                     producers[topic].send_async(bytes(size), None)
             for producer in producers.values():
@@ -66,13 +66,17 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
 
 
 def record(
-    folder: Path, rounds: int, settings: Mapping[str, str], lag_rounds: Mapping[str, int] = LAG_ROUNDS
+    folder: Path,
+    rounds: int,
+    settings: Mapping[str, str],
+    lag_rounds: Mapping[str, int] = LAG_ROUNDS,
+    body_bytes: Sequence[int] = BODY_BYTES,
 ) -> None:
     """Starts a broker, does the work, and stops it; the access record is below `folder`."""
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            work(broker.addresses.pulsar, rounds, lag_rounds)
+            work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes)
             broker.stop()
 
 

@@ -93,6 +93,8 @@ class _Loader:
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         """Adds variables named like a known key, then those with the prefix."""
+        # Also keys that stand in the file alone: apply-config-from-env.py sets whatever the file has, known or not.
+        # They end as one warning about an unknown key.
         named = [name for name in environ if name in self.table or name in self.texts]
         prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
         # Named ones first, so that a prefixed one wins, as in Pulsar's apply-config-from-env.py.
