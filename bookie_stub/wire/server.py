@@ -38,6 +38,8 @@ class BookieServer:
         """Serves the requests of all connections."""
         self.tls = tls
         """For clients that ask for TLS; None: they are refused."""
+        self.clear_text = tls is None or tls.verify_mode.name != "CERT_REQUIRED"
+        """False where each client must show a certificate, so that the first request must be START_TLS."""
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max

@@ -12,9 +12,9 @@ from settings.keys import MIB, Key, Section
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
 TOPICS = Section("Topics", (
-    Key("enablePersistentTopics", "bool", True, used=False,
+    Key("enablePersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain persistent."),
-    Key("enableNonPersistentTopics", "bool", True, used=False,
+    Key("enableNonPersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain non-persistent."),
     Key("allowAutoTopicCreation", "bool", True, dynamic=True,
         doc="Create a topic when the first producer or consumer asks for it."),
@@ -111,7 +111,7 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscription", "int", 200_000, "messages", low=0,
         doc="Unacknowledged messages at which the whole subscription pauses, until half of them are left; "
             "0: no limit."),
-    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False,
+    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False, asks_for="this limit",
         doc="Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit."),
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
         used=False,
