@@ -47,8 +47,12 @@ TOPICS = Section("Topics", (
         doc="Subscriptions that one topic may have; 0 means no limit."),
     Key("maxConsumersPerSubscription", "int", 0, "consumers", low=0,
         doc="Consumers that one subscription accepts; 0 means no limit."),
-    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0, used=False,
-        doc="Characters of a topic pattern that the broker evaluates for a client; longer ones are refused."),
+    Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
+        doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
+            "choose themselves, and watching a pattern is refused."),
+    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
+        doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
+            "names and chooses itself; watching it is refused."),
 ))
 
 DEDUPLICATION = Section("Deduplication", (

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
-from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import parse_topic_name
+from broker.model.errors import (
+    BrokerError,
+    InvalidTopicName,
+    MetadataError,
+    NotAllowed,
+    ServiceNotReady,
+    TopicNotFound,
+)
+from broker.model.topic_name import TopicName, parse_topic_name
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.service.topic_lists import compile_topics_pattern, matches, topics_hash
+from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (
@@ -18,6 +26,8 @@ from protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadata,
     CommandWatchTopicList,
 )
+
+log = logging.getLogger("magnetar.net")
 
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
@@ -84,10 +94,10 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
         persistent=mode != CommandGetTopicsOfNamespace.NON_PERSISTENT,
         non_persistent=mode != CommandGetTopicsOfNamespace.PERSISTENT,
     )
-    filtered = bool(request.topics_pattern)
-    if filtered:
-        pattern = compile_topics_pattern(request.topics_pattern)
-        topics = [topic for topic in topics if matches(pattern, topic)]
+    pattern = _pattern_to_apply(cnx, request.topics_pattern)
+    filtered = pattern is not None
+    if pattern is not None:
+        topics = await pattern.choose(topics)
     current = topics_hash(topics)
     # A client without a hash has no list yet, so an absent hash never counts as equal.
     changed = not request.topics_hash or request.topics_hash != current
@@ -96,6 +106,37 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
             request.request_id, topics if changed else (), current, filtered=filtered, changed=changed
         )
     )
+
+
+def _pattern_to_apply(cnx: Connection, text: str) -> TopicsPattern | None:
+    """Returns the pattern that the broker evaluates; None leaves the choice to the client, as Pulsar does.
+
+    MetadataError for an invalid pattern.
+    """
+    settings = cnx.context.settings
+    if not text or not settings.evaluates_patterns or len(text) > settings.pattern_length_max:
+        return None
+    try:
+        return TopicsPattern(text)
+    except PatternNotLinear as error:
+        log.info("! %s chooses topics itself: %s", cnx.address, error)
+        return None
+
+
+def _pattern_to_watch(cnx: Connection, text: str) -> TopicsPattern:
+    """Returns the pattern of a watch. Raises NotAllowed where Pulsar does, InvalidTopicName for an invalid pattern."""
+    settings = cnx.context.settings
+    if not settings.evaluates_patterns:
+        raise NotAllowed("Unable to create topic list watcher: Evaluating subscription patterns is disabled.")
+    if len(text) > settings.pattern_length_max:
+        raise NotAllowed(
+            f"Unable to create topic list watcher: Pattern longer than maximum: {settings.pattern_length_max}"
+        )
+    try:
+        return TopicsPattern(text)
+    except MetadataError as error:
+        # The same mistake has another code than in GET_TOPICS_OF_NAMESPACE, as asked of Pulsar 4.2.4.
+        raise InvalidTopicName(str(error)) from None
 
 
 def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
@@ -112,8 +153,15 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
     """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
-        pattern = compile_topics_pattern(request.topics_pattern)
-        names = await cnx.context.registry.names(request.namespace, non_persistent=False)
+        pattern = _pattern_to_watch(cnx, request.topics_pattern)
+        registry = cnx.context.registry
+        # Topics that come and go while the list is read and filtered, over several turns of the loop.
+        meanwhile: list[tuple[TopicName, bool]] = []
+        stop = registry.watch(lambda name, exists: meanwhile.append((name, exists)))
+        try:
+            topics = await pattern.choose(await registry.names(request.namespace, non_persistent=False))
+        finally:
+            stop()
         # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
@@ -121,18 +169,20 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         watcher = TopicListWatcher(
-            cnx.context.registry,
+            registry,
             cnx.send,
             watcher_id=request.watcher_id,
             namespace=request.namespace,
             pattern=pattern,
-            topics=[name for name in names if matches(pattern, name)],
+            topics=topics,
         )
+        for name, exists in meanwhile:
+            watcher.note(name, exists)
         cnx.watchers[request.watcher_id] = watcher
     current = topics_hash(watcher.topics)
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    topics = () if request.topics_hash == current else sorted(watcher.topics)
-    cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, topics, current))
+    shown = () if request.topics_hash == current else sorted(watcher.topics)
+    cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 
 def watch_topic_list_close(cnx: Connection, command: BaseCommand) -> None:

@@ -34,6 +34,10 @@ class NetSettings(RoomSettings):
     """Send the broker entry metadata to clients that announce support for it."""
     connections_max: int = broker_key.int("brokerMaxConnections")
     """Connections of the broker; 0 = no limit."""
+    evaluates_patterns: bool = broker_key.bool("enableBrokerSideSubscriptionPatternEvaluation")
+    """Choose the topics of a pattern for clients; otherwise they get all names and choose themselves."""
+    pattern_length_max: int = broker_key.int("subscriptionPatternMaxLength")
+    """Characters of a pattern that the broker evaluates."""
     write_buffer_high_bytes: int = broker_key.int("pulsarChannelWriteBufferHighWaterMark")
     """Unsent bytes at which a client counts as slow: no dispatch to it, and it is not read."""
     write_buffer_low_bytes: int = broker_key.int("pulsarChannelWriteBufferLowWaterMark")
