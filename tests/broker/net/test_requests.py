@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.net.server_cnx import CLOSED_PRODUCERS_MAX
+from broker.service import topic_lists
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic_lists import NAMES_PER_SLICE
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from tests.fakes.client import Client, Port
 from tests.fakes.stage import TOPIC, Stage
@@ -261,10 +261,13 @@ async def test_invalid_pattern_of_a_list_is_refused() -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_topic_created_while_a_watch_begins_is_reported_once(turns: int) -> None:
+async def test_topic_created_while_a_watch_begins_is_reported_once(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_lists, "NAMES_PER_SLICE", 2)
     stage = Stage()
     client = await Port(stage).client()
-    for number in range(NAMES_PER_SLICE + 1):  # Two slices, so that the list takes several turns.
+    for number in range(100):  # The list takes 50 turns, and opening a topic fewer.
         await stage.open(f"persistent://public/default/{number}")
     watch(client, ".*")
     for _ in range(turns):
