@@ -12,10 +12,12 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from broker.admin.bounded_json import parse_json
 from broker.model.errors import BrokerError, InvalidTopicName
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json
+from settings.keys import INT_MAX
 
 
 class BadRequest(BrokerError):
@@ -64,14 +66,27 @@ def refused(status: int, reason: str) -> web.Response:
 
 
 async def body_of(request: web.Request) -> Json:
-    """Returns the JSON in the body, None for an empty body. Raises BadRequest for anything else."""
+    """Returns the JSON in the body, None for an empty body.
+
+    Raises BadRequest for anything else, and for JSON beyond the limits of `bounded_json`.
+    """
     data = await request.read()
     if not data.strip():
         return None
     try:
-        value: Json = json.loads(data)
+        value = parse_json(data)
     except ValueError as error:
-        raise BadRequest(f"The body is not JSON: {error}") from None
+        raise BadRequest(f"The body cannot be read: {error}") from None
+    return value
+
+
+def whole_number(value: Json, name: str) -> int:
+    """Returns a number in the range of Java's int. Raises BadRequest for any other value."""
+    # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
+    if type(value) is not int or not -INT_MAX - 1 <= value <= INT_MAX:
+        raise BadRequest(
+            f"{name}={json.dumps(value)[:50]}: a whole number from {-INT_MAX - 1} to {INT_MAX} is allowed"
+        )
     return value
 
 

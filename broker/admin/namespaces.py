@@ -24,6 +24,16 @@ from broker.admin.answers import (
     is_true,
     namespace_of,
     object_of,
+    whole_number,
+)
+from broker.admin.namespace_values import (
+    BUNDLES,
+    BUNDLES_MAX,
+    checked_bundles,
+    checked_clusters,
+    checked_quota,
+    checked_subscription_creation,
+    checked_topic_creation,
 )
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
@@ -34,10 +44,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """A function behind a route."""
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-BUNDLES = 4
-"""Bundles shown of a namespace that was created without a number of them; Pulsar's default."""
 BACKLOG_QUOTAS = "backlog_quota_map"
 """Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
+
+
+QUOTA_TYPES = ("destination_storage", "message_age")
+"""Types of backlog quotas."""
+TOPIC_CREATION = "autoTopicCreation"
+"""Key of the rules for automatic creation of topics in the stored policies."""
+SUBSCRIPTION_CREATION = "autoSubscriptionCreationOverride"
+"""Key of the rules for automatic creation of subscriptions in the stored policies."""
 
 
 class Policy(NamedTuple):
@@ -57,10 +73,10 @@ class Policy(NamedTuple):
 
 POLICIES = (
     Policy("deduplication", "deduplication", bool, "deduplicationEnabled"),
-    Policy("autoTopicCreation", "autoTopicCreation", dict, "autoTopicCreationOverride"),
+    Policy("autoTopicCreation", TOPIC_CREATION, dict, "autoTopicCreationOverride"),
     Policy(
         "autoSubscriptionCreation",
-        "autoSubscriptionCreationOverride",
+        SUBSCRIPTION_CREATION,
         dict,
         "autoSubscriptionCreationOverride",
     ),
@@ -95,7 +111,11 @@ async def get(request: web.Request) -> web.Response:
 async def create(request: web.Request) -> web.Response:
     """Creates a namespace; 409 if it exists. Of the body only replication clusters and bundles are stored."""
     body = await object_of(request)
-    policies = {name: value for name, value in body.items() if name in ("replication_clusters", "bundles")}
+    policies: dict[str, Json] = {}
+    if "bundles" in body:
+        policies["bundles"] = {"numBundles": checked_bundles(body["bundles"])}
+    if body.get("replication_clusters"):
+        policies["replication_clusters"] = checked_clusters(body["replication_clusters"])
     await request.app[BROKER].namespaces.create(namespace_of(request), policies)
     return done()
 
@@ -140,11 +160,12 @@ async def unload(request: web.Request) -> web.Response:
 def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
     policies = broker.namespaces.policies(namespace)
     bundles = policies.get("bundles")
+    # Stored by an older version perhaps, which kept any number.
     count = bundles.get("numBundles") if isinstance(bundles, dict) else None
     everything: dict[str, Json] = {
         **_ALWAYS,
         "replication_clusters": policies.get("replication_clusters") or [broker.namespaces.cluster],
-        "bundles": _bundles(count if isinstance(count, int) else BUNDLES),
+        "bundles": _bundles(count if isinstance(count, int) and 0 < count <= BUNDLES_MAX else BUNDLES),
         BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
     }
     everything.update({policy.name: policies[policy.key] for policy in POLICIES if policy.key in policies})
@@ -170,16 +191,25 @@ def _getter(policy: Policy) -> Handler:
 
 def _setter(policy: Policy) -> Handler:
     async def set_policy(request: web.Request) -> web.Response:
-        value = await body_of(request)
-        if type(value) is not policy.kind:
-            # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
-            raise BadRequest(f"{policy.word} must be given as JSON of type {policy.kind.__name__}")
-        if isinstance(value, int) and value < 0:
-            raise PreconditionFailed(f"{policy.word}={value}: allowed is 0 or more")
+        value = _checked(policy, await body_of(request), request.app[BROKER])
         await _set(request, policy.key, value)
         return done()
 
     return set_policy
+
+
+def _checked(policy: Policy, value: Json, broker: BrokerView) -> Json:
+    """Returns the value to store. Raises BadRequest or PreconditionFailed for one that is not allowed."""
+    # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
+    if type(value) is not policy.kind:
+        raise BadRequest(f"{policy.word} must be given as JSON of type {policy.kind.__name__}")
+    if policy.key == TOPIC_CREATION and isinstance(value, dict):
+        return checked_topic_creation(value, broker.registry.settings.partitions_max)
+    if policy.key == SUBSCRIPTION_CREATION and isinstance(value, dict):
+        return checked_subscription_creation(value)
+    if type(value) is int and whole_number(value, policy.word) < 0:
+        raise PreconditionFailed(f"{policy.word} must be 0 or more")
+    return value
 
 
 def _remover(policy: Policy) -> Handler:
@@ -208,10 +238,7 @@ async def backlog_quotas(request: web.Request) -> web.Response:
 
 async def set_backlog_quota(request: web.Request) -> web.Response:
     """Stores the backlog quota of one type; it has no effect yet."""
-    quota = await object_of(request)
-    if "limitSize" in quota:
-        # The older name of the same field; clients read either.
-        quota = {"limit": quota["limitSize"], **quota}
+    quota = checked_quota(await object_of(request))
     await _set(request, BACKLOG_QUOTAS, {**_quotas(request), _quota_type(request): quota})
     log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
     return done()
@@ -231,7 +258,11 @@ def _quotas(request: web.Request) -> dict[str, Json]:
 
 
 def _quota_type(request: web.Request) -> str:
-    return request.query.get("backlogQuotaType", "destination_storage")
+    kind = request.query.get("backlogQuotaType", QUOTA_TYPES[0])
+    if kind not in QUOTA_TYPES:
+        # A page, as Pulsar answers a parameter that is no value of the type.
+        raise web.HTTPNotFound()
+    return kind
 
 
 _ALWAYS: dict[str, Json] = {

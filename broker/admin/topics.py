@@ -7,7 +7,6 @@ import logging
 from aiohttp import web
 
 from broker.admin.answers import (
-    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
@@ -17,6 +16,7 @@ from broker.admin.answers import (
     message_id,
     namespace_of,
     topic_of,
+    whole_number,
 )
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.stats import internal_stats, topic_stats
@@ -133,9 +133,12 @@ async def message_size(request: web.Request) -> web.Response:
 
 async def set_message_size(request: web.Request) -> web.Response:
     """Stores the limit; it has no effect yet."""
-    value = await body_of(request)
-    if type(value) is not int or value < 0:
-        raise BadRequest("maxMessageSize must be a JSON number of bytes, 0 or more")
+    value = whole_number(await body_of(request), MESSAGE_SIZE)
+    most = request.app[BROKER].settings.int(MESSAGE_SIZE)
+    if not 0 <= value <= most:
+        raise PreconditionFailed(
+            f"topic-level maxMessageSize={value} must be from 0 to {most}, the maxMessageSize of the broker"
+        )
     await _set_policy(request, value)
     log.warning("maxMessageSize of %s is stored, but has no effect in this version", topic_of(request))
     return done()
