@@ -24,7 +24,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.read_gate import UNHANDLED_FRAMES, ReadGate
+from broker.net.read_gate import UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.text_check import WITHOUT_TEXT, refuse_broken_text
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
@@ -87,9 +87,12 @@ class ServerCnx(asyncio.BufferedProtocol):
             ),
             frame_bytes_max=settings.message_bytes_max + FRAME_PADDING_BYTES,
             shared=not settings.copy_entries,
+            memory=context.receive_memory,
+            end_connection=self._end_unfinished,
         )
-        self._copy = settings.copy_entries
         self._transport: asyncio.Transport | None = None
+        # True once the memory of an unfinished frame was taken away; the connection is about to close.
+        self._memory_lost = False
         # Set when all producers and consumers of the closed connection have left their topics.
         self._gone = asyncio.Event()
 
@@ -124,6 +127,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         context.connections.discard(self)
         self._transport = None
         self.liveness.detach()
+        self._inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
         # Emptied first, so that no callback finds a consumer of the closed connection.
@@ -187,6 +191,9 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handles all frames that are complete now. Called by the event loop after each read."""
+        if self._memory_lost:
+            # The bytes before these are gone, so nothing can be cut.
+            return
         liveness = self.liveness
         liveness.heard = True
         if liveness.probing:
@@ -198,9 +205,12 @@ class ServerCnx(asyncio.BufferedProtocol):
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
+            self._inbox.keep()
+            self._inbox.unhandled = True
             self._handle_in_slices(frames)
         else:
             self._handle(frames)
+            self._inbox.settle()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
@@ -215,7 +225,26 @@ class ServerCnx(asyncio.BufferedProtocol):
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
+            self._inbox.unhandled = False
             self.gate.go_on(UNHANDLED_FRAMES)
+
+    @property
+    def unfinished_frame(self) -> int:
+        """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
+        return self._inbox.completions + 1 if self._inbox.unfinished_bytes else 0
+
+    def _end_unfinished(self) -> bool:
+        """Closes the connection for the memory of its unfinished frame, unless the broker itself does not read it."""
+        if self.gate.reasons & ~UNSENT_ANSWERS:
+            return False
+        reason = (
+            f"its memory is needed, and it has {self._inbox.unfinished_bytes} bytes of an unfinished frame;"
+            " all connections together receive into a quarter of maxMessagePublishBufferSizeInMB"
+        )
+        self._memory_lost = True
+        # Later, because the loop may be asking for memory: libuv crashes when a stream is closed in that callback.
+        self.context.call_later(0, lambda: self.close(reason))
+        return True
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
         buffer, view = self._inbox.buffer, self._inbox.view
@@ -276,7 +305,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                 sequence_id,
                 send.highest_sequence_id,
                 send.num_messages if send.num_messages > 0 else 1,
-                bytes(body) if self._copy else body,
+                bytes(body) if self._inbox.transient else body,
                 chunk=send.is_chunk,
             )
 
