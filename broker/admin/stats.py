@@ -35,6 +35,8 @@ class SubscriptionRates(Protocol):
     """Messages sent again."""
     ack_rate: float
     """Messages acknowledged."""
+    drop_rate: float
+    """Messages of a non-persistent topic that no consumer could take."""
 
 
 class TopicRates(Protocol):
@@ -134,6 +136,8 @@ def _subscription(
     }
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription)
+    else:
+        stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
 
 
@@ -147,6 +151,8 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
+    stats["isReplicated"] = stats["replicated"] = subscription.replicated
+    stats["subscriptionProperties"] = dict(subscription.properties)
 
 
 def _consumer(consumer: Consumer) -> dict[str, Json]:

@@ -6,8 +6,8 @@ tracks pending entries (Shared, Key_Shared).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -25,6 +25,9 @@ from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
+
+REPLICATED: Final = "pulsar.replicated.subscription"
+"""Pulsar's name of the number that a replicated subscription keeps with its position."""
 
 READER_RETURNS_SECONDS = 60.0
 """Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
@@ -124,6 +127,31 @@ class Subscription:
         return [] if self.dispatcher is None else self.dispatcher.consumers
 
     # Consumers
+
+    # Properties
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Text that its first consumer or an administrator gave."""
+        return self.cursor.store.cursor_properties
+
+    @property
+    def replicated(self) -> bool:
+        """True when a consumer asked to replicate its position to other clusters."""
+        return REPLICATED in self.cursor.acks.properties
+
+    async def keep_properties(self, properties: Mapping[str, str]) -> None:
+        """Replaces the properties; returns when they are stored. Raises MetadataError."""
+        self.cursor.store.keep_properties(dict(properties))
+        await self.cursor.store.flush()
+
+    def take_wishes(self, options: SubscribeOptions) -> None:
+        """Keeps what a consumer wants of an existing subscription, where nothing was set before."""
+        if options.properties and not self.properties:
+            self.cursor.store.keep_properties(options.properties)
+        if options.replicated and not self.replicated:
+            self.cursor.acks.properties[REPLICATED] = 1
+            self.cursor.store.changed()
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Adds a consumer.

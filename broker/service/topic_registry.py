@@ -272,7 +272,7 @@ class TopicRegistry:
     async def names(
         self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
     ) -> list[str]:
-        """Returns full names of the namespace's topics and partitions, sorted.
+        """Returns full names of topics and partitions: persistent ones first, each kind sorted, as Pulsar lists them.
 
         Non-persistent topics are listed while they are open here.
         """
@@ -283,7 +283,8 @@ class TopicRegistry:
             wanted = persistent if topic.name.is_persistent else non_persistent
             if wanted and topic.name.namespace == namespace and not topic.closed:
                 found.add(str(topic.name))
-        return sorted(found)
+        # Plain order would put "non-persistent://" first.
+        return sorted(found, key=lambda name: (not name.startswith(f"{PERSISTENT}://"), name))
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
