@@ -8,6 +8,7 @@ from typing import Protocol
 
 from broker.loop import clock
 from broker.loop.turn import Turn
+from broker.net.connection_limits import ConnectionLimits, RareLines
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.service.dispatch.read_retry import CallLater
@@ -37,7 +38,7 @@ class ConnectionCounters:
     closed: int = 0
     """Sockets that are closed."""
     refused: int = 0
-    """Connections above `brokerMaxConnections`."""
+    """Connections above `brokerMaxConnections` or `brokerMaxConnectionsPerIp`."""
 
 
 class ProducerNames:
@@ -88,6 +89,12 @@ class ConnectionContext:
     """Limits the unconfirmed bytes of all connections together."""
     receive_memory: ReceiveMemory = field(init=False)
     """Memory into which all connections receive."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    """Counts connections by address."""
+    refusals: RareLines = field(init=False)
+    """Log lines about refused connections."""
+    lookups: int = 0
+    """Lookups, and queries of partitions and topics, in progress."""
     connections: set[OpenConnection] = field(default_factory=set)
     """Open connections."""
     counters: ConnectionCounters = field(default_factory=ConnectionCounters)
@@ -95,6 +102,7 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
+        self.refusals = RareLines(self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
 
     def reconfigure(self, settings: NetSettings) -> None:

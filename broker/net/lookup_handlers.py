@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Coroutine
 
 from broker.model.errors import (
     BrokerError,
@@ -11,9 +12,12 @@ from broker.model.errors import (
     MetadataError,
     NotAllowed,
     ServiceNotReady,
+    TooManyRequests,
     TopicNotFound,
 )
 from broker.model.topic_name import TopicName, parse_topic_name
+from broker.net.connection_context import ConnectionContext
+from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
@@ -32,6 +36,29 @@ log = logging.getLogger("magnetar.net")
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 
+def _run_lookup(
+    cnx: Connection,
+    work: Coroutine[object, object, None],
+    refuse: Callable[[BrokerError], bytes],
+    name: str,
+) -> None:
+    """Runs a request, unless `maxConcurrentLookupRequest` of them are in progress."""
+    context = cnx.context
+    if context.lookups >= context.settings.lookups_max:
+        work.close()
+        cnx.send(refuse(TooManyRequests("Failed due to too many pending lookup requests")))
+        return
+    context.lookups += 1
+    cnx.run(_counted(context, work), refuse, name)
+
+
+async def _counted(context: ConnectionContext, work: Coroutine[object, object, None]) -> None:
+    try:
+        await work
+    finally:
+        context.lookups -= 1
+
+
 def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     """Answers PARTITIONED_METADATA with the number of partitions; may create the topic."""
     request = command.partitionMetadata
@@ -40,7 +67,7 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.partitions_failed(request_id, error.code, str(error))
 
-    cnx.run(_partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
+    _run_lookup(cnx, _partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
 
 
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
@@ -57,7 +84,7 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.lookup_failed(request.request_id, error.code, str(error))
 
-    cnx.run(_lookup(cnx, request), refuse, "LOOKUP")
+    _run_lookup(cnx, _lookup(cnx, request), refuse, "LOOKUP")
 
 
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
@@ -84,7 +111,7 @@ def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
+    _run_lookup(cnx, _topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
 
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
@@ -146,13 +173,14 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
+    _run_lookup(cnx, _watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
 
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
     """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
+        check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         pattern = _pattern_to_watch(cnx, request.topics_pattern)
         registry = cnx.context.registry
         # Topics that come and go while the list is read and filtered, over several turns of the loop.
@@ -165,7 +193,8 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
-        # Another request for the same id may have made it meanwhile.
+        # Other requests may have made watchers meanwhile, also one of the same id.
+        check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         watcher = TopicListWatcher(

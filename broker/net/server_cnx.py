@@ -25,9 +25,10 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.read_gate import UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.read_gate import PENDING_REQUESTS, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
+from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
@@ -45,8 +46,9 @@ All known clients write the type first; a SEND in another order is parsed like a
 CLOSED_PRODUCERS_MAX = 1000
 """Producers closed by the broker that a connection remembers, so that ids of vanished ones do not pile up."""
 
-FRAMES_PER_TURN_MAX = 2000
-"""Frames handled in one go. A megabyte of the smallest commands is 75,000 frames, and other connections wait."""
+FRAMES_PER_TURN_MAX = 500
+"""Frames handled in one go: 20 ms of lookups. A megabyte of the smallest commands is 75,000 frames, and other
+connections wait."""
 
 
 class ServerCnx(asyncio.BufferedProtocol):
@@ -91,6 +93,10 @@ class ServerCnx(asyncio.BufferedProtocol):
             end_connection=self._end_unfinished,
         )
         self._transport: asyncio.Transport | None = None
+        # Address of the client without its port, empty for a connection that was refused.
+        self._host = ""
+        # Frames that wait until requests of the connection have ended.
+        self._postponed: list[tuple[int, int, int]] = []
         # True once the memory of an unfinished frame was taken away; the connection is about to close.
         self._memory_lost = False
         # Set when all producers and consumers of the closed connection have left their topics.
@@ -99,7 +105,7 @@ class ServerCnx(asyncio.BufferedProtocol):
     # The connection's life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Registers the connection, or aborts it above `brokerMaxConnections`."""
+        """Registers the connection, or refuses it above a limit of connections."""
         # uvloop's transport has all methods without being a subclass.
         self._transport = transport = cast("asyncio.Transport", transport)
         self.gate.attach(transport)
@@ -108,12 +114,15 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         context = self.context
         context.counters.created += 1
-        limit = context.settings.connections_max
-        if limit and len(context.connections) >= limit:
+        host = peer[0] if isinstance(peer, tuple) else str(peer)
+        reason = context.limits.admit(host, len(context.connections), context.settings)
+        if reason is not None:
             context.counters.refused += 1
-            log.warning("- %s refused: brokerMaxConnections=%d are open", self.address, limit)
-            transport.abort()
+            context.refusals.warning(f"- {self.address} refused: {reason}")
+            transport.write(answers.error(answers.NO_REQUEST_ID, NotAllowed.code, reason))
+            transport.close()
             return
+        self._host = host
         context.connections.add(self)
         transport.set_write_buffer_limits(
             high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
@@ -125,6 +134,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         context = self.context
         context.counters.closed += 1
         context.connections.discard(self)
+        if self._host:
+            context.limits.leave(self._host)
         self._transport = None
         self.liveness.detach()
         self._inbox.close()
@@ -217,11 +228,16 @@ class ServerCnx(asyncio.BufferedProtocol):
 
         Nothing is read meanwhile, so the frames stay at their offsets in the receive buffer.
         """
+        if self._transport is None or self._transport.is_closing():
+            # The buffer of a closed connection is the scratch, in which these offsets mean other bytes.
+            return
         self._handle(frames[:FRAMES_PER_TURN_MAX])
         rest = frames[FRAMES_PER_TURN_MAX:]
         if self._transport is None or self._transport.is_closing():
             return
-        if rest:
+        if rest and self.gate.reasons & PENDING_REQUESTS:
+            self._postponed = rest
+        elif rest:
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
@@ -331,6 +347,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
     ) -> None:
         """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError."""
+        self.gate.begin_request()
         self.context.spawn(self._guarded(work, refuse), f"{name} {self.address}")
 
     async def _guarded(
@@ -346,6 +363,11 @@ class ServerCnx(asyncio.BufferedProtocol):
         except Exception:  # As in `_handle`: a defect of ours costs one connection.
             log.exception("! %s closed: a request could not be handled", self.address)
             self.close("internal error")
+        finally:
+            self.gate.end_request()
+            if self._postponed and not self.gate.reasons & PENDING_REQUESTS:
+                rest, self._postponed = self._postponed, []
+                self.context.call_later(0, lambda: self._handle_in_slices(rest))
 
 
 async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
