@@ -29,8 +29,8 @@ from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.tenants import TENANT_ROUTES
 from broker.admin.topics import TOPIC_ROUTES
 from broker.loop import clock
+from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError
-from broker.net.connection_limits import RareLines
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 
@@ -71,7 +71,7 @@ async def start_admin(
     `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
     """
     idle_s = broker.settings.int("httpServerIdleTimeout") / 1000
-    lines = RareLines(clock.monotonic_ns)
+    lines = RareLines(log, clock.monotonic_ns)
     connections = HttpConnections(broker.settings.int("maxHttpServerConnections"), idle_s, lines)
     app = create_app(broker, more, rates)
     app[BODY_TIMEOUT_S] = idle_s

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.loop import clock
+from broker.loop.rare_lines import RareLines
 from broker.loop.turn import Turn
-from broker.net.connection_limits import ConnectionLimits, RareLines
+from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.service.dispatch.read_retry import CallLater
@@ -102,7 +104,7 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
-        self.refusals = RareLines(self.now_ns)
+        self.refusals = RareLines(logging.getLogger("magnetar.net"), self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
 
     def reconfigure(self, settings: NetSettings) -> None:

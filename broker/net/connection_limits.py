@@ -5,9 +5,8 @@ Pulsar's limits are keys. Those of one connection are ours and constant: Pulsar 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from broker.model.errors import MetadataError, NotAllowed
@@ -22,8 +21,6 @@ WATCHERS_MAX: Final = 100
 """Watched topic lists of one connection. Each created topic costs every watcher a hash over its whole list."""
 PRODUCER_METADATA_CHARACTERS_MAX: Final = 64 * 1024
 """Keys and values of one producer's metadata. For consumers `maxConsumerMetadataSize` is the limit."""
-
-log = logging.getLogger("magnetar.net")
 
 
 class ConnectionLimits:
@@ -64,26 +61,3 @@ def check_metadata(pairs: Iterable[KeyValue], most: int) -> None:
     """Raises MetadataError for keys and values of more than `most` characters together, in Pulsar's words."""
     if sum(len(pair.key) + len(pair.value) for pair in pairs) > most:
         raise MetadataError(f"metadata has a max size of {most} bytes")
-
-
-class RareLines:
-    """Writes one line of a kind per second; the next one says how many were left out.
-
-    A peer can cause some incidents thousands of times a second, and each line costs more than the incident.
-    """
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        self._now_ns = now_ns
-        self._next_ns = 0
-        self._left_out = 0
-
-    def warning(self, text: str) -> None:
-        """Writes the line, or counts it."""
-        now_ns = self._now_ns()
-        if now_ns < self._next_ns:
-            self._left_out += 1
-            return
-        self._next_ns = now_ns + 10**9
-        more = f" ({self._left_out} more lines like this since the last one)" if self._left_out else ""
-        self._left_out = 0
-        log.warning("%s%s", text, more)

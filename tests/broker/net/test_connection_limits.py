@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
+from broker.loop.rare_lines import RareLines
 from broker.net import connection_limits, lookup_handlers, producer_handlers, read_gate
 from broker.net.command_check import LIST_MAX, TEXT_CHARACTERS_MAX
-from broker.net.connection_limits import RareLines
 from broker.net.read_gate import PENDING_REQUESTS
 from broker.net.server_cnx import FRAMES_PER_TURN_MAX
 from protocol.frame import command_frame
@@ -49,7 +49,7 @@ async def test_limit_per_address_forgets_addresses_that_are_gone() -> None:
 
 def test_lines_of_a_flood_are_written_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     now_ns = 0
-    lines = RareLines(lambda: now_ns)
+    lines = RareLines(logging.getLogger("magnetar.net"), lambda: now_ns)
     with caplog.at_level(logging.WARNING, "magnetar.net"):
         for _ in range(1000):
             lines.warning("refused")
