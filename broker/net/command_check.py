@@ -65,8 +65,15 @@ def refuse_broken_text(message: Message) -> None:
 @functools.cache
 def _has_text(descriptor: Descriptor) -> bool:
     """Returns True for messages with text at any depth. Message ids have none, and a command may list thousands."""
-    return any(
-        field.type == FieldDescriptor.TYPE_STRING
-        or (field.type == FieldDescriptor.TYPE_MESSAGE and _has_text(field.message_type))
-        for field in descriptor.fields
-    )
+    # A loop and no recursion: a message id may contain the id of its first chunk.
+    seen = {descriptor.full_name}
+    unread = [descriptor]
+    while unread:
+        for field in unread.pop().fields:
+            if field.type == FieldDescriptor.TYPE_STRING:
+                return True
+            child = field.message_type
+            if child is not None and child.full_name not in seen:
+                seen.add(child.full_name)
+                unread.append(child)
+    return False

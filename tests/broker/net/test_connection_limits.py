@@ -217,3 +217,15 @@ async def test_topic_name_above_the_limit_is_invalid(characters: int) -> None:
     assert refused.error.error == ServerError.InvalidTopicName
     assert looked_up.lookupTopicResponse.error == ServerError.InvalidTopicName
     assert len(refused.error.message) < 300
+
+
+async def test_list_of_thousands_of_message_ids_has_no_limit() -> None:
+    client = await Port(Stage()).client()
+    client.subscribe(0)
+    await client.hear()
+    command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    command.redeliverUnacknowledgedMessages.consumer_id = 0
+    for number in range(LIST_MAX + 1):
+        command.redeliverUnacknowledgedMessages.message_ids.add(ledgerId=1, entryId=number)
+    client.feed(command_frame(command))
+    assert not client.transport.closing
