@@ -61,6 +61,7 @@ async def delete(request: web.Request) -> web.Response:
     found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
     if not found:
         raise SubscriptionNotFound("Subscription not found")
+    # All partitions are looked at before the first deletion, so that a refusal changes none of them.
     if any(subscription.consumers for _, subscription in found) and not force:
         raise PreconditionFailed("Subscription has active connected consumers")
     for topic, subscription in found:
@@ -120,7 +121,7 @@ SUBSCRIPTION_ROUTES = (
     web.put(_SUBSCRIPTION, create),
     web.delete(_SUBSCRIPTION, delete),
     web.post(_SUBSCRIPTION + "/resetcursor", reset_to_message),
-    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:\\d+}", reset_to_time),
+    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:[0-9]{1,18}}", reset_to_time),
     web.post(_SUBSCRIPTION + "/skip_all", skip_all),
     web.get(_SUBSCRIPTION + "/properties", properties),
     web.put(_SUBSCRIPTION + "/properties", set_properties),

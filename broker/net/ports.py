@@ -61,6 +61,11 @@ class Connection(Protocol):
     """Frames to be written."""
 
     @property
+    def unfinished_frame(self) -> int:
+        """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """False once the connection is lost."""
         ...
@@ -82,9 +87,13 @@ class Connection(Protocol):
         ...
 
     def run(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        name: str,
+        refusal_level: int = ...,
     ) -> None:
-        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError."""
+        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError, logged at `refusal_level`."""
         ...
 
 

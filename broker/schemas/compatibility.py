@@ -29,11 +29,17 @@ class Strategy(enum.StrEnum):
     ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
     """Any version, also one of another type."""
     BACKWARD = "BACKWARD"
+    """The new schema reads data of the newest version."""
     FORWARD = "FORWARD"
+    """The newest version reads data of the new schema."""
     FULL = "FULL"
+    """Both read data of the other."""
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    """The new schema reads data of every version."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    """Every version reads data of the new schema."""
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
+    """Both, with every version."""
 
     @property
     def transitive(self) -> bool:

@@ -19,31 +19,57 @@ class SchemaType(enum.IntEnum):
     """
 
     NONE = 0
+    """No form: bytes."""
     STRING = 1
+    """Text in UTF-8."""
     JSON = 2
+    """A JSON object; its definition is an Avro schema."""
     PROTOBUF = 3
+    """A Protobuf message; its definition is an Avro schema."""
     AVRO = 4
+    """A value in Avro's binary form."""
     BOOLEAN = 5
+    """One byte, 0 or 1."""
     INT8 = 6
+    """A number of one byte."""
     INT16 = 7
+    """A number of two bytes, big-endian as all that follow."""
     INT32 = 8
+    """A number of four bytes."""
     INT64 = 9
+    """A number of eight bytes."""
     FLOAT = 10
+    """A floating-point number of four bytes."""
     DOUBLE = 11
+    """A floating-point number of eight bytes."""
     DATE = 12
+    """Milliseconds since 1970."""
     TIME = 13
+    """Milliseconds since midnight."""
     TIMESTAMP = 14
+    """Milliseconds since 1970."""
     KEY_VALUE = 15
+    """A pair; both parts have a schema of their own."""
     INSTANT = 16
+    """Seconds and nanoseconds since 1970."""
     LOCAL_DATE = 17
+    """Days since 1970."""
     LOCAL_TIME = 18
+    """Nanoseconds since midnight."""
     LOCAL_DATE_TIME = 19
+    """Days since 1970 and nanoseconds since midnight."""
     PROTOBUF_NATIVE = 20
+    """A Protobuf message; its definition has the descriptors."""
     EXTERNAL = 22
+    """A form that only clients know."""
     BYTES = -1
+    """Bytes without a form."""
     AUTO = -2
+    """Older word for AUTO_CONSUME."""
     AUTO_CONSUME = -3
+    """A consumer takes every schema of the topic."""
     AUTO_PUBLISH = -4
+    """A producer takes the schema of the topic."""
 
     @classmethod
     def of_wire(cls, number: int) -> SchemaType:
