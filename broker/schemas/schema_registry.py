@@ -91,11 +91,13 @@ class SchemaRegistry:
             raise AssertionError("unreachable")
 
     async def _add(self, schema_id: str, schema: Schema, strategy: Strategy) -> int:
-        index = await self._store.index(schema_id)
-        found = _same_data(index, schema)
+        found = _same_data(await self._store.index(schema_id), schema)
         if found is not None:
             return found
         canonical_hash = await self._check_definition(schema)
+        # From the store: memory may lack what another broker changed, and would refuse or accept wrongly.
+        self._store.drop(schema_id)
+        index = await self._store.index(schema_id)
         found = _equal(index, schema, canonical_hash)
         if found is not None:
             return found

@@ -10,8 +10,8 @@ Laws:
    the highest one.
 3. The index is written by compare-and-set: of two brokers that add a version at once one gets BadVersion.
 
-Values that were read stay in memory up to CACHE_BYTES_MAX. A topic has one owner, and no other broker writes its schema;
-a write by one that has lost the topic is refused by law 3, and `drop` then forgets what is in memory.
+Values that were read stay in memory up to CACHE_BYTES_MAX. A topic has one owner, so no other broker changes its schema; the
+registry still reads the index anew (`drop`) before it compares a new schema.
 """
 
 from __future__ import annotations

@@ -120,11 +120,14 @@ async def test_older_versions_are_found_by_their_number() -> None:
     assert (await asks.get(topic="persistent://a")).error_code == ServerError.InvalidTopicName
 
 
-async def test_version_of_less_than_eight_bytes_closes_the_connection() -> None:
+async def test_version_of_less_than_eight_bytes_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asks = await asking()
     asks.client.say(BaseCommand.GET_SCHEMA, "getSchema", topic=TOPIC, schema_version=b"1234")
     await asks.client.hear()
     assert asks.client.transport.closing
+    assert "a schema version of 4 bytes; 8 are expected" in caplog.text
 
 
 @pytest.mark.parametrize(

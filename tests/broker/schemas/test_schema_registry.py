@@ -172,6 +172,32 @@ async def test_incompatible_schema_of_another_broker_is_found_when_the_index_has
         await mine.add(TOPIC, avro("a"), Strategy.FULL)
 
 
+async def test_deletion_of_another_broker_is_kept_when_a_version_is_added(store: MetadataStore) -> None:
+    mine, other = registry_on(store), registry_on(store)
+    await mine.add(TOPIC, avro("a"), ANY)
+    await other.delete(TOPIC)
+    assert await mine.add(TOPIC, avro("z"), Strategy.FULL) == 2
+    assert await stored(registry_on(store)) == [2]
+
+
+async def test_deletion_in_the_moment_of_the_write_is_kept() -> None:
+    class Interrupted(MemoryMetadataStore):
+        deletes = False
+
+        async def put_all(self, puts: Sequence[Put]) -> list[int]:
+            if self.deletes:
+                self.deletes = False
+                await registry_on(self).delete(TOPIC)
+            return await super().put_all(puts)
+
+    store = Interrupted()
+    registry = registry_on(store)
+    await registry.add(TOPIC, avro("a"), ANY)
+    store.deletes = True
+    assert await registry.add(TOPIC, avro("z"), ANY) == 2
+    assert await stored(registry_on(store)) == [2]
+
+
 async def test_write_that_always_loses_the_race_is_given_up() -> None:
     class Racing(MemoryMetadataStore):
         async def put_all(self, puts: Sequence[Put]) -> list[int]:
