@@ -7,9 +7,22 @@ one, is looked up in these methods before the namespace's.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
+
+
+class DelayPolicy(NamedTuple):
+    """How a topic delays deliveries."""
+
+    active: bool
+    """False delivers every message at once."""
+    tick_ms: int
+    """Time between two looks at delayed messages, at least 1."""
+    delay_max_ms: int
+    """Longest delay that a producer may ask for; 0 or less = no limit."""
 
 
 class EffectivePolicies:
@@ -47,6 +60,22 @@ class EffectivePolicies:
     def encryption_required(self, name: TopicName) -> bool:
         """Returns True when producers must encrypt their messages."""
         return self._namespaces.policy(name.namespace, "encryption_required") is True
+
+    def delayed_delivery(self, name: TopicName) -> DelayPolicy:
+        """Returns how the topic delays deliveries."""
+        policy = self._namespaces.topic_policy(str(name.base), "delayedDelivery")
+        if not isinstance(policy, dict):
+            policy = self._namespaces.policy(name.namespace, "delayed_delivery_policies")
+        if not isinstance(policy, dict):
+            settings = self.settings
+            return DelayPolicy(settings.delayed_delivery, settings.delayed_tick_ms, settings.delay_max_ms)
+        tick_ms, delay_max_ms = policy.get("tickTime"), policy.get("maxDeliveryDelayInMillis")
+        return DelayPolicy(
+            policy.get("active") is True,
+            # Without a tick the timer of a topic would never rest.
+            max(1, tick_ms) if isinstance(tick_ms, int) else self.settings.delayed_tick_ms,
+            delay_max_ms if isinstance(delay_max_ms, int) else 0,
+        )
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""

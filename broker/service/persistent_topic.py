@@ -21,6 +21,7 @@ from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
+from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import (
     DEDUPLICATION_CURSOR,
@@ -48,6 +49,7 @@ class PersistentTopic(Topic):
         "_writer",
         "count_delivered",
         "deduplication",
+        "delays",
         "ledger",
         "positions",
         "subscribing",
@@ -76,6 +78,8 @@ class PersistentTopic(Topic):
         """Lowers the expected reads of delivered entries in the entry cache (PIP-430)."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
+        self.delays = DelayedDelivery(name, ledger, policies, call_later)
+        """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
@@ -115,11 +119,12 @@ class PersistentTopic(Topic):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
 
-        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError or
-        TopicTerminated refuse the message.
+        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError,
+        TopicTerminated, or NotAllowed for a delay that is too long refuse the message.
         """
         # As `check_open`, written out: this runs once per message.
         if self.closed:
@@ -130,6 +135,8 @@ class PersistentTopic(Topic):
             and not read_facts(body).encrypted
         ):
             raise EncryptionRequired("Messages must be encrypted")
+        if delayed:
+            self.delays.accept(body)
         size = len(body)
         if self.deduplication is not None:
             verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
@@ -205,6 +212,7 @@ class PersistentTopic(Topic):
 
     async def _disconnect(self) -> None:
         self.closed = True
+        self.delays.close()
         self.disconnect_producers()
         await self.subscribing.close()
 
