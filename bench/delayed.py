@@ -6,7 +6,9 @@ One Shared subscription with a connected consumer, so that the broker holds each
 
     enqueue    messages per second with a delay of a day and random tails, unbatched, 100 bytes; beside it without delay
     memory     growth of the broker's resident memory until the last message waits, and the index that it reports
-    restart    kill -9 and start: seconds until a consumer has subscribed and the statistics count every message again
+    restart    kill -9 and start: seconds until the port opens, and until a consumer has subscribed and the statistics
+               count every message again
+    rejoin     the only consumer leaves and another one comes: seconds until the statistics count every message again
     error      `--exact` further messages at random times within ten seconds, in the midst of the others: the difference
                between arrival and delivery time, in ms
 
@@ -30,7 +32,7 @@ from typing import Final
 
 import pulsar
 
-from bench.peers import Peer, StartedPeer, peers_of
+from bench.peers import Magnetar, Peer, peers_of
 from bench.processes import memory
 
 BODY: Final = bytes(100)
@@ -56,8 +58,10 @@ class Figures:
     """Growth of resident memory; None where the process is unknown."""
     index_mib: float
     """The index, as the broker reports it."""
-    restart_s: float | None
-    """From the kill to all messages counted again; None for a peer that is not restarted."""
+    restart_s: tuple[float, float] | None
+    """From the kill to the open port, and to all messages counted again; None for a peer that is not restarted."""
+    rejoin_s: float
+    """From another consumer's subscription to all messages counted again."""
     errors_ms: list[float]
     """Arrival minus delivery time."""
 
@@ -89,8 +93,8 @@ def _measure(peer: Peer, messages: int, exact: int, seed: int) -> Figures:
         after = memory(pid).rss if pid is not None else 0.0
         index = _number(_subscription(peer).get("delayedMessageIndexSizeInBytes")) / (1 << 20)
         client.close()
-        restart = _restart(peer, messages) if isinstance(peer, StartedPeer) else None
-        errors = _exactness(peer, exact, seed)
+        restart = _restart(peer, messages) if isinstance(peer, Magnetar) else None
+        rejoin, errors = _exactness(peer, messages, exact, seed)
     finally:
         peer.close()
     return Figures(
@@ -100,6 +104,7 @@ def _measure(peer: Peer, messages: int, exact: int, seed: int) -> Figures:
         memory_mib=after - before if pid is not None else None,
         index_mib=index,
         restart_s=restart,
+        rejoin_s=rejoin,
         errors_ms=errors,
     )
 
@@ -134,20 +139,21 @@ def _produce(url: str, topic: str, count: int, seed: int, delayed: bool, answer:
     client.close()
 
 
-def _restart(peer: StartedPeer, messages: int) -> float:
+def _restart(peer: Magnetar, messages: int) -> tuple[float, float]:
     assert peer.pid is not None
     begun = time.monotonic()
     peer.kill()
     peer.start()
+    opened = time.monotonic() - begun
     client = pulsar.Client(peer.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
     _wait_for(peer, messages)
-    seconds = time.monotonic() - begun
+    counted = time.monotonic() - begun
     client.close()
-    return seconds
+    return opened, counted
 
 
-def _exactness(peer: Peer, count: int, seed: int) -> list[float]:
+def _exactness(peer: Peer, messages: int, count: int, seed: int) -> tuple[float, list[float]]:
     client = pulsar.Client(
         peer.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"), message_listener_threads=2
     )
@@ -161,7 +167,10 @@ def _exactness(peer: Peer, count: int, seed: int) -> list[float]:
         if len(errors) == count:
             done.set()
 
+    begun = time.monotonic()
     client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared, message_listener=arrived)
+    _wait_for(peer, messages)
+    rejoin = time.monotonic() - begun
     producer = client.create_producer(TOPIC, batching_enabled=False, block_if_queue_full=True)
     times = random.Random(seed)
     base_ms = time.time_ns() // 1_000_000 + EXACT_AFTER_MS
@@ -171,7 +180,7 @@ def _exactness(peer: Peer, count: int, seed: int) -> list[float]:
     producer.flush()
     assert done.wait(60), f"{len(errors)} of {count} messages came"
     client.close()
-    return errors
+    return rejoin, errors
 
 
 def _wait_for(peer: Peer, messages: int) -> None:
@@ -200,10 +209,11 @@ def _line(figures: Figures) -> str:
     errors = sorted(figures.errors_ms)
     late = statistics.quantiles([abs(error) for error in errors], n=100)[98]
     memory_text = "-" if figures.memory_mib is None else f"{figures.memory_mib:.0f} MiB"
-    restart = "-" if figures.restart_s is None else f"{figures.restart_s:.1f} s"
+    restart = "-" if figures.restart_s is None else "{:.1f} s / {:.1f} s".format(*figures.restart_s)
     return (
         f"{figures.name}: {figures.delayed_per_s:,.0f} delayed/s ({figures.plain_per_s:,.0f} plain/s), "
         f"memory +{memory_text}, index {figures.index_mib:.1f} MiB, restart {restart}, "
+        f"rejoin {figures.rejoin_s:.1f} s, "
         f"error min {errors[0]:+.0f} median {statistics.median(errors):+.0f} |p99| {late:.0f} "
         f"max {errors[-1]:+.0f} ms"
     )

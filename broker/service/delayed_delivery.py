@@ -25,7 +25,7 @@ from broker.model.position import Position
 from broker.model.range_set import RangeSet
 from broker.model.topic_name import TopicName
 from broker.service.dispatch.read_retry import CallLater
-from broker.service.effective_policies import EffectivePolicies
+from broker.service.effective_policies import DelayPolicy, EffectivePolicies
 from broker.service.entry_facts import facts_of
 from protocol.message_metadata import read_facts
 
@@ -37,6 +37,10 @@ DUE_PER_RUN: Final = 1000
 
 LOOK_AGAIN_MS: Final = 10_000
 """Longest wait of the timer. A wall clock that jumps forward, and a cursor that moves on, are noticed after it."""
+
+
+POLICY_KEPT_NS: Final = 100 * _NS_PER_MS
+"""Time after which a changed policy acts."""
 
 
 class Waiter(Protocol):
@@ -58,6 +62,8 @@ class DelayedDelivery:
         "_ledger",
         "_name",
         "_policies",
+        "_policy_kept",
+        "_policy_until_ns",
         "_pruned",
         "_ran_ns",
         "_timer",
@@ -81,6 +87,8 @@ class DelayedDelivery:
         self._name = name
         self._ledger = ledger
         self._policies = policies
+        self._policy_kept = policies.delayed_delivery(name)
+        self._policy_until_ns = 0
         self._call_later = call_later
         self._waiters: list[Waiter] = []
         last = ledger.last_confirmed
@@ -118,7 +126,7 @@ class DelayedDelivery:
     def accept(self, body: Buffer) -> None:
         """Notes a message with a delivery time. NotAllowed when its delay is longer than the policy allows."""
         self.asked = True
-        policy = self._policies.delayed_delivery(self._name)
+        policy = self._policy()
         if policy.active and policy.delay_max_ms > 0:
             facts = read_facts(body)
             # Both times are the client's, as in Pulsar, so a client with a wrong clock is not refused.
@@ -136,29 +144,29 @@ class DelayedDelivery:
 
     def hold_back(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
         """Divides a run into (entries to deliver, entries held back)."""
-        policy = self._policies.delayed_delivery(self._name)
+        policy = self._policy()
         if not policy.active:
             return entries, []
         now_ms = self._ledger.environment.wall_ms()
         cutoff_ms = now_ms if self._policies.settings.delayed_strict else now_ms + policy.tick_ms
-        late = [entry for entry in entries if _deliver_at_ms(entry) > cutoff_ms]
+        times = [_deliver_at_ms(entry) for entry in entries]
+        late = [entry for entry, at_ms in zip(entries, times, strict=True) if at_ms > cutoff_ms]
         if len(late) < len(entries):
             # As in Pulsar: messages that need no delay show that there is no fixed one.
             self.entries.fixed_delay = False
         if not late:
             return entries, []
-        first_ms = _deliver_at_ms(late[0])
-        for entry in late:
-            at_ms = _deliver_at_ms(entry)
-            first_ms = min(first_ms, at_ms)
+        late_times = [at_ms for at_ms in times if at_ms > cutoff_ms]
+        for entry, at_ms in zip(late, late_times, strict=True):
             full = self.entries.hold(entry.ledger_id, entry.entry_id, at_ms, policy.tick_ms)
             if full is not None:
                 self._ledger.delayed_buckets.store(full)
+        first_ms = min(late_times)
         self.clock_went_back = self.clock_went_back or first_ms <= self._cutoff_max_ms
         self._arm(first_ms)
         if len(late) == len(entries):
             return [], late
-        return [entry for entry in entries if _deliver_at_ms(entry) <= cutoff_ms], late
+        return [entry for entry, at_ms in zip(entries, times, strict=True) if at_ms <= cutoff_ms], late
 
     def pauses(self, read_position: Position) -> bool:
         """Returns True when reading on would only find entries that are due later than all that wait.
@@ -169,6 +177,14 @@ class DelayedDelivery:
         limit = self._policies.settings.delayed_look_ahead
         return 0 < limit <= len(entries) and entries.fixed_delay and read_position > entries.last
 
+    def _policy(self) -> DelayPolicy:
+        """Returns the policy in force, at most a tenth of a second old: the look-up costs as much as a message."""
+        now_ns = self._ledger.environment.now_ns()
+        if now_ns >= self._policy_until_ns:
+            self._policy_until_ns = now_ns + POLICY_KEPT_NS
+            self._policy_kept = self._policies.delayed_delivery(self._name)
+        return self._policy_kept
+
     # Timer
 
     def _arm(self, due_ms: int) -> None:
@@ -177,7 +193,7 @@ class DelayedDelivery:
         now_ns = environment.now_ns()
         # One more: the timer may be a little early, and the look would then find nothing for another tick.
         wait_ms = min(max(due_ms - environment.wall_ms() + 1, 0), LOOK_AGAIN_MS)
-        tick_ns = self._policies.delayed_delivery(self._name).tick_ms * _NS_PER_MS
+        tick_ns = self._policy().tick_ms * _NS_PER_MS
         # The pace goes by the monotonic clock: a wall clock that jumps back must not stop the looks.
         at_ns = max(now_ns + wait_ms * _NS_PER_MS, self._ran_ns + tick_ns)
         if self._armed_ns is None or at_ns < self._armed_ns:
@@ -193,7 +209,7 @@ class DelayedDelivery:
     def _look(self) -> None:
         """Takes out what is due and tells the dispatchers."""
         environment = self._ledger.environment
-        policy = self._policies.delayed_delivery(self._name)
+        policy = self._policy()
         cutoff_ms = environment.wall_ms()
         if not self._policies.settings.delayed_strict:
             cutoff_ms += policy.tick_ms

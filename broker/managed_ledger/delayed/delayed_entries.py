@@ -79,10 +79,13 @@ class DelayedEntries:
         """
         if not self.held.add(ledger_id, entry_id):
             return None
-        if deliver_at_ms < self.highest_due_ms - tick_ms:
+        if deliver_at_ms >= self.highest_due_ms:
+            self.highest_due_ms = deliver_at_ms
+        elif deliver_at_ms < self.highest_due_ms - tick_ms:
             self.fixed_delay = False
-        self.highest_due_ms = max(self.highest_due_ms, deliver_at_ms)
-        self.last = max(self.last, (ledger_id, entry_id))
+        key = ledger_id, entry_id
+        if key > self.last:
+            self.last = key
         bucket = self._open
         if bucket is None:
             bucket = self._open = Bucket(self._segment_size)

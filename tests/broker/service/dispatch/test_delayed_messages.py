@@ -134,6 +134,7 @@ async def test_policies_of_namespace_and_topic_override_the_broker() -> None:
     await stage.run(
         namespaces.set_policy("public/default", "delayed_delivery_policies", {"active": False, "tickTime": 5})
     )
+    await stage.pass_time(100)
     await stage.publish(topic, 1, delays_ms=[60_000])
     assert len(port.got) == 1
     await stage.run(
@@ -143,6 +144,7 @@ async def test_policies_of_namespace_and_topic_override_the_broker() -> None:
             {"active": True, "tickTime": 10, "maxDeliveryDelayInMillis": 50},
         )
     )
+    await stage.pass_time(100)
     refused = await stage.publish(topic, 2, delays_ms=[20, 51])
     assert len(port.got) == 1
     assert [(number, error.code) for number, error in refused.refusals] == [(1, 22)]

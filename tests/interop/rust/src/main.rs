@@ -6,7 +6,7 @@ use std::{
     env,
     future::Future,
     pin::Pin,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures::{future::try_join_all, TryStreamExt};
@@ -53,7 +53,8 @@ async fn main() -> Outcome {
         failover,
         pattern,
         non_persistent,
-        properties
+        properties,
+        delayed
     ] {
         if arguments.len() > 3 && !arguments[3..].iter().any(|wanted| wanted == name) {
             continue;
@@ -412,4 +413,27 @@ async fn properties(bench: &Bench) -> Outcome {
         || "properties".into(),
     )?;
     expect(metadata.producer_name == "named", || "producer name".into())
+}
+
+async fn delayed(bench: &Bench) -> Outcome {
+    let mut shared = bench.consumer(SubType::Shared, "c").await?;
+    let mut producer = bench.client.producer().with_topic(&bench.topic).build().await?;
+    let now = SystemTime::now();
+    let times = [now + Duration::from_millis(700), now + Duration::from_millis(1500)];
+    for number in [1, 0] {
+        producer
+            .create_message()
+            .with_content(body(number))
+            .deliver_at(times[number])?
+            .send_non_blocking()
+            .await?
+            .await?;
+    }
+    for (number, due) in times.iter().enumerate() {
+        receive(&mut shared, number, 1).await?;
+        // In milliseconds, as on the wire.
+        let early = due.duration_since(SystemTime::now()).unwrap_or_default();
+        expect(early.as_millis() == 0, || format!("message {number} is {early:?} early"))?;
+    }
+    nothing_comes(&mut shared).await
 }
