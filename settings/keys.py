@@ -45,15 +45,7 @@ MASKED = frozenset(
 class Key:
     """A key of a process: name, kind, unit, defaults, limits, meaning.
 
-    `default` holds for every profile without a column of its own (`v40`, `v50`). `standalone` is the default of
-    `magnetar standalone` where it differs, `shipped` the value in our conf file where that differs. A default of
-    None means unset; `computed` then says in words which value holds, and the process's rules compute it.
-
-    `unit` is the unit of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts.
-    `low`, `high`, `choices` and `form` (a pattern and its words) limit the values, and the items of a list.
-    `needs` is another key and the value that it must have; otherwise this key has no effect.
-    `dynamic` keys may change while the process runs. `ours` marks keys that Pulsar does not have.
-    `used=False` marks a key that is checked and shown but read by no code, so that setting it has no effect.
+    One row of a `KeyTable`. None stands for "not given" in every argument that may be None.
     """
 
     __slots__ = (
@@ -101,24 +93,43 @@ class Key:
         used: bool = True,
     ) -> None:
         self.name = name
+        """As in the conf file and in Pulsar's documentation."""
         self.kind: Kind = kind
+        """Decides how the text of a value is parsed."""
         self.default = default
+        """Default of every profile without a column of its own; None = unset, see `computed`."""
         self.unit = unit
+        """Of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts."""
         self.doc = doc
+        """Effect of the key, for conf files and docs."""
         self.v40 = v40
+        """Default in profile 4.0, where it differs."""
         self.v50 = v50
+        """Default in profile 5.0, where it differs."""
         self.standalone = standalone
+        """Default of `magnetar standalone`, where it differs; it wins over the profile."""
         self.shipped = shipped
+        """Value in our conf file, where it differs from the default."""
         self.low = low
+        """Smallest number allowed; None = the smallest of the kind."""
         self.high = high
+        """Largest number allowed; None = the largest of the kind."""
         self.choices = choices
+        """Allowed texts of the value, or of each item of a list; () = any."""
         self.form = form
+        """(pattern that the whole text must match, the same in words for errors)."""
         self.needs = needs
+        """(another key, the value that it must have); otherwise this key has no effect."""
         self.dynamic = dynamic
+        """True if the value may change while the process runs."""
         self.computed = computed
+        """Says in words which value holds while the key is unset; a rule of the process computes it."""
         self.ours = ours
+        """True for a key that Pulsar does not have."""
         self.used = used
+        """False for a key that is checked and shown but read by no code: setting it has no effect."""
         self.section = ""
+        """Title of its section; set by the `KeyTable` that takes the key in."""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
         """Returns the default in a profile; None where the value is computed or the key stays unset."""
@@ -136,6 +147,7 @@ class Key:
         """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
         if isinstance(value, int | float):
+            # A bool is an int too, and always within: its limits are those of a double.
             # NaN is refused here too: it is neither below nor above anything.
             if not self._lowest() <= value <= self._highest():
                 raise ValueError(text)
@@ -244,12 +256,7 @@ class Section(NamedTuple):
 
 
 class KeyTable:
-    """The keys of one process, in the order of its conf file.
-
-    `name` is the conf file's stem. `unused` has the keys that Pulsar knows and this project does not use. Pulsar
-    hands keys that begin with one of `prefixes` to libraries; they are accepted and have no effect either.
-    `removed` names the replacement of those `unused` keys that newer Pulsar releases do not read any more.
-    """
+    """The keys of one process, in the order of its conf file."""
 
     def __init__(
         self,
@@ -261,11 +268,17 @@ class KeyTable:
         removed: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        """Stem of the conf file: broker, bookkeeper, client."""
         self.sections = list(sections)
+        """In the order of the conf file."""
         self.unused = unused
+        """Keys that Pulsar knows and this project does not use; they are accepted and named once in the log."""
         self.prefixes = prefixes
+        """Pulsar hands keys that begin so to libraries; accepted here, without effect."""
         self.removed = removed or {}
+        """By name of an unused key that newer Pulsar releases do not read any more: its replacement, in words."""
         self.keys: dict[str, Key] = {}
+        """By name, in the order of the sections."""
         for title, keys in self.sections:
             for key in keys:
                 assert key.name not in self.keys, f"{key.name} stands twice in the table of {name}"

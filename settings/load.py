@@ -91,6 +91,8 @@ class _Loader:
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         """Adds variables named like a known key, then those with the prefix."""
+        # Also keys that stand in the file alone: apply-config-from-env.py sets whatever the file has, known or not.
+        # They end as one warning about an unknown key.
         named = [name for name in environ if name in self.table or name in self.texts]
         prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
         # Named ones first, so that a prefixed one wins, as in Pulsar's apply-config-from-env.py.
@@ -140,6 +142,8 @@ class _Loader:
 
     def _says_nothing(self, name: str, text: str) -> bool:
         """Tells whether an unused key is left at one of its defaults."""
+        # The broker.conf that Pulsar ships sets hundreds of keys to their defaults: naming each of them would hide
+        # the few that the user has changed.
         key = self.table.keys.get(name)
         if key is None:
             return text in self.table.unused.defaults.get(name, ())

@@ -79,9 +79,13 @@ class Settings:
         `started` has the settings of the process's start, where these are a change at run time.
         """
         self.table = table
+        """The keys that these values are of."""
         self.profile = profile
+        """Pulsar release whose defaults hold: 4.0, 4.2 or 5.0."""
         self.standalone = standalone
+        """True for the defaults of `magnetar standalone`."""
         self.notes = notes
+        """Lines that the log should show once: unknown keys, keys without effect."""
         self._environ = environ
         self._assigned = assigned
         self._rules = rules
@@ -93,6 +97,8 @@ class Settings:
     def memory(self) -> DirectMemory:
         """The direct memory of the process, measured once per process start."""
         if self._started is not None:
+            # That of the start, also when the control group has another limit by now: a change of one key must not
+            # change computed values of others.
             return self._started.memory
         if self._memory is None:
             self._memory = direct_memory(self._environ)

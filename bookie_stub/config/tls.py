@@ -23,7 +23,9 @@ class TlsFiles:
     """Files of the server's side of TLS."""
 
     key: Path
+    """The bookie's private key, PEM."""
     certificate: Path
+    """The bookie's certificate and its chain, PEM."""
     password: Path | None = None
     """Its text is the password of the private key; None = the key is not encrypted."""
     trusted: Path | None = None

@@ -246,6 +246,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             if self._handshaking and offset < stop:
                 # Anyone on the way could have put such bytes there and would speak in the client's name.
                 raise FrameError("bytes in clear text behind the request for TLS")
+        # Copied: the next arrival, on any connection, overwrites the shared scratch.
         rest = bytes(view[offset:stop])
         if large and self._large is not None and not self._blocked and self._large.begin(rest):
             rest = b""
@@ -334,6 +335,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         self.send(answer)
         self.write_answers()
         if self._transport is not None and not self._transport.is_closing():
+            # Written already, above: at the end of the turn the transport would belong to the handshake, and the
+            # client waits for this answer before it begins one.
             self._transport.pause_reading()  # The next bytes belong to the handshake.
             self._handshaking = True
             handshake = self._do_handshake(self._transport)
@@ -346,6 +349,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             secured = await loop.start_tls(plain, self, self._server.tls, server_side=True)
         except OSError as error:  # ssl.SSLError is one too.
             log.warning("! %s: the TLS handshake failed: %s; connection closed", self._address, error)
+            # Not `close`: it would write waiting answers in clear text to a client that expects TLS.
             plain.abort()
             self._handshaking = False
             if self._transport is not None:  # asyncio does not call it for a protocol in a handshake.

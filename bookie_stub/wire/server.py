@@ -87,6 +87,7 @@ class BookieServer:
         # The bookie's threads have posted the completions. The first pass of the loop runs them, the second one writes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        # Over a copy: a connection that closes removes itself.
         for connection in list(self._connections):
             connection.close()
 

@@ -21,6 +21,7 @@ from broker.admin.configuration import CONFIGURATION_ROUTES
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
+from broker.admin.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
@@ -94,11 +95,13 @@ def create_app(
     app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
+    app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
+    app.add_routes(BUNDLE_ROUTES)
     return app
 
 

@@ -23,10 +23,10 @@ from broker.model.entry import Buffer, Entry
 from broker.model.errors import NotAllowed
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
-from broker.model.topic_name import TopicName
 from broker.service.dispatch.read_retry import CallLater
-from broker.service.effective_policies import DelayPolicy, EffectivePolicies
 from broker.service.entry_facts import facts_of
+from broker.service.policies.values import DelayedDeliveryPolicies
+from broker.service.settings import ServiceSettings
 from protocol.message_metadata import read_facts
 
 _NS_PER_MS: Final = 1_000_000
@@ -37,10 +37,6 @@ DUE_PER_RUN: Final = 1000
 
 LOOK_AGAIN_MS: Final = 10_000
 """Longest wait of the timer. A wall clock that jumps forward, and a cursor that moves on, are noticed after it."""
-
-
-POLICY_KEPT_NS: Final = 100 * _NS_PER_MS
-"""Time after which a changed policy acts."""
 
 
 class Waiter(Protocol):
@@ -60,10 +56,6 @@ class DelayedDelivery:
         "_closed",
         "_cutoff_max_ms",
         "_ledger",
-        "_name",
-        "_policies",
-        "_policy_kept",
-        "_policy_until_ns",
         "_pruned",
         "_ran_ns",
         "_timer",
@@ -72,11 +64,22 @@ class DelayedDelivery:
         "asked",
         "clock_went_back",
         "entries",
+        "policy",
+        "settings",
     )
 
     def __init__(
-        self, name: TopicName, ledger: ManagedLedger, policies: EffectivePolicies, call_later: CallLater
+        self,
+        ledger: ManagedLedger,
+        settings: ServiceSettings,
+        policy: DelayedDeliveryPolicies,
+        call_later: CallLater,
     ) -> None:
+        """`settings` and `policy` are those of now; the topic renews them."""
+        self.settings = settings
+        """The broker's settings: strictness and look-ahead, for which there is no policy."""
+        self.policy = policy
+        """The policy in force."""
         self.entries = ledger.delayed
         """Entries that wait."""
         self.asked = False
@@ -84,11 +87,7 @@ class DelayedDelivery:
         written since needs a look."""
         self.clock_went_back = False
         """True once an entry was held whose time had been over before: it may have been delivered already."""
-        self._name = name
         self._ledger = ledger
-        self._policies = policies
-        self._policy_kept = policies.delayed_delivery(name)
-        self._policy_until_ns = 0
         self._call_later = call_later
         self._waiters: list[Waiter] = []
         last = ledger.last_confirmed
@@ -109,6 +108,11 @@ class DelayedDelivery:
         """Positions that cursors leave out."""
         return self.entries.held
 
+    @property
+    def _tick_ms(self) -> int:
+        # Policies may say 0 or less; a timer without a pace would never rest.
+        return max(self.policy.tick_ms, 1)
+
     def add_waiter(self, waiter: Waiter) -> None:
         """Tells a dispatcher of due entries from now on."""
         self._waiters.append(waiter)
@@ -126,7 +130,7 @@ class DelayedDelivery:
     def accept(self, body: Buffer) -> None:
         """Notes a message with a delivery time. NotAllowed when its delay is longer than the policy allows."""
         self.asked = True
-        policy = self._policy()
+        policy = self.policy
         if policy.active and policy.delay_max_ms > 0:
             facts = read_facts(body)
             # Both times are the client's, as in Pulsar, so a client with a wrong clock is not refused.
@@ -144,11 +148,10 @@ class DelayedDelivery:
 
     def hold_back(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
         """Divides a run into (entries to deliver, entries held back)."""
-        policy = self._policy()
-        if not policy.active:
+        if not self.policy.active:
             return entries, []
         now_ms = self._ledger.environment.wall_ms()
-        cutoff_ms = now_ms if self._policies.settings.delayed_strict else now_ms + policy.tick_ms
+        cutoff_ms = now_ms if self.settings.delayed_strict else now_ms + self._tick_ms
         times = [_deliver_at_ms(entry) for entry in entries]
         late = [entry for entry, at_ms in zip(entries, times, strict=True) if at_ms > cutoff_ms]
         if len(late) < len(entries):
@@ -158,7 +161,7 @@ class DelayedDelivery:
             return entries, []
         late_times = [at_ms for at_ms in times if at_ms > cutoff_ms]
         for entry, at_ms in zip(late, late_times, strict=True):
-            full = self.entries.hold(entry.ledger_id, entry.entry_id, at_ms, policy.tick_ms)
+            full = self.entries.hold(entry.ledger_id, entry.entry_id, at_ms, self._tick_ms)
             if full is not None:
                 self._ledger.delayed_buckets.store(full)
         first_ms = min(late_times)
@@ -174,16 +177,8 @@ class DelayedDelivery:
         That is so with a fixed delay. `delayedDeliveryFixedDelayDetectionLookahead` says from how many on it counts.
         """
         entries = self.entries
-        limit = self._policies.settings.delayed_look_ahead
+        limit = self.settings.delayed_look_ahead
         return 0 < limit <= len(entries) and entries.fixed_delay and read_position > entries.last
-
-    def _policy(self) -> DelayPolicy:
-        """Returns the policy in force, at most a tenth of a second old: the look-up costs as much as a message."""
-        now_ns = self._ledger.environment.now_ns()
-        if now_ns >= self._policy_until_ns:
-            self._policy_until_ns = now_ns + POLICY_KEPT_NS
-            self._policy_kept = self._policies.delayed_delivery(self._name)
-        return self._policy_kept
 
     # Timer
 
@@ -193,7 +188,7 @@ class DelayedDelivery:
         now_ns = environment.now_ns()
         # One more: the timer may be a little early, and the look would then find nothing for another tick.
         wait_ms = min(max(due_ms - environment.wall_ms() + 1, 0), LOOK_AGAIN_MS)
-        tick_ns = self._policy().tick_ms * _NS_PER_MS
+        tick_ns = self._tick_ms * _NS_PER_MS
         # The pace goes by the monotonic clock: a wall clock that jumps back must not stop the looks.
         at_ns = max(now_ns + wait_ms * _NS_PER_MS, self._ran_ns + tick_ns)
         if self._armed_ns is None or at_ns < self._armed_ns:
@@ -209,10 +204,9 @@ class DelayedDelivery:
     def _look(self) -> None:
         """Takes out what is due and tells the dispatchers."""
         environment = self._ledger.environment
-        policy = self._policy()
         cutoff_ms = environment.wall_ms()
-        if not self._policies.settings.delayed_strict:
-            cutoff_ms += policy.tick_ms
+        if not self.settings.delayed_strict:
+            cutoff_ms += self._tick_ms
         self._cutoff_max_ms = max(self._cutoff_max_ms, cutoff_ms)
         due = self.entries.take_due(cutoff_ms, DUE_PER_RUN)
         # Also without any: a dispatcher that pauses has to look again when the index was pruned.

@@ -160,6 +160,7 @@ def _log_to_stderr(pulsar: ModuleType) -> object:
     with contextlib.suppress(OSError):
         fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
     levels = pulsar.LoggerLevel
+    # The client has no level below debug.
     known = {"trace": levels.Debug, "debug": levels.Debug, "info": levels.Info, "error": levels.Error}
     name = os.environ.get("PULSAR_LOG_LEVEL", "warn").strip().lower()
     return pulsar.FileLogger(known.get(name, levels.Warn), "/dev/stderr")

@@ -1,4 +1,4 @@
-"""`python -m magnetar.commands.generate` writes conf files and `docs/reference/configuration.md` from the tables of keys.
+"""`python -m magnetar.commands.generate` writes conf files and two reference pages from the tables of keys and policies.
 
 The files are committed, and `tests/magnetar/test_generate.py` fails when they differ from the tables.
 `--check` only compares, and exits with 1 when a file would change.
@@ -15,6 +15,7 @@ from pathlib import Path
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.commands.policy_page import policies_page
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,7 @@ def files() -> dict[str, str]:
         "conf/bookkeeper.conf": conf_file("the bookie", BOOKIE_KEYS.sections),
         "conf/client.conf": conf_file("the command line's clients", CLIENT_KEYS.sections),
         "docs/reference/configuration.md": documentation(),
+        "docs/reference/policies.md": policies_page(),
     }
 
 

@@ -20,7 +20,9 @@ class StandaloneSettings(NamedTuple):
     """The settings of both sides."""
 
     broker: Settings
+    """With every key of the file that is no bookie key."""
     bookie: Settings
+    """With the bookie keys of the same file."""
     notes: tuple[Note, ...]
     """The notes of both sides, each once."""
 

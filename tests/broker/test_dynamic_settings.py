@@ -19,6 +19,7 @@ from broker.model.errors import MetadataError
 from broker.net.settings import NetSettings
 from broker.service.settings import ServiceSettings
 from settings.errors import NotDynamic, SettingsError
+from settings.keys import Key
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
 
@@ -165,6 +166,11 @@ ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
 tests/broker/admin/test_configuration.py see what they change."""
 
 
+def other_of(key: Key) -> str:
+    """Another value than the default; no key with choices has the last one as its whole default."""
+    return key.choices[-1] if key.choices else OTHER[key.kind]
+
+
 @pytest.mark.parametrize(
     "name",
     [key.name for key in BROKER_KEYS.keys.values() if key.dynamic and key.used and key.name not in ELSEWHERE],
@@ -173,7 +179,7 @@ def test_dynamic_key_changes_the_value_of_a_room(name: str) -> None:
     partitioned = [] if name == "allowAutoTopicCreationType" else ["allowAutoTopicCreationType=partitioned"]
     started = load_broker_settings(None, environ={}, overrides=partitioned)
     key = BROKER_KEYS.keys[name]
-    after = started.with_dynamic({name: "partitioned" if key.choices else OTHER[key.kind]})
+    after = started.with_dynamic({name: other_of(key)})
     assert after.value(name) != started.value(name)
     assert handed(after) != handed(started)
 

@@ -107,7 +107,7 @@ class Crowd:
         assert member.permits > 0, f"{key} was not asked for"
         facts = facts_of(entry)
         assert facts is not None
-        tick_ms = self.topic.policies.delayed_delivery(self.topic.name).tick_ms
+        tick_ms = self.topic.delays.policy.tick_ms
         assert facts.deliver_at_ms <= self.stage.wall_ms + tick_ms, f"{key} is early"
         if self.kind is KEY_SHARED:
             self._check_key(member, entry, key)

@@ -11,7 +11,16 @@ import pulsar
 import pytest
 
 from protocol.pulsar_api_pb2 import MessageMetadata, NotAllowedError
-from tests.interop.support import RECEIVE_MS, Admin, nothing_comes, numbered, publish, receive, wait_until
+from tests.interop.support import (
+    RECEIVE_MS,
+    Admin,
+    Json,
+    nothing_comes,
+    numbered,
+    publish,
+    receive,
+    wait_until,
+)
 from tests.support.ports import free_port
 from tests.support.raw_client import RawConnection, build_command, payload_frame
 from tests.vectors.broker_process import BrokerProcess
@@ -124,6 +133,20 @@ def test_skip_all_forgets_delayed_messages(client: pulsar.Client, admin: Admin, 
     wait_until(lambda: admin.subscription(topic, "s")["msgDelayed"] == 120, "120 delayed messages")
     admin.post(f"persistent/public/default/{topic}/subscription/s/skip_all")
     assert admin.subscription(topic, "s")["msgDelayed"] == 0
+    assert nothing_comes(consumer)
+
+
+def test_policy_of_a_topic_acts_on_connected_clients(client: pulsar.Client, admin: Admin, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", Type.Shared)
+    producer = client.create_producer(topic)
+    producer.send(b"waits", deliver_after=DAY)
+    assert nothing_comes(consumer)
+    off: Json = {"active": False, "tickTime": 100, "maxDeliveryDelayInMillis": 0}
+    admin.post(f"persistent/public/default/{topic}/delayedDelivery", off)
+    producer.send(b"at once", deliver_after=DAY)
+    assert receive(consumer, 1) == [b"at once"]
+    admin.delete(f"persistent/public/default/{topic}/delayedDelivery")
+    producer.send(b"waits again", deliver_after=DAY)
     assert nothing_comes(consumer)
 
 

@@ -66,8 +66,12 @@ def context(certificates: Certificates, *, shown: Path | None = None) -> ssl.SSL
 
 async def secured(bookie: BookieProcess, tls: ssl.SSLContext) -> V3Client:
     client = await V3Client.connect(port_of(bookie))
-    assert (await client.answer(client.send(client.request(START_TLS)))).status == EOK
-    await client.writer.start_tls(tls, server_hostname="127.0.0.1")
+    try:
+        assert (await client.answer(client.send(client.request(START_TLS)))).status == EOK
+        await client.writer.start_tls(tls, server_hostname="127.0.0.1")
+    except BaseException:
+        client.close()
+        raise
     return client
 
 
@@ -192,9 +196,14 @@ async def is_let_in(bookie: BookieProcess, tls: ssl.SSLContext) -> bool:
     """With TLS 1.3 a client learns that it was refused only when it reads."""
     try:
         client = await secured(bookie, tls)
+    except (OSError, EOFError):
+        return False
+    try:
         return await serves(client, 2)
     except (OSError, EOFError):
         return False
+    finally:
+        client.close()
 
 
 async def test_tls_key_is_read_with_its_password(certificates: Certificates, tmp_path: Path) -> None:
