@@ -4,7 +4,8 @@
 
 One Shared subscription with a connected consumer, so that the broker holds each message back as it comes. Then:
 
-    enqueue    messages per second with a delay of a day and random tails, unbatched, 100 bytes; beside it without delay
+    enqueue    messages per second with a delay of a day and more in no order, unbatched, 100 bytes, and the broker's CPU
+               time for each; beside it without delay and without a consumer
     memory     growth of the broker's resident memory until the last message waits, and the index that it reports
     restart    kill -9 and start: seconds until the port opens, and until a consumer has subscribed and the statistics
                count every message again
@@ -33,7 +34,7 @@ from typing import Final
 import pulsar
 
 from bench.peers import Magnetar, Peer, peers_of
-from bench.processes import memory
+from bench.processes import cpu_s, memory
 
 BODY: Final = bytes(100)
 DAY_MS: Final = 86_400_000
@@ -54,6 +55,8 @@ class Figures:
     """Messages without a delay per second."""
     delayed_per_s: float
     """Messages with a delay per second."""
+    cpu_us: float | None
+    """The broker's CPU time per delayed message until all of them wait; None where the process is unknown."""
     memory_mib: float | None
     """Growth of resident memory; None where the process is unknown."""
     index_mib: float
@@ -88,8 +91,10 @@ def _measure(peer: Peer, messages: int, exact: int, seed: int) -> Figures:
         client = pulsar.Client(peer.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
         client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
         before = memory(pid).rss if pid is not None else 0.0
+        cpu_before = cpu_s(pid) if pid is not None else 0.0
         delayed = _send(peer.url, TOPIC, messages, seed, delayed=True)
         _wait_for(peer, messages)
+        cpu = (cpu_s(pid) - cpu_before) * 1e6 / messages if pid is not None else None
         after = memory(pid).rss if pid is not None else 0.0
         index = _number(_subscription(peer).get("delayedMessageIndexSizeInBytes")) / (1 << 20)
         client.close()
@@ -101,6 +106,7 @@ def _measure(peer: Peer, messages: int, exact: int, seed: int) -> Figures:
         name=peer.name,
         plain_per_s=plain,
         delayed_per_s=delayed,
+        cpu_us=cpu,
         memory_mib=after - before if pid is not None else None,
         index_mib=index,
         restart_s=restart,
@@ -210,8 +216,9 @@ def _line(figures: Figures) -> str:
     late = statistics.quantiles([abs(error) for error in errors], n=100)[98]
     memory_text = "-" if figures.memory_mib is None else f"{figures.memory_mib:.0f} MiB"
     restart = "-" if figures.restart_s is None else "{:.1f} s / {:.1f} s".format(*figures.restart_s)
+    cpu = "-" if figures.cpu_us is None else f"{figures.cpu_us:.1f} µs"
     return (
-        f"{figures.name}: {figures.delayed_per_s:,.0f} delayed/s ({figures.plain_per_s:,.0f} plain/s), "
+        f"{figures.name}: {figures.delayed_per_s:,.0f} delayed/s, CPU {cpu} each ({figures.plain_per_s:,.0f} plain/s), "
         f"memory +{memory_text}, index {figures.index_mib:.1f} MiB, restart {restart}, "
         f"rejoin {figures.rejoin_s:.1f} s, "
         f"error min {errors[0]:+.0f} median {statistics.median(errors):+.0f} |p99| {late:.0f} "

@@ -147,6 +147,22 @@ async def test_broken_bucket_is_dropped_and_the_managed_ledger_opens() -> None:
     assert (found.store.buckets, len(found.delayed)) == ([good], 10)
 
 
+async def test_bucket_without_an_end_is_removed_and_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    ledger = await open_small(world)
+    await fill(ledger, 10)
+    world.ledgers.hold()
+    hold(ledger, 0, 10, world.wall + 1000)
+    await until(lambda: world.ledgers.held)
+    after = world.copy_after_crash()
+    found = await open_small(after)
+    assert (len(found.delayed), found.store.buckets) == (0, [])
+    assert "is open: its writer did not end it" in caplog.text
+    world.ledgers.answer_at_once_again()
+
+
 class Crashing(MemoryMetadataStore):
     """Takes so many writes; every later one fails, as for a process that is gone."""
 

@@ -13,6 +13,7 @@ from broker.model.position import EARLIEST, Position
 from broker.service.consumer import SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from tests.fakes.crowd import Crowd
+from tests.fakes.messages import message
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage
 
 YEAR_9999_MS = 253_402_300_799_000
@@ -339,6 +340,17 @@ async def test_deliveries_are_counted_as_reads_that_the_cache_expects() -> None:
     assert entry.expected_reads == 0
 
 
+async def test_second_subscription_expects_no_read_of_entries_that_the_first_one_held() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    for name in ("one", "two"):
+        await stage.consume(topic, permits=100, subscription=name)
+    await stage.publish(topic, 4, delays_ms=[5000, 5000, 0, 5000])
+    ledger_id = topic.ledger.last_confirmed.ledger_id
+    entries = [topic.ledger.cache.peek(ledger_id, entry_id) for entry_id in range(4)]
+    assert [None if entry is None else entry.expected_reads for entry in entries] == [0, 0, 0, 0]
+
+
 async def test_due_entries_wait_as_bits_while_there_are_no_permits() -> None:
     stage = Stage()
     topic = await stage.open()
@@ -366,3 +378,63 @@ async def test_statistics_count_what_waits() -> None:
     assert subscription.delayed == 1
     await stage.pass_time(5000)
     assert subscription.delayed == 0
+
+
+async def test_message_without_a_delay_lets_reading_go_on_past_the_look_ahead() -> None:
+    stage = Stage(delayed_look_ahead=10, read_entries_max=5)
+    topic = await stage.open()
+    _, _, port = await stage.consume(topic, permits=1000)
+    await stage.publish(topic, 41, delays_ms=[5000] * 5 + [0] + [5000] * 34 + [0])
+    assert payloads(port) == [b"5", b"0"], "the last one is number 40"
+    assert len(topic.ledger.delayed) == 39
+
+
+async def test_entry_that_was_held_between_entries_given_back_is_delivered_when_due() -> None:
+    """A batch takes all permits, so the run behind it goes back to the cursor, without the held entry in its midst."""
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=4)
+    producer = await stage.producer(topic)
+    for number, batch, delay in [(0, 9, 0), (1, 9, 0), (2, 0, 5000), (3, 9, 0)]:
+        at_ms = stage.wall_ms + delay if delay else 0
+        body = message(b"%d" % number, batch=batch, deliver_at_ms=at_ms)
+        producer.publish(number, 0, max(1, batch), body, chunk=False, delayed=bool(delay))
+    await stage.settle()
+    assert payloads(port) == [b"0"]
+    assert subscription.cursor.read_position.entry_id == 1
+    await stage.pass_time(5000)
+    subscription.flow(consumer, 100)
+    await stage.settle()
+    assert sorted(payloads(port)) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_key_shared_waits_for_an_older_due_message_that_storage_reads() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    _, _, port = await stage.consume(topic, KEY_SHARED, permits=100)
+    await stage.publish(topic, keys=["k", "k"], delays_ms=[5000])
+    ledger_id = topic.ledger.last_confirmed.ledger_id
+    topic.ledger.cache.invalidate_before(Position(ledger_id, 1))
+    assert topic.ledger.cache.peek(ledger_id, 1) is not None
+    await stage.pass_time(5000)
+    assert payloads(port) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("asking", [0, 1])
+async def test_key_shared_delivers_due_messages_though_another_consumer_has_no_permits(asking: int) -> None:
+    stage = Stage()
+    topic = await stage.open()
+    consumers = [await stage.consume(topic, KEY_SHARED, name=name) for name in ("a", "b")]
+    # Both must read on before the messages are due, so that their keys are not known any more then.
+    for subscription, consumer, _ in consumers:
+        subscription.flow(consumer, 1)
+    await stage.publish(topic, keys=[f"k{n}" for n in range(40)], delays_ms=[5000])
+    subscription, idle, _ = consumers[1 - asking]
+    idle.permits = 0
+    subscription.flow(consumers[asking][1], 100)
+    await stage.pass_time(5000)
+    got = len(consumers[asking][2].got)
+    assert 0 < got < 40
+    subscription.flow(idle, 100)
+    await stage.settle()
+    assert sum(len(port.got) for _, _, port in consumers) == 40
