@@ -12,9 +12,9 @@ from settings.keys import MIB, Key, Section
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
 TOPICS = Section("Topics", (
-    Key("enablePersistentTopics", "bool", True, used=False,
+    Key("enablePersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain persistent."),
-    Key("enableNonPersistentTopics", "bool", True, used=False,
+    Key("enableNonPersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain non-persistent."),
     Key("allowAutoTopicCreation", "bool", True, dynamic=True,
         doc="Create a topic when the first producer or consumer asks for it."),
@@ -43,6 +43,8 @@ TOPICS = Section("Topics", (
         doc="Producers that one topic accepts; 0 means no limit."),
     Key("maxConsumersPerTopic", "int", 0, "consumers", low=0,
         doc="Consumers that one topic accepts over all its subscriptions; 0 means no limit."),
+    Key("maxConsumerMetadataSize", "int", 1024, "characters", low=0,
+        doc="Keys and values of the metadata that a consumer may bring."),
     Key("maxSubscriptionsPerTopic", "int", 0, "subscriptions", low=0,
         doc="Subscriptions that one topic may have; 0 means no limit."),
     Key("maxConsumersPerSubscription", "int", 0, "consumers", low=0,
@@ -51,8 +53,12 @@ TOPICS = Section("Topics", (
         doc="Topics that one namespace may have, each partition counted; 0 means no limit."),
     Key("encryptionRequireOnProducer", "bool", False,
         doc="Refuse producers that do not encrypt their messages."),
-    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0, used=False,
-        doc="Characters of a topic pattern that the broker evaluates for a client; longer ones are refused."),
+    Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
+        doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
+            "choose themselves, and watching a pattern is refused."),
+    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
+        doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
+            "names and chooses itself; watching it is refused."),
 ))
 
 DEDUPLICATION = Section("Deduplication", (
@@ -134,7 +140,7 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscription", "int", 200_000, "messages", low=0,
         doc="Unacknowledged messages at which the whole subscription pauses, until half of them are left; "
             "0: no limit."),
-    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False,
+    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False, asks_for="this limit",
         doc="Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit."),
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
         used=False,
