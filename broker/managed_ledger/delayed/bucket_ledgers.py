@@ -103,7 +103,8 @@ class BucketLedgers:
                 unusable.append(ledger_id)
                 continue
             bucket = Bucket.restore(segments, ledger_id)
-            entries.load(bucket, first_ledger, context.environment.wall_ms())
+            for _ in entries.load(bucket, first_ledger, context.environment.wall_ms()):
+                await asyncio.sleep(0)
         unusable += entries.remove_empty()
         if unusable:
             await self._remove(unusable)

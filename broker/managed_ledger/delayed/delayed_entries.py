@@ -15,7 +15,7 @@ The laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.managed_ledger.delayed.bucket import BYTES_PER_ENTRY, Bucket, Key
@@ -96,9 +96,10 @@ class DelayedEntries:
         self._open = None
         return bucket
 
-    def load(self, bucket: Bucket, first_ledger: int, now_ms: int) -> None:
+    def load(self, bucket: Bucket, first_ledger: int, now_ms: int) -> Iterator[None]:
         """Add a stored bucket, without entries that are due or were trimmed.
 
+        Yields after each segment, which takes milliseconds, so that the caller can let others run.
         `first_ledger`: the first ledger that the managed ledger still has.
         """
         bucket.take_due(now_ms, bucket.count)
@@ -107,6 +108,7 @@ class DelayedEntries:
             for ledger_id, entry_id, _ in segment.items():
                 if ledger_id >= first_ledger:
                     add(ledger_id, entry_id)
+            yield
         self.last = max(self.last, bucket.last)
         # The order in which the entries of a stored bucket came is not known any more.
         self.fixed_delay = False

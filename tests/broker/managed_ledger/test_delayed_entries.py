@@ -105,7 +105,7 @@ def test_load_drops_entries_that_are_due_or_trimmed() -> None:
     for ledger_id, entry_id, at_ms in [(1, 0, 500), (2, 0, 100), (2, 1, 500)]:
         segment.add(ledger_id, entry_id, at_ms)
     index = DelayedEntries(10, 10)
-    index.load(Bucket.restore([segment], 7), first_ledger=2, now_ms=200)
+    assert list(index.load(Bucket.restore([segment], 7), first_ledger=2, now_ms=200)) == [None]
     assert (len(index), index.stored) == (1, [7])
     assert index.take_due(500, 10) == [(2, 1)]
     assert index.remove_empty() == [7]
