@@ -109,11 +109,12 @@ class ReceiveBuffer:
         """Empties the scratch for the next connection. All frames that were returned are handled."""
         if self._own_bytes:
             return
-        pending = self.view[self.start : self.end]
+        start, end = self.start, self.end
         self.start = self.end = 0
-        if pending:
-            self.end = len(pending)
-            self._own(bytearray(pending))
+        # Most reads end with a frame, so the slice below is rare.
+        if start != end:
+            self.end = end - start
+            self._own(bytearray(self.view[start:end]))
 
     def keep(self) -> None:
         """Moves the scratch to own memory, offsets unchanged, because frames are handled in later turns."""
