@@ -10,7 +10,7 @@ from pathlib import Path
 
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
-from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SCHEMAS, SUBSCRIPTIONS, TOPICS
+from broker.config.topic_keys import DEDUPLICATION, DELAYS, DISPATCH, SCHEMAS, SUBSCRIPTIONS, TOPICS
 from settings.keys import KeyTable
 from settings.unused import UnusedKeys
 
@@ -24,6 +24,7 @@ BROKER_KEYS = KeyTable(
         TOPICS,
         SCHEMAS,
         DEDUPLICATION,
+        DELAYS,
         SUBSCRIPTIONS,
         DISPATCH,
         LEDGERS,

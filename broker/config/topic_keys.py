@@ -96,6 +96,29 @@ DEDUPLICATION = Section("Deduplication", (
         doc="Minutes after which a producer that left is forgotten."),
 ))
 
+DELAYS = Section("Delayed delivery", (
+    Key("delayedDeliveryEnabled", "bool", True,
+        doc="Hold messages of Shared and Key_Shared subscriptions back until the time that their producer "
+            "asked for. A namespace's or topic's policy overrides it."),
+    Key("delayedDeliveryTickTimeMillis", "int", 1000, "ms", low=1,
+        doc="Time between two looks at delayed messages, and so the accuracy of their delivery. A policy "
+            "overrides it."),
+    Key("isDelayedDeliveryDeliverAtTimeStrict", "bool", False,
+        doc="Never deliver before the time asked for, but up to a tick after it; otherwise up to a tick before "
+            "it, too."),
+    Key("delayedDeliveryMaxDelayInMillis", "int", 0, "ms", low=0,
+        doc="Longest delay that a producer may ask for, counted from the publish time; a message with a "
+            "longer one is refused. 0 means no limit. A policy overrides it."),
+    Key("delayedDeliveryFixedDelayDetectionLookahead", "int", 50_000, "messages", low=0,
+        doc="Delayed messages at which a subscription reads no further, as long as all messages of the topic "
+            "have the same delay; 0 means never."),
+    Key("delayedDeliveryMinIndexCountPerBucket", "int", 50_000, "messages", low=1, high=10_000_000,
+        doc="Delayed messages at which their times and positions are stored in a ledger of their own, so that "
+            "a restart need not read these messages. Up to so many are read again after a crash."),
+    Key("delayedDeliveryMaxIndexesPerBucketSnapshotSegment", "int", 5000, "messages", low=1, high=100_000,
+        doc="Delayed messages of one entry of such a ledger, and of one sorted array in memory."),
+))
+
 SUBSCRIPTIONS = Section("Subscriptions", (
     Key("allowAutoSubscriptionCreation", "bool", True, dynamic=True,
         doc="Create a subscription when the first consumer asks for it."),

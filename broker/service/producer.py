@@ -29,6 +29,7 @@ class PublishTarget(Protocol):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Stores or forwards one SEND; raises BrokerError when it is refused at once."""
         ...
@@ -130,9 +131,18 @@ class Producer:
         """Bytes of those SENDs."""
 
     def publish(
-        self, sequence_id: int, highest_sequence_id: int, messages: int, body: Buffer, *, chunk: bool
+        self,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        *,
+        chunk: bool,
+        delayed: bool = False,
     ) -> None:
         """Passes one message or batch to the topic; the port gets one outcome for it.
+
+        `delayed`: the message may have a delivery time.
 
         Receipts of stored messages come in the order of the calls. Duplicates and refusals are answered at once, so
         their outcome may overtake that of earlier messages.
@@ -141,6 +151,6 @@ class Producer:
         self.messages_in += messages
         self.bytes_in += len(body)
         try:
-            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk)
+            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
         except BrokerError as error:
             self.port.refused(sequence_id, len(body), error)

@@ -62,6 +62,16 @@ class ServiceSettings(RoomSettings):
     """Producers and consumers may add versions of a schema."""
     schema_validation: bool = broker_key.bool("isSchemaValidationEnforced")
     """A topic with a schema refuses producers without one."""
+    delayed_delivery: bool = broker_key.bool("delayedDeliveryEnabled")
+    """Hold messages back until the time that their producer asked for."""
+    delayed_tick_ms: int = broker_key.int("delayedDeliveryTickTimeMillis")
+    """Time between two looks at delayed messages."""
+    delayed_strict: bool = broker_key.bool("isDelayedDeliveryDeliverAtTimeStrict")
+    """Deliver no message before its time; otherwise up to a tick before it."""
+    delay_max_ms: int = broker_key.int("delayedDeliveryMaxDelayInMillis")
+    """Longest delay that a producer may ask for; 0 = no limit."""
+    delayed_look_ahead: int = broker_key.int("delayedDeliveryFixedDelayDetectionLookahead")
+    """Delayed messages of a fixed delay at which a subscription reads no further; 0 = never."""
     batch_index_acks: bool = broker_key.bool("acknowledgmentAtBatchIndexLevelEnabled")
     """Accept acknowledgements of single messages inside a batch."""
     redelivery_tracker: bool = broker_key.bool("subscriptionRedeliveryTrackerEnabled")

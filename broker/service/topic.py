@@ -200,6 +200,7 @@ class Topic:
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Stores or forwards one SEND; the producer's port gets the outcome.
 

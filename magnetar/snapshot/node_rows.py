@@ -77,10 +77,10 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     """A log that is being deleted is no topic; its ledgers are references still."""
     if node.value.startswith(_OUR_BEGINNING):
         info = decode_ledger_info(node.value)
-        deleted, deleting = info.deleted, info.deleting
+        deleted, deleting, buckets = info.deleted, info.deleting, info.delayed
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     else:
-        deleted, deleting = False, []
+        deleted, deleting, buckets = False, [], []
         found = apache_values.log_ledgers(node.value)
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_ms or None) for one in found]
     yield (
@@ -99,6 +99,8 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
+    for ledger_id in buckets:
+        yield "references", _reference(ledger_id, "delayed", node, where)
     # Bookies may still have these, and an audit must not call them orphans.
     for ledger_id in deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)

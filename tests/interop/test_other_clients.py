@@ -22,6 +22,8 @@ SETTINGS = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "activeConsumerFailoverDelayTimeMillis": "100",
+    "delayedDeliveryTickTimeMillis": "100",
+    "isDelayedDeliveryDeliverAtTimeStrict": "true",
 }
 HERE: Final = Path(__file__).parent
 FETCH_S: Final = 600

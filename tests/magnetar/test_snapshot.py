@@ -11,7 +11,14 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.managed_ledger_info import (
+    CursorInfo,
+    ManagedLedgerInfo,
+    decode_ledger_info,
+    encode_cursor_info,
+    encode_ledger_info,
+)
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.position import Position
 from broker.schemas.compatibility import Strategy
@@ -75,6 +82,18 @@ def test_acked_ranges_are_counted_across_pages() -> None:
     value = encode_cursor_info(CursorInfo(Position(7, 1), {}, pages))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
+
+
+def test_buckets_of_delayed_entries_are_references() -> None:
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    value = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(5)], deleting=[6], delayed=[7, 8]))
+    assert decode_ledger_info(value).delayed == [7, 8]
+    assert [row[:3] for row in rows(path, value, "references")] == [
+        (5, "managed-ledger", T),
+        (7, "delayed", T),
+        (8, "delayed", T),
+        (6, "deleting", T),
+    ]
 
 
 def field(number: int, content: int | bytes) -> bytes:

@@ -28,9 +28,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
         ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
         ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
-        ns-deduplicationSnapshotInterval-get ns-delayedDelivery-set ns-delayedDelivery-get
-        ns-delayedDelivery-delete
-        ns-compactionThreshold-set
+        ns-deduplicationSnapshotInterval-get ns-compactionThreshold-set
         ns-compactionThreshold-delete ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
         ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
@@ -42,8 +40,8 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
         topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
         topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
-        topic-publishRate-delete topic-delayedDelivery-set topic-delayedDelivery-get
-        topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
+        topic-publishRate-delete
+        topic-compactionThreshold-set topic-compactionThreshold-get
         topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,

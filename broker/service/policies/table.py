@@ -29,6 +29,7 @@ from broker.service.policies.values import (
     SUBSCRIBE_RATE,
     AutoSubscriptionCreation,
     AutoTopicCreation,
+    DelayedDeliveryPolicies,
     DispatchRate,
     Retention,
 )
@@ -97,6 +98,12 @@ class Policy(Generic[T]):
     """True where Pulsar's JSON shows the value under the name of the cluster."""
     acts: str = ""
     """The effect on clients, in a sentence; empty = none yet, so that setting it is refused."""
+
+
+def _delayed_delivery(settings: ServiceSettings) -> DelayedDeliveryPolicies:
+    return DelayedDeliveryPolicies(
+        settings.delayed_tick_ms, active=settings.delayed_delivery, delay_max_ms=settings.delay_max_ms
+    )
 
 
 # fmt: off
@@ -195,7 +202,9 @@ DEDUPLICATION_SNAPSHOTS: Final = Policy(
 DELAYED: Final = Policy(
     title="delayed delivery", form=DELAYED_DELIVERY,
     name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
-    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True))
+    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True),
+    key="delayedDeliveryEnabled", setting=_delayed_delivery,
+    acts="Shared and Key_Shared subscriptions hold messages back until their time; a longer delay is refused.")
 
 # Rates
 

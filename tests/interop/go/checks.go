@@ -41,6 +41,9 @@ var checks = []check{
 	{"non_persistent", nonPersistent},
 	{"zero_queue", zeroQueue},
 	{"table_view", tableView},
+	{"delayed", delayed},
+	{"retry_topic", retryTopic},
+	{"nack_backoff", nackBackoff},
 }
 
 func thousandUnbatched(b *bench) {

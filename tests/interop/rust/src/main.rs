@@ -6,7 +6,7 @@ use std::{
     env,
     future::Future,
     pin::Pin,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures::{future::try_join_all, TryStreamExt};
@@ -55,7 +55,8 @@ async fn main() -> Outcome {
         pattern,
         non_persistent,
         properties,
-        schemas
+        schemas,
+        delayed
     ] {
         if arguments.len() > 3 && !arguments[3..].iter().any(|wanted| wanted == name) {
             continue;
@@ -459,4 +460,27 @@ async fn schemas(bench: &Bench) -> Outcome {
         consumer.ack(&message).await?;
     }
     Ok(())
+}
+
+async fn delayed(bench: &Bench) -> Outcome {
+    let mut shared = bench.consumer(SubType::Shared, "c").await?;
+    let mut producer = bench.client.producer().with_topic(&bench.topic).build().await?;
+    let now = SystemTime::now();
+    let times = [now + Duration::from_millis(700), now + Duration::from_millis(1500)];
+    for number in [1, 0] {
+        producer
+            .create_message()
+            .with_content(body(number))
+            .deliver_at(times[number])?
+            .send_non_blocking()
+            .await?
+            .await?;
+    }
+    for (number, due) in times.iter().enumerate() {
+        receive(&mut shared, number, 1).await?;
+        // In milliseconds, as on the wire.
+        let early = due.duration_since(SystemTime::now()).unwrap_or_default();
+        expect(early.as_millis() == 0, || format!("message {number} is {early:?} early"))?;
+    }
+    nothing_comes(&mut shared).await
 }
