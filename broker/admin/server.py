@@ -17,6 +17,7 @@ from broker.admin.answers import BadRequest, refused
 from broker.admin.brokers import BROKER_ROUTES
 from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
+from broker.admin.compaction import COMPACTION_ROUTES
 from broker.admin.configuration import CONFIGURATION_ROUTES
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
@@ -96,6 +97,7 @@ def create_app(
     app.add_routes(NAMESPACE_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(COMPACTION_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))

@@ -60,6 +60,7 @@ class LedgerCursors:
             ledgers = self._context.ledgers
             start = ledgers.at_or_after(initial)
             cursor = self._add_durable(name, CursorInfo(ledgers.previous(start), properties or {}), ABSENT)
+            cursor.sought = initial, cursor.mark_delete_position
             cursor.store.changed()
         try:
             # Also for a cursor that was found: another `open` may be storing it at this moment.
@@ -89,6 +90,7 @@ class LedgerCursors:
         first = ledgers.at_or_after(start)
         acks = Acks(ledgers, ledgers.previous(first))
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo())
+        cursor.sought = start, acks.mark_delete
         return cursor
 
     async def delete(self, name: str) -> None:

@@ -2,10 +2,10 @@
 
 Managed ledger (Pulsar's ManagedLedgerInfo), under `/managed-ledgers/<name>`:
     {"ledgers": [{"id": 5, "entries": 50000, "size": 51200000, "closed": 1700000000000}, {"id": 9}],
-     "properties": {"index": "49999"}, "terminated": [9, 12], "deleting": [3], "deleted": true}
+     "properties": {"index": "49999"}, "terminated": [9, 12], "deleting": [3], "beside": [7], "deleted": true}
 A ledger without "closed" (ms since 1970) was open when this was written: its end is in the bookie. "terminated",
-"deleting" (ledgers whose removal was decided and may not be finished) and "deleted" (the whole managed ledger) are
-left out when they are empty or false.
+"deleting" (ledgers whose removal was decided and may not be finished), "beside" (ledgers that hold no part of the log:
+compacted ones) and "deleted" (the whole managed ledger) are left out when they are empty or false.
 
 Cursor (Pulsar's ManagedCursorInfo), under `/managed-ledgers/<name>/<percent-encoded cursor name>`:
     {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": {"0": "280000", "256": "f"}},
@@ -46,6 +46,8 @@ class ManagedLedgerInfo:
     """Ledgers that are out of the list and whose removal may not be finished."""
     deleted: bool = False
     """The managed ledger itself is being removed; an open finishes that first."""
+    beside: list[int] = field(default_factory=list)
+    """Ledgers that belong to it and hold no part of its log."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,8 @@ def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
         value["terminated"] = info.terminated
     if info.deleting:
         value["deleting"] = info.deleting
+    if info.beside:
+        value["beside"] = info.beside
     if info.deleted:
         value["deleted"] = True
     return _dump(value)
@@ -105,6 +109,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
             Position(*found["terminated"]) if "terminated" in found else None,
             list(found.get("deleting", [])),
             found.get("deleted", False),
+            list(found.get("beside", [])),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataError(f"a managed ledger's metadata cannot be read: {error!r}") from error

@@ -68,7 +68,7 @@ class SubscribeOptions:
     key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)
     """Only used for KEY_SHARED."""
     read_compacted: bool = False
-    """Accepted for Exclusive and Failover; nothing is compacted yet."""
+    """Read the compacted ledger below the horizon; only for Exclusive and Failover."""
     properties: dict[str, str] = field(default_factory=dict)
     """Properties of the subscription."""
     metadata: dict[str, str] = field(default_factory=dict)

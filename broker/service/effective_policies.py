@@ -44,6 +44,10 @@ class EffectivePolicies:
         """Subscriptions of one topic; 0 = no limit."""
         return self._limit(name, "max_subscriptions_per_topic", self.settings.subscriptions_max)
 
+    def compaction_threshold(self, name: TopicName) -> int:
+        """Bytes published since the last compaction at which the next one begins by itself; 0 = never."""
+        return self._limit(name, "compaction_threshold", self.settings.compaction_threshold_bytes)
+
     def encryption_required(self, name: TopicName) -> bool:
         """Returns True when producers must encrypt their messages."""
         return self._namespaces.policy(name.namespace, "encryption_required") is True

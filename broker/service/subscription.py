@@ -13,9 +13,11 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.compaction.compacted_reads import CompactedReads
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.dispatcher import DispatchContext
 from broker.service.dispatch.read_retry import CallLater
@@ -62,6 +64,8 @@ class SubscribedTopic(Protocol):
     """Limits and permissions."""
     positions: TopicPositions
     """Entries by time, and the last message."""
+    compaction: TopicCompaction
+    """The compacted ledger, for consumers with `readCompacted`."""
 
     @property
     def subscribing(self) -> SubscriptionOwner:
@@ -169,6 +173,7 @@ class Subscription:
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
+            compacted_reads=self._compacted_reads,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
@@ -179,6 +184,9 @@ class Subscription:
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
+
+    def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
+        return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer; ignored for one that has left already."""
@@ -297,6 +305,9 @@ class Subscription:
         await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
     async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
+        if self.name == COMPACTION_CURSOR:
+            # Its position is the horizon: moved, messages would be missing from the compacted view.
+            raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
         self.resetting = True

@@ -22,6 +22,7 @@ from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import PERSISTENT, TopicName
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Namespaces
@@ -61,6 +62,7 @@ class TopicRegistry:
         *,
         ownership: TopicOwnership,
         call_later: CallLater,
+        compactor: Compactor,
     ) -> None:
         self.settings = settings
         """Current values, renewed by `reconfigure`."""
@@ -83,6 +85,7 @@ class TopicRegistry:
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
+        self._compactor = compactor
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._watchers: list[TopicEvent] = []
@@ -173,7 +176,9 @@ class TopicRegistry:
             turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
+            compactor=self._compactor,
         )
+        await topic.compaction.open()
         await topic.set_deduplication(self.policies.deduplicates(name))
         return topic
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
+from broker.compaction.passes import PassesSettings
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
@@ -18,6 +19,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import parse_topic_name
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -27,6 +29,7 @@ from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from tests.fakes.compaction import InlineWorker
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
@@ -80,10 +83,17 @@ class Stage:
             self.namespaces,
             ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
+            compactor=Compactor(self._start_worker),
         )
         self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
+        self.workers: list[InlineWorker] = []
+        """Of the compactions that have begun."""
+
+    async def _start_worker(self, settings: PassesSettings) -> InlineWorker:
+        self.workers.append(InlineWorker(settings))
+        return self.workers[-1]
 
     async def open(self, name: str = TOPIC) -> PersistentTopic:
         if not self.namespaces.exists("public/default"):

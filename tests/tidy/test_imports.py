@@ -21,6 +21,7 @@ LEVELS = {
     "broker.ledger_client": 2,
     "broker.entry_cache": 2,
     "broker.metadata": 2,
+    "broker.compaction": 2,
     "broker.managed_ledger": 3,
     "broker.service": 4,
     "broker.net": 5,
