@@ -26,6 +26,9 @@ REWRITE: Final = 2
 KEY_OVERHEAD_BYTES: Final = 170
 """Memory of one key beside its characters: the text, its number, and their place in a dictionary."""
 
+KEYS_MIN: Final = 1000
+"""Keys that a round may always have. Fewer would take more rounds than any topic is worth."""
+
 
 class LatestMessages:
     """Takes the entries of a topic in order, in one round or several."""
@@ -76,7 +79,8 @@ class LatestMessages:
             self._add_chunk(content.messages[0][0], content.chunk, first)
             return
         self._add_messages(content.messages, first)
-        if len(self._latest) * self._bytes_per_key() > self._memory_bytes:
+        count = len(self._latest)
+        if count > KEYS_MIN and count * self._bytes_per_key() > self._memory_bytes:
             self._halve()
 
     def _add_messages(self, messages: Iterable[tuple[Key, int]], first: int) -> None:

@@ -84,6 +84,16 @@ class WorkerProcess:
         await worker._send(frame(Kind.SETTINGS, encode_settings(settings)))
         return worker
 
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, None while it runs; negative for a signal."""
+        return self._process.returncode
+
     async def add(self, entries: Sequence[Numbered]) -> None:
         """See Worker."""
         await self._send(frame(Kind.ENTRIES, encode_entries(entries)))
