@@ -65,13 +65,7 @@ def read_content(body: bytes | memoryview) -> EntryContent | None:
             return _single(metadata, len(payload))
         if metadata.encryption_keys:
             return None
-        return EntryContent(
-            [
-                (single.partition_key if single.HasField("partition_key") else None, single.payload_size)
-                for single, _, _ in batch_messages(metadata, unpacked(metadata, payload))
-                if not single.compacted_out
-            ]
-        )
+        return EntryContent(_keys_and_sizes(metadata, unpacked(metadata, payload)))
     except ProtocolError:
         return None
 
@@ -84,6 +78,29 @@ def _single(metadata: MessageMetadata, payload_bytes: int) -> EntryContent:
     if chunks > 1 and metadata.HasField("uuid"):
         return EntryContent([(key, size)], Chunk(metadata.uuid, metadata.chunk_id >= chunks - 1))
     return EntryContent([(key, size)])
+
+
+def _keys_and_sizes(metadata: MessageMetadata, plain: bytes) -> list[tuple[Key, int]]:
+    """Returns (key, payload bytes) of the messages of a batch. ProtocolError when the batch is damaged."""
+    # As `batch_messages`, written out: this is the loop over all messages of a topic, and takes two thirds of the time.
+    parse, size_at = SingleMessageMetadata.FromString, _U32.unpack_from
+    found: list[tuple[Key, int]] = []
+    start, length = 0, len(plain)
+    try:
+        for _ in range(metadata.num_messages_in_batch):
+            middle = start + 4 + size_at(plain, start)[0]
+            single = parse(plain[start + 4 : middle])
+            size = single.payload_size
+            start = middle + size
+            if not middle <= start <= length:
+                raise ProtocolError(f"a message of {size} bytes leaves its batch")
+            if not single.compacted_out:
+                key = single.partition_key
+                # An empty key is a key; only here the presence of the field tells it from none.
+                found.append((key if key or single.HasField("partition_key") else None, size))
+    except (struct.error, DecodeError) as error:
+        raise ProtocolError(f"a batch is damaged: {error}") from None
+    return found
 
 
 def read_entry(body: bytes | memoryview) -> tuple[MessageMetadata, memoryview]:
