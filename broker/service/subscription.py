@@ -293,6 +293,16 @@ class Subscription:
         elif self.dispatcher is not None:
             self.dispatcher.redeliver(consumer)
 
+    def skip_all(self) -> None:
+        """Acknowledges everything that is stored now. NotAllowed for the broker's own subscription."""
+        self._check_movable()
+        self.cursor.acknowledge_cumulative(self.topic.ledger.last_confirmed)
+
+    def _check_movable(self) -> None:
+        if self.name == COMPACTION_CURSOR:
+            # Its position is the horizon: moved, messages would be missing from the compacted view.
+            raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
+
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
 
@@ -305,9 +315,7 @@ class Subscription:
         await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
     async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
-        if self.name == COMPACTION_CURSOR:
-            # Its position is the horizon: moved, messages would be missing from the compacted view.
-            raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
+        self._check_movable()
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
         self.resetting = True
