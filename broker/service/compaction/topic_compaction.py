@@ -95,10 +95,10 @@ class CompactionCounts:
     """Wall clock of the last failure, 0 = none."""
     last_duration_ms: int = 0
     """Duration of the last compaction."""
-    read_bytes: int = 0
-    """Bytes of entries that ended compactions read."""
-    written_bytes: int = 0
-    """Bytes of entries that ended compactions wrote."""
+    last_read_bytes: int = 0
+    """Bytes of entries that the last one read, in both passes."""
+    last_written_bytes: int = 0
+    """Bytes of entries that the last one wrote."""
 
 
 class TopicCompaction:
@@ -289,8 +289,8 @@ class TopicCompaction:
         )
 
     def _count(self, run: RunCounts) -> None:
-        self.counts.read_bytes += run.read_bytes
-        self.counts.written_bytes += run.written_bytes
+        self.counts.last_read_bytes = run.read_bytes
+        self.counts.last_written_bytes = run.written_bytes
         self.counts.removed += run.removed
 
     async def _use(self, new: CompactedLedger, cursor: ManagedCursor) -> None:
