@@ -1,3 +1,5 @@
+"""Codecs of batches: every kind there and back, damaged payloads, and payloads that unpack to too much."""
+
 from __future__ import annotations
 
 import zlib

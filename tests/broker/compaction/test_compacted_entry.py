@@ -1,3 +1,5 @@
+"""The format of an entry in a compacted ledger."""
+
 from __future__ import annotations
 
 import pytest

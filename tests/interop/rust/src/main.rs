@@ -309,7 +309,8 @@ async fn read_compacted(bench: &Bench) -> Outcome {
 async fn ask(admin: &str, method: &str, path: &str) -> Result<String, Failure> {
     let host = admin.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).await?;
-    let request = format!("{method} /admin/v2/{path}/compaction HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("{method} /admin/v2/{path}/compaction HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
