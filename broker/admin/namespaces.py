@@ -1,81 +1,35 @@
-"""`/admin/v2/namespaces`: namespaces, their topics, and the policies that this broker obeys.
+"""`/admin/v2/namespaces`: namespaces, their topics, and backlog quotas; other policies are in `policies.py`.
 
-A policy that would be stored and then ignored has no route here, because a 404 is more honest than a 204. The others
-are rows of `POLICIES`; a new one is a row there and code that obeys it. The one exception are backlog quotas: they are
-stored and shown without effect, because Pulsar's tools set them; a warning in the log says so.
+Backlog quotas are stored and shown without effect, because Pulsar's tools set them; a warning in the log says so.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from aiohttp import web
 
 from broker.admin.answers import (
-    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
-    body_of,
     done,
-    empty,
     is_true,
     namespace_of,
     object_of,
 )
+from broker.admin.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.namespaces import Json, NamespaceNotFound
 
 log = logging.getLogger("magnetar")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""A function behind a route."""
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLES = 4
 """Bundles shown of a namespace that was created without a number of them; Pulsar's default."""
 BACKLOG_QUOTAS = "backlog_quota_map"
 """Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
-
-
-class Policy(NamedTuple):
-    """A policy of a namespace with routes to read, set and remove it."""
-
-    word: str
-    """Its word in the path."""
-    key: str
-    """Its key in the stored policies."""
-    kind: type
-    """The type of its JSON value; any other type is refused with 400."""
-    name: str
-    """Its key in the JSON of all policies."""
-    default: Json = None
-    """The answer while it is not set; None = an empty answer."""
-
-
-POLICIES = (
-    Policy("deduplication", "deduplication", bool, "deduplicationEnabled"),
-    Policy("autoTopicCreation", "autoTopicCreation", dict, "autoTopicCreationOverride"),
-    Policy(
-        "autoSubscriptionCreation",
-        "autoSubscriptionCreationOverride",
-        dict,
-        "autoSubscriptionCreationOverride",
-    ),
-    Policy("encryptionRequired", "encryption_required", bool, "encryption_required", False),
-    Policy("maxProducersPerTopic", "max_producers_per_topic", int, "max_producers_per_topic"),
-    Policy("maxConsumersPerTopic", "max_consumers_per_topic", int, "max_consumers_per_topic"),
-    Policy(
-        "maxConsumersPerSubscription",
-        "max_consumers_per_subscription",
-        int,
-        "max_consumers_per_subscription",
-    ),
-    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", int, "max_subscriptions_per_topic"),
-)
-"""The policies that this broker obeys."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -147,55 +101,12 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         "bundles": _bundles(count if isinstance(count, int) else BUNDLES),
         BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
     }
-    everything.update({policy.name: policies[policy.key] for policy in POLICIES if policy.key in policies})
-    return everything
+    return everything | shown_policies(broker, namespace)
 
 
 def _bundles(count: int) -> dict[str, Json]:
     boundaries = [f"0x{min(0xFFFFFFFF, (index << 32) // count):08x}" for index in range(count + 1)]
     return {"boundaries": list(boundaries), "numBundles": count}
-
-
-# One policy
-
-
-def _getter(policy: Policy) -> Handler:
-    async def get_policy(request: web.Request) -> web.Response:
-        policies = request.app[BROKER].namespaces.policies(namespace_of(request))
-        value = policies.get(policy.key, policy.default)
-        return empty() if value is None else answer(value)
-
-    return get_policy
-
-
-def _setter(policy: Policy) -> Handler:
-    async def set_policy(request: web.Request) -> web.Response:
-        value = await body_of(request)
-        if type(value) is not policy.kind:
-            # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
-            raise BadRequest(f"{policy.word} must be given as JSON of type {policy.kind.__name__}")
-        if isinstance(value, int) and value < 0:
-            raise PreconditionFailed(f"{policy.word}={value}: allowed is 0 or more")
-        await _set(request, policy.key, value)
-        return done()
-
-    return set_policy
-
-
-def _remover(policy: Policy) -> Handler:
-    async def remove_policy(request: web.Request) -> web.Response:
-        await _set(request, policy.key, None)
-        return done()
-
-    return remove_policy
-
-
-async def _set(request: web.Request, key: str, value: Json) -> None:
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    if not broker.namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace policies does not exist")
-    await broker.namespaces.set_policy(namespace, key, value)
-    await broker.registry.namespace_changed(namespace)
 
 
 # Backlog quotas, one per type
@@ -212,7 +123,7 @@ async def set_backlog_quota(request: web.Request) -> web.Response:
     if "limitSize" in quota:
         # The older name of the same field; clients read either.
         quota = {"limit": quota["limitSize"], **quota}
-    await _set(request, BACKLOG_QUOTAS, {**_quotas(request), _quota_type(request): quota})
+    await _store_quotas(request, {**_quotas(request), _quota_type(request): quota})
     log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
     return done()
 
@@ -221,8 +132,15 @@ async def remove_backlog_quota(request: web.Request) -> web.Response:
     """Removes the stored quota of one type; a quota that is not set is no error."""
     quotas = _quotas(request)
     quotas.pop(_quota_type(request), None)
-    await _set(request, BACKLOG_QUOTAS, quotas or None)
+    await _store_quotas(request, quotas)
     return done()
+
+
+async def _store_quotas(request: web.Request, quotas: dict[str, Json]) -> None:
+    namespaces, namespace = request.app[BROKER].namespaces, namespace_of(request)
+    if not namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace policies does not exist")
+    await namespaces.set_policy(namespace, BACKLOG_QUOTAS, quotas or None)
 
 
 def _quotas(request: web.Request) -> dict[str, Json]:
@@ -268,7 +186,4 @@ NAMESPACE_ROUTES = (
     web.get(_NAMESPACE + "/backlogQuotaMap", backlog_quotas),
     web.post(_NAMESPACE + "/backlogQuota", set_backlog_quota),
     web.delete(_NAMESPACE + "/backlogQuota", remove_backlog_quota),
-    *(web.get(f"{_NAMESPACE}/{policy.word}", _getter(policy)) for policy in POLICIES),
-    *(web.post(f"{_NAMESPACE}/{policy.word}", _setter(policy)) for policy in POLICIES),
-    *(web.delete(f"{_NAMESPACE}/{policy.word}", _remover(policy)) for policy in POLICIES),
 )

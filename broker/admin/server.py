@@ -19,9 +19,11 @@ from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
 from broker.admin.compaction import COMPACTION_ROUTES
 from broker.admin.configuration import CONFIGURATION_ROUTES
+from broker.admin.foreign_pages import refuse_foreign_pages
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
+from broker.admin.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
@@ -82,7 +84,9 @@ def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
-    app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
+    # A foreign page's request is refused before anything else looks at it.
+    guards = [refuse_foreign_pages(broker.settings), answer_errors]
+    app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
@@ -95,12 +99,14 @@ def create_app(
     app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
+    app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
+    app.add_routes(BUNDLE_ROUTES)
     return app
 
 

@@ -36,6 +36,8 @@ class SubscriptionRates(Protocol):
     """Messages sent again."""
     ack_rate: float
     """Messages acknowledged."""
+    drop_rate: float
+    """Messages of a non-persistent topic that no consumer could take."""
 
 
 class TopicRates(Protocol):
@@ -136,6 +138,7 @@ def _subscription(
         "backlogSize": 0,
         "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in subscription.consumers),
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
+        "msgInReplay": 0,
         "type": subscription.kind.label,
         "consumers": consumers,
         "isDurable": False,
@@ -146,6 +149,8 @@ def _subscription(
     }
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription)
+    else:
+        stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
 
 
@@ -157,8 +162,11 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
+    stats["msgInReplay"] = subscription.waiting_for_redelivery
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
+    stats["isReplicated"] = stats["replicated"] = subscription.replicated
+    stats["subscriptionProperties"] = dict(subscription.properties)
 
 
 def _consumer(consumer: Consumer) -> dict[str, Json]:
@@ -276,7 +284,6 @@ _NOT_HERE: dict[str, Json] = {
 """Fields of a topic's features that do not exist here."""
 _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "msgDelayed": 0,
-    "msgInReplay": 0,
     "msgRateExpired": 0.0,
     "msgExpired": 0,
     "totalMsgExpired": 0,

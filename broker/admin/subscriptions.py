@@ -8,18 +8,21 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.answers import (
+    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
     body_of,
     done,
     is_true,
+    object_of,
     position_of,
     topic_of,
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_parts, parts, subscription_of
 from broker.model.errors import NotAllowed, SubscriptionNotFound
+from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -58,6 +61,7 @@ async def delete(request: web.Request) -> web.Response:
     found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
     if not found:
         raise SubscriptionNotFound("Subscription not found")
+    # All partitions are looked at before the first deletion, so that a refusal changes none of them.
     if any(subscription.consumers for _, subscription in found) and not force:
         raise PreconditionFailed("Subscription has active connected consumers")
     for topic, subscription in found:
@@ -92,6 +96,26 @@ async def skip_all(request: web.Request) -> web.Response:
     return done()
 
 
+async def properties(request: web.Request) -> web.Response:
+    """Returns the properties of the subscription."""
+    name = request.match_info["subscription"]
+    found: dict[str, Json] = {}
+    for topic in await existing_parts(request.app[BROKER], topic_of(request)):
+        found.update(subscription_of(topic, name).properties)
+    return answer(found)
+
+
+async def set_properties(request: web.Request) -> web.Response:
+    """Replaces the properties of the subscription by those in the body; 400 unless all values are text."""
+    name, wanted = request.match_info["subscription"], await object_of(request)
+    texts = {key: value for key, value in wanted.items() if isinstance(value, str)}
+    if len(texts) != len(wanted):
+        raise BadRequest("The value of each property is a text")
+    for topic in await existing_parts(request.app[BROKER], topic_of(request)):
+        await subscription_of(topic, name).keep_properties(texts)
+    return done()
+
+
 SUBSCRIPTION_ROUTES = (
     web.get(_TOPIC + "/subscriptions", names),
     web.put(_SUBSCRIPTION, create),
@@ -99,4 +123,6 @@ SUBSCRIPTION_ROUTES = (
     web.post(_SUBSCRIPTION + "/resetcursor", reset_to_message),
     web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:\\d+}", reset_to_time),
     web.post(_SUBSCRIPTION + "/skip_all", skip_all),
+    web.get(_SUBSCRIPTION + "/properties", properties),
+    web.put(_SUBSCRIPTION + "/properties", set_properties),
 )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from aiohttp import web
 
 from broker.admin.answers import (
-    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
-    body_of,
     done,
     is_true,
     message_id,
@@ -22,13 +18,11 @@ from broker.admin.service_view import BROKER, RATES
 from broker.admin.stats import internal_stats, topic_stats
 from broker.admin.topic_access import clients, existing, existing_parts, existing_persistent, parts
 from broker.model.errors import NotAllowed, TopicNotFound
-from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
+from broker.service.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.topic_registry import TooManyTopics
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 _TOPIC = _LIST + "/{topic}"
-log = logging.getLogger("magnetar")
-MESSAGE_SIZE = "maxMessageSize"
-"""The only policy of a single topic that is stored so far: its word in the path and its key."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -55,7 +49,11 @@ async def create(request: web.Request) -> web.Response:
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
-    await broker.registry.get(name, create=True, by_admin=True)
+    try:
+        await broker.registry.get(name, create=True, by_admin=True)
+    except TooManyTopics as error:
+        # Pulsar answers 409 here, and 412 for a partitioned topic.
+        raise Conflict(str(error)) from None
     return done()
 
 
@@ -73,8 +71,8 @@ async def delete(request: web.Request) -> web.Response:
             f"Topic has {consumers + producers} client connected Including {consumers} consumers,"
             f" {producers} producers, and 0 replicators."
         )
+    # The topic first: if its deletion fails, it still exists and needs its policies.
     await broker.registry.delete(name, force=force)
-    await broker.namespaces.forget_topic(str(name))
     return done()
 
 
@@ -122,38 +120,6 @@ async def internal(request: web.Request) -> web.Response:
     return answer(internal_stats(await existing_persistent(request.app[BROKER], topic_of(request))))
 
 
-# A policy of a single topic: stored and shown, without effect yet
-
-
-async def message_size(request: web.Request) -> web.Response:
-    """Returns the stored limit; 204 if it is not set."""
-    value = request.app[BROKER].namespaces.topic_policy(str(topic_of(request)), MESSAGE_SIZE)
-    return done() if value is None else answer(value)
-
-
-async def set_message_size(request: web.Request) -> web.Response:
-    """Stores the limit; it has no effect yet."""
-    value = await body_of(request)
-    if type(value) is not int or value < 0:
-        raise BadRequest("maxMessageSize must be a JSON number of bytes, 0 or more")
-    await _set_policy(request, value)
-    log.warning("maxMessageSize of %s is stored, but has no effect in this version", topic_of(request))
-    return done()
-
-
-async def remove_message_size(request: web.Request) -> web.Response:
-    """Removes the limit; a limit that is not set is no error."""
-    await _set_policy(request, None)
-    return done()
-
-
-async def _set_policy(request: web.Request, value: Json) -> None:
-    broker, name = request.app[BROKER], topic_of(request)
-    if not await broker.registry.exists(name):
-        raise TopicNotFound(f"Topic {name} not found")
-    await broker.namespaces.set_topic_policy(str(name), MESSAGE_SIZE, value)
-
-
 TOPIC_ROUTES = (
     web.get(_LIST, names),
     web.get(_LIST + "/partitioned", partitioned_names),
@@ -165,7 +131,4 @@ TOPIC_ROUTES = (
     web.get(_TOPIC + "/lastMessageId", last_message_id),
     web.get(_TOPIC + "/stats", stats),
     web.get(_TOPIC + "/internalStats", internal),
-    web.get(f"{_TOPIC}/{MESSAGE_SIZE}", message_size),
-    web.post(f"{_TOPIC}/{MESSAGE_SIZE}", set_message_size),
-    web.delete(f"{_TOPIC}/{MESSAGE_SIZE}", remove_message_size),
 )

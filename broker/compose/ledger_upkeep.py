@@ -12,6 +12,7 @@ from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.table import COMPACTION
 from broker.service.topic_registry import TopicRegistry
 
 DUE_INTERVAL_S: Final = 0.2
@@ -64,7 +65,7 @@ class LedgerUpkeep:
         policies = self._registry.policies
         for topic in self._registry.topics.values():
             if isinstance(topic, PersistentTopic) and not topic.closed:
-                topic.compaction.start_if_due(policies.compaction_threshold(topic.name))
+                topic.compaction.start_if_due(policies.of(topic.name, COMPACTION))
 
     def _trim(self) -> None:
         """Deletes ledgers that no subscription needs and whose retention is over."""
@@ -75,6 +76,8 @@ class LedgerUpkeep:
             ledger.trimming.trim(now_ms, without_cursors=True)
 
     def _ledgers(self) -> Iterator[ManagedLedger]:
+        # No copy, because none of the calls opens or closes a topic before it returns. A call that awaits would need
+        # one.
         for topic in self._registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 yield topic.ledger

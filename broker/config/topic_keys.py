@@ -12,9 +12,9 @@ from settings.keys import MIB, Key, Section
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
 TOPICS = Section("Topics", (
-    Key("enablePersistentTopics", "bool", True, used=False,
+    Key("enablePersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain persistent."),
-    Key("enableNonPersistentTopics", "bool", True, used=False,
+    Key("enableNonPersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
         doc="Serve topics of the domain non-persistent."),
     Key("allowAutoTopicCreation", "bool", True, dynamic=True,
         doc="Create a topic when the first producer or consumer asks for it."),
@@ -25,7 +25,7 @@ TOPICS = Section("Topics", (
         doc="Partitions of a partitioned topic that is created automatically."),
     Key("maxNumPartitionsPerPartitionedTopic", "int", 0, "partitions", low=0, dynamic=True,
         doc="Partitions that one topic may have; 0 means no limit."),
-    Key("topicLevelPoliciesEnabled", "bool", True, used=False,
+    Key("topicLevelPoliciesEnabled", "bool", True,
         doc="Policies may be set per topic and outrank those of the namespace."),
     Key("brokerDeleteInactiveTopicsEnabled", "bool", True, dynamic=True, used=False,
         doc="Delete unused topics."),
@@ -47,6 +47,10 @@ TOPICS = Section("Topics", (
         doc="Subscriptions that one topic may have; 0 means no limit."),
     Key("maxConsumersPerSubscription", "int", 0, "consumers", low=0,
         doc="Consumers that one subscription accepts; 0 means no limit."),
+    Key("maxTopicsPerNamespace", "int", 0, "topics", low=0, dynamic=True,
+        doc="Topics that one namespace may have, each partition counted; 0 means no limit."),
+    Key("encryptionRequireOnProducer", "bool", False,
+        doc="Refuse producers that do not encrypt their messages."),
     Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0, used=False,
         doc="Characters of a topic pattern that the broker evaluates for a client; longer ones are refused."),
 ))
@@ -86,9 +90,9 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("allowAutoSubscriptionCreation", "bool", True, dynamic=True,
         doc="Create a subscription when the first consumer asks for it."),
     Key("subscriptionTypesEnabled", "list", ("Exclusive", "Shared", "Failover", "Key_Shared"), dynamic=True,
-        used=False,
+        choices=("Exclusive", "Shared", "Failover", "Key_Shared"),
         doc="Subscription types that are allowed."),
-    Key("subscriptionKeySharedEnable", "bool", True, dynamic=True, used=False,
+    Key("subscriptionKeySharedEnable", "bool", True, dynamic=True,
         doc="Allow Key_Shared subscriptions."),
     Key("acknowledgmentAtBatchIndexLevelEnabled", "bool", True, v40=False,
         doc="Accept acknowledgments of single messages inside a batch; otherwise a batch is acknowledged as "
@@ -122,7 +126,7 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscription", "int", 200_000, "messages", low=0,
         doc="Unacknowledged messages at which the whole subscription pauses, until half of them are left; "
             "0: no limit."),
-    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False,
+    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False, asks_for="this limit",
         doc="Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit."),
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
         used=False,

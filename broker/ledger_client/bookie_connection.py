@@ -59,8 +59,14 @@ class BookieConnection(asyncio.Protocol):
         """Called by the loop."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other base classes
 
+    @property
+    def is_open(self) -> bool:
+        """True from the moment when the connection is made until it is lost."""
+        return self._transport is not None
+
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop."""
+        self._transport = None
         self._receiver.connection_lost(self, error)
 
     def write(self, data: bytes) -> None:

@@ -278,6 +278,10 @@ class BookKeeperLedgerClient:
                 _, connection = await self._loop.create_connection(
                     partial(BookieConnection, self, self._frame_bytes_max), self._host, self._port
                 )
+            if not connection.is_open:
+                # The loop may report the loss before this task goes on. Nothing reports it again, so the client would
+                # keep the dead connection and fail every request from then on.
+                raise ConnectionResetError("the bookie closed the connection at once")
         except (OSError, ValueError, OverflowError) as error:  # the last two: a bad name, a bad port
             self._connecting = None
             # One line per break: a bookie that is down for a day would fill the log.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from broker.managed_ledger.acks import Acks
@@ -25,6 +25,9 @@ from broker.model.errors import BadVersion, MetadataError
 class CursorStore(Protocol):
     """The part of a cursor that keeps its acknowledgements, or does not."""
 
+    cursor_properties: Mapping[str, str]
+    """Text kept beside the position. Change it with `keep_properties`."""
+
     @property
     def durable(self) -> bool:
         """Acknowledgements survive a crash once they are written."""
@@ -35,6 +38,10 @@ class CursorStore(Protocol):
 
         Called per acknowledgement, so it must be cheap.
         """
+        ...
+
+    def keep_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the cursor's properties and store them soon."""
         ...
 
     def on_durable(self, callback: Callable[[], None]) -> None:
@@ -65,6 +72,14 @@ class NoCursorInfo:
 
     durable: Final = False
     """See CursorStore."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.cursor_properties = properties
+        """See CursorStore."""
+
+    def keep_properties(self, properties: Mapping[str, str]) -> None:
+        """Keep them as long as the cursor lives."""
+        self.cursor_properties = properties
 
     def changed(self) -> None:
         """Do nothing: the cursor ends with the process."""
@@ -101,6 +116,7 @@ class CursorInfoWriter:
         "_writing",
         "_written",
         "closed",
+        "cursor_properties",
         "last_error",
         "writes",
     )
@@ -108,8 +124,17 @@ class CursorInfoWriter:
     durable: Final = True
     """See CursorStore."""
 
-    def __init__(self, context: LedgerContext, cursor_name: str, acks: Acks, version: int) -> None:
+    def __init__(
+        self,
+        context: LedgerContext,
+        cursor_name: str,
+        acks: Acks,
+        version: int,
+        cursor_properties: Mapping[str, str],
+    ) -> None:
         """`version`: of the value stored now, or ABSENT."""
+        self.cursor_properties = cursor_properties
+        """See CursorStore."""
         self._context = context
         self._acks = acks
         self._key = cursor_key(context.name, cursor_name)
@@ -140,6 +165,11 @@ class CursorInfoWriter:
         """
         self._wanted += 1
         self._look_at_end_of_turn()
+
+    def keep_properties(self, properties: Mapping[str, str]) -> None:
+        """See CursorStore."""
+        self.cursor_properties = properties
+        self.changed()
 
     def _look_at_end_of_turn(self) -> None:
         if not self._look_pending:
@@ -208,7 +238,9 @@ class CursorInfoWriter:
 
     def _encoded(self) -> bytes:
         settings = self._context.settings
-        return encode_cursor_info(self._acks.info(settings.ack_ranges_max, settings.batch_ack_sets_max))
+        info = self._acks.info(settings.ack_ranges_max, settings.batch_ack_sets_max)
+        info.cursor_properties = self.cursor_properties
+        return encode_cursor_info(info)
 
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]

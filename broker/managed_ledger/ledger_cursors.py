@@ -6,6 +6,8 @@ A durable cursor is one node in the metadata store. A cursor in memory belongs t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
@@ -21,6 +23,11 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.metadata.metadata_store import ABSENT
 from broker.model.errors import MetadataError
 from broker.model.position import Position
+
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+"""A cursor's `properties` when it is opened without any."""
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+"""A cursor's `cursor_properties` when it is opened without any."""
 
 
 class LedgerCursors:
@@ -48,18 +55,23 @@ class LedgerCursors:
                 self._add_durable(cursor_name, decode_cursor_info(found.value), found.version)
 
     async def open(
-        self, name: str, initial: Position, properties: dict[str, int] | None = None
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, int] = NO_NUMBERS,
+        cursor_properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> ManagedCursor:
         """Return the durable cursor of that name, made if there is none.
 
-        A new one reads on from `initial` (EARLIEST and LATEST allowed) and is durable when this returns. Raises
-        MetadataError; a new cursor then does not exist.
+        A new one reads on from `initial` (EARLIEST and LATEST allowed), has both kinds of properties, and is durable
+        when this returns. Raises MetadataError; a new cursor then does not exist.
         """
         cursor = self.by_name.get(name)
         if cursor is None:
             ledgers = self._context.ledgers
             start = ledgers.at_or_after(initial)
-            cursor = self._add_durable(name, CursorInfo(ledgers.previous(start), properties or {}), ABSENT)
+            info = CursorInfo(ledgers.previous(start), properties, cursor_properties=cursor_properties)
+            cursor = self._add_durable(name, info, ABSENT)
             cursor.sought = initial, cursor.mark_delete_position
             cursor.store.changed()
         try:
@@ -75,12 +87,14 @@ class LedgerCursors:
 
     def _add_durable(self, name: str, info: CursorInfo, version: int) -> ManagedCursor:
         acks = Acks.restore(self._context.ledgers, info)
-        writer = CursorInfoWriter(self._context, name, acks, version)
+        writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties)
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
         self._writers[name] = writer
         return cursor
 
-    def open_non_durable(self, name: str, start: Position) -> ManagedCursor:
+    def open_non_durable(
+        self, name: str, start: Position, cursor_properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> ManagedCursor:
         """Make a cursor in memory that reads on from `start`.
 
         EARLIEST and LATEST are allowed.
@@ -89,7 +103,7 @@ class LedgerCursors:
         ledgers = self._context.ledgers
         first = ledgers.at_or_after(start)
         acks = Acks(ledgers, ledgers.previous(first))
-        cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo())
+        cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo(cursor_properties))
         cursor.sought = start, acks.mark_delete
         return cursor
 

@@ -9,10 +9,11 @@ compacted ones) and "deleted" (the whole managed ledger) are left out when they 
 
 Cursor (Pulsar's ManagedCursorInfo), under `/managed-ledgers/<name>/<percent-encoded cursor name>`:
     {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": {"0": "280000", "256": "f"}},
-     "batches": [[5, 41, "6"]]}
+     "batches": [[5, 41, "6"]], "cursorProperties": {"team": "billing"}}
 "acked": entries beyond the mark-delete position, per ledger and first entry a number in hexadecimal, in which
 bit n set = entry first + n acknowledged (above: 19, 21, 256 to 259). "batches": partly acknowledged batches,
-the last part in hexadecimal too, one bit per message, set = not acknowledged yet.
+the last part in hexadecimal too, one bit per message, set = not acknowledged yet. "cursorProperties": text that the
+subscription keeps beside its position, left out when there is none.
 
 These texts and paths are a file format: existing stores have them, so they never change.
 """
@@ -62,6 +63,8 @@ class CursorInfo:
     """(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them."""
     batches: list[tuple[Position, int]] = field(default_factory=list)
     """Partly acknowledged batches with one bit per message, set = not acknowledged."""
+    cursor_properties: Mapping[str, str] = field(default_factory=dict)
+    """Text that the subscription keeps, whatever its position (Pulsar's subscription properties)."""
 
 
 def managed_ledger_key(name: str) -> str:
@@ -128,6 +131,8 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
         value["acked"] = acked
     if info.batches:
         value["batches"] = [(*position, f"{bits:x}") for position, bits in info.batches]
+    if info.cursor_properties:
+        value["cursorProperties"] = dict(info.cursor_properties)
     return _dump(value)
 
 
@@ -144,6 +149,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
                 for first, bits in pages.items()
             ],
             [(Position(ledger, entry), int(bits, 16)) for ledger, entry, bits in found.get("batches", [])],
+            dict(found.get("cursorProperties", {})),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataError(f"a cursor's metadata cannot be read: {error!r}") from error

@@ -146,6 +146,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         read_compacted=request.read_compacted,
         metadata={pair.key: pair.value for pair in request.metadata},
         properties={pair.key: pair.value for pair in request.subscription_properties},
+        replicated=request.replicate_subscription_state,
         client_version=cnx.client_version,
         connected_at_ms=cnx.context.wall_ms(),
     )
@@ -177,9 +178,11 @@ def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Con
 def flow(cnx: Connection, command: BaseCommand) -> None:
     """Handles FLOW: adds permits. ProtocolError for 0 permits; an unknown consumer is ignored."""
     permits = command.flow.messagePermits
-    # As recorded of Pulsar 4.2.4, which closes the connection too.
+    # As recorded of Pulsar 4.2.4, which closes the connection too. 0 also stands for a missing number.
     if permits == 0:
-        raise ProtocolError("FLOW without permits")
+        raise ProtocolError("FLOW lacks permits")
+    if not command.flow.HasField("consumer_id"):
+        raise ProtocolError("FLOW lacks its consumer id")
     port = cnx.consumers.get(command.flow.consumer_id)
     if port is not None and port.consumer is not None and port.subscription is not None:
         port.consumer.last_consumed_flow_ms = cnx.context.wall_ms()
@@ -189,8 +192,12 @@ def flow(cnx: Connection, command: BaseCommand) -> None:
 def ack(cnx: Connection, command: BaseCommand) -> None:
     """Handles ACK. One of an unknown consumer is ignored, even with a request id, as in Pulsar."""
     request = command.ack
+    if not (request.HasField("consumer_id") and request.HasField("ack_type")):
+        raise ProtocolError("ACK lacks its consumer id or its type")
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
+        if not request.IsInitialized():
+            raise ProtocolError("ACK lacks a required field")
         return
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
         failure = (NotAllowed.code, "Server don't support transaction ack!")
@@ -212,21 +219,31 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
         # Pulsar ignores a cumulative acknowledgement of several positions.
         if len(request.message_id) == 1:
             message_id = request.message_id[0]
+            _check_complete(message_id)
             subscription.acknowledge_cumulative(
                 consumer, _position(message_id), tuple(message_id.ack_set) or None
             )
         return
     whole: list[tuple[int, int]] = []
     for message_id in request.message_id:
+        key = message_id.ledgerId, message_id.entryId
+        # A missing number reads as 0, and only a 0 needs the slower look.
+        if 0 in key:
+            _check_complete(message_id)
         # An ack set needs its own call; whole entries are gathered, because one call for all of them is cheaper.
         if message_id.ack_set:
             subscription.acknowledge_batch(
                 consumer, _position(message_id), tuple(message_id.ack_set), message_id.batch_size
             )
         else:
-            whole.append((message_id.ledgerId, message_id.entryId))
+            whole.append(key)
     if whole:
         subscription.acknowledge(consumer, whole)
+
+
+def _check_complete(message_id: MessageIdData) -> None:
+    if not message_id.IsInitialized():
+        raise ProtocolError("ACK lacks a ledger or an entry id")
 
 
 def redeliver(cnx: Connection, command: BaseCommand) -> None:

@@ -17,9 +17,6 @@ from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
 
-CLIENTS_WITHOUT_END_OF_TOPIC = ("Pulsar-CPP-v", "Pulsar-Go-", "pulsar-client-python")
-"""Versions of clients that close the connection on REACHED_END_OF_TOPIC, reconnect, and get it again without end."""
-
 UNSENT_BYTES_MAX = 1 << 20
 """Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
 
@@ -85,9 +82,13 @@ class Connection(Protocol):
         ...
 
     def run(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        name: str,
+        refusal_level: int = ...,
     ) -> None:
-        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError."""
+        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError, logged at `refusal_level`."""
         ...
 
 
@@ -248,11 +249,8 @@ class ConsumerOnConnection:
             self.cnx.send(answers.active_consumer_change(self.consumer_id, active=active))
 
     def reached_end_of_topic(self) -> None:
-        """Writes REACHED_END_OF_TOPIC, where the client can take it."""
-        # See CLIENTS_WITHOUT_END_OF_TOPIC: those clients would reconnect and get it again, without end.
-        if self.protocol_version >= VERSION_WITH_END_OF_TOPIC and not self.cnx.client_version.startswith(
-            CLIENTS_WITHOUT_END_OF_TOPIC
-        ):
+        """Writes REACHED_END_OF_TOPIC, where the client knows it."""
+        if self.protocol_version >= VERSION_WITH_END_OF_TOPIC:
             self.cnx.send(answers.reached_end_of_topic(self.consumer_id))
 
     def renew_epoch(self, epoch: int) -> None:

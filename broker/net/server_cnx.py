@@ -19,13 +19,13 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import UNHANDLED_FRAMES, ReadGate
-from broker.net.text_check import WITHOUT_TEXT, refuse_broken_text
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
 from protocol.commands import parse_command, parse_send
@@ -246,12 +246,18 @@ class ServerCnx(asyncio.BufferedProtocol):
         handler = HANDLERS.get(command.type)
         if handler is None:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} is not for a broker")
-        if command.type not in WITHOUT_TEXT:
+        if command.type not in UNCHECKED:
+            refuse_incomplete(command)
             refuse_broken_text(command)
         handler(self, command)
 
     def _publish(self, send: CommandSend, body: memoryview) -> None:
-        producer_id = send.producer_id
+        producer_id, sequence_id = send.producer_id, send.sequence_id
+        # Both are required, and a missing one reads as 0. Only a 0 needs the look, which most messages are spared.
+        if (not producer_id and not send.HasField("producer_id")) or (
+            not sequence_id and not send.HasField("sequence_id")
+        ):
+            raise ProtocolError("SEND lacks its producer or its sequence id")
         port = self.producers.get(producer_id)
         producer = None if port is None else port.producer
         if port is None or producer is None or producer.waiting or producer.fenced:
@@ -259,7 +265,6 @@ class ServerCnx(asyncio.BufferedProtocol):
             if producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
-        sequence_id = send.sequence_id
         size = len(body)
         gate = self.gate
         # Counted before the checks: the port subtracts again for every outcome, a refusal included.
@@ -294,18 +299,28 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.send(frame)
 
     def run(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        name: str,
+        refusal_level: int = logging.INFO,
     ) -> None:
-        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError."""
-        self.context.spawn(self._guarded(work, refuse), f"{name} {self.address}")
+        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError.
+
+        `refusal_level` is the level of the log line for a BrokerError.
+        """
+        self.context.spawn(self._guarded(work, refuse, refusal_level), f"{name} {self.address}")
 
     async def _guarded(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes]
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        refusal_level: int,
     ) -> None:
         try:
             await work
         except BrokerError as error:
-            log.info("! %s %s: %s", self.address, type(error).__name__, error)
+            log.log(refusal_level, "! %s %s: %s", self.address, type(error).__name__, error)
             self.send(refuse(error))
         except ProtocolError as error:
             self.close(f"{type(error).__name__}: {error}")

@@ -66,11 +66,13 @@ class SubscribeOptions:
     epoch: int | None = None
     """Consumer epoch (PIP-84), None for clients without one."""
     key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)
-    """Only used for KEY_SHARED."""
+    """Key hashes of a KEY_SHARED consumer, or of an EXCLUSIVE one that wants some keys only."""
     read_compacted: bool = False
     """Read the compacted ledger below the horizon; only for Exclusive and Failover."""
     properties: dict[str, str] = field(default_factory=dict)
-    """Properties of the subscription."""
+    """Properties of the subscription, kept when it has none yet."""
+    replicated: bool = False
+    """The subscription's position is to be replicated to other clusters; kept and shown, there is no other cluster."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Properties of the consumer, shown in statistics."""
     client_version: str = ""

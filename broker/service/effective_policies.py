@@ -1,15 +1,28 @@
-"""EffectivePolicies: the value that holds for a topic, chosen between namespace policies and broker settings.
+"""EffectivePolicies: the value that holds for a topic, chosen between topic, namespace and broker.
 
-Law: the narrower level wins, so a namespace's policy overrides the setting of broker.conf. Nothing is kept here: each call
-reads the current values, so a changed policy or setting acts at the next call. A policy of a single topic, once there is
-one, is looked up in these methods before the namespace's.
+Law: the narrower level wins: the topic's own policy, the topic's global policy, the namespace's policy, the setting of
+broker.conf. Nothing is kept here: each call reads the current values, so a changed policy or setting acts at the next
+call. A topic that needs a value for every message keeps it and renews it in `Topic.apply_policies`.
+
+A partition has the policies of its partitioned topic.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from typing import TypeVar
+
 from broker.model.topic_name import TopicName
-from broker.service.namespaces import Namespaces
+from broker.service.namespaces import GLOBAL, Json, Namespaces
+from broker.service.policies import table
+from broker.service.policies.forms import PolicyRefused
+from broker.service.policies.table import Policy
+from broker.service.policies.values import PARTITIONED
 from broker.service.settings import ServiceSettings
+
+T = TypeVar("T")
+log = logging.getLogger("magnetar")
 
 
 class EffectivePolicies:
@@ -22,59 +35,68 @@ class EffectivePolicies:
         self.settings = settings
         """The broker's settings, renewed by the topic registry."""
 
-    def _limit(self, name: TopicName, policy: str, setting: int) -> int:
-        value = self._namespaces.policy(name.namespace, policy)
-        # Also 0, which lifts the limit of the setting; only an absent policy leaves the setting in force.
-        return value if isinstance(value, int) else setting
+    def of(self, name: TopicName, policy: Policy[T]) -> T:
+        """Returns the value in force for a topic or a partition."""
+        if policy.topic_name and self.settings.topic_policies:
+            topic = str(name.base)
+            for key in (policy.topic_name, GLOBAL + policy.topic_name):
+                value = self._read(policy, self._namespaces.topic_policy(topic, key), topic)
+                if value is not None:
+                    return value
+        return self.of_namespace(name.namespace, policy)
 
-    def producers_max(self, name: TopicName) -> int:
-        """Producers of one topic; 0 = no limit."""
-        return self._limit(name, "max_producers_per_topic", self.settings.producers_max)
+    def of_namespace(self, namespace: str, policy: Policy[T]) -> T:
+        """Returns the value in force for topics of a namespace that have none of their own."""
+        if policy.name:
+            value = self._read(policy, self._namespaces.policy(namespace, policy.name), namespace)
+            if value is not None:
+                return value
+        assert policy.setting is not None, f"{policy.title} has no setting of the broker"
+        return policy.setting(self.settings)
 
-    def consumers_max(self, name: TopicName) -> int:
-        """Consumers of one topic, all subscriptions together; 0 = no limit."""
-        return self._limit(name, "max_consumers_per_topic", self.settings.consumers_max_per_topic)
+    def _read(self, policy: Policy[T], stored: Json, owner: str) -> T | None:
+        """Returns the stored value; None where there is none, or an empty list, which sets nothing."""
+        if stored is None or stored == []:
+            return None
+        try:
+            return policy.form.read(stored)
+        except PolicyRefused as error:
+            # Written past this broker. The wider level holds: no topic must become unusable by it.
+            log.warning("! stored policy for %s of %s has no effect: %s", policy.title, owner, error)
+            return None
 
-    def consumers_max_per_subscription(self, name: TopicName) -> int:
-        """Consumers of one subscription; 0 = no limit."""
-        setting = self.settings.consumers_max_per_subscription
-        return self._limit(name, "max_consumers_per_subscription", setting)
+    # Values with a meaning of their own
 
-    def subscriptions_max(self, name: TopicName) -> int:
-        """Subscriptions of one topic; 0 = no limit."""
-        return self._limit(name, "max_subscriptions_per_topic", self.settings.subscriptions_max)
-
-    def compaction_threshold(self, name: TopicName) -> int:
-        """Bytes published since the last compaction at which the next one begins by itself; 0 = never."""
-        return self._limit(name, "compaction_threshold", self.settings.compaction_threshold_bytes)
-
-    def encryption_required(self, name: TopicName) -> bool:
-        """Returns True when producers must encrypt their messages."""
-        return self._namespaces.policy(name.namespace, "encryption_required") is True
+    def dispatch_settings(self, name: TopicName) -> ServiceSettings:
+        """Returns the broker's settings with the topic's limits of unacknowledged messages in them."""
+        consumer = self.of(name, table.MAX_UNACKED_PER_CONSUMER)
+        subscription = self.of(name, table.MAX_UNACKED_PER_SUBSCRIPTION)
+        settings = self.settings
+        if (consumer, subscription) == (
+            settings.unacked_max_per_consumer,
+            settings.unacked_max_per_subscription,
+        ):
+            # The same object for all topics without a policy of their own; thousands of copies would cost memory.
+            return settings
+        return replace(settings, unacked_max_per_consumer=consumer, unacked_max_per_subscription=subscription)
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""
-        policy = self._namespaces.policy(name.namespace, "deduplication")
-        return policy if isinstance(policy, bool) else self.settings.deduplication
+        return self.of(name, table.DEDUPLICATION)
+
+    def encryption_required(self, name: TopicName) -> bool:
+        """Returns True when producers must encrypt; a namespace cannot lift the broker's demand."""
+        return self.settings.encryption_required or self.of(name, table.ENCRYPTION_REQUIRED)
 
     def may_create_subscriptions(self, name: TopicName) -> bool:
         """Returns True when SUBSCRIBE creates a missing durable subscription."""
-        policy = self._namespaces.policy(name.namespace, "autoSubscriptionCreationOverride")
-        if isinstance(policy, dict):
-            return policy.get("allowAutoSubscriptionCreation") is True
-        return self.settings.auto_subscription_creation
+        return self.of(name, table.AUTO_SUBSCRIPTIONS).allowed
 
     def may_create_topics(self, namespace: str) -> bool:
         """Returns True when a lookup, producer or consumer creates a missing topic."""
-        policy = self._namespaces.policy(namespace, "autoTopicCreation")
-        if isinstance(policy, dict):
-            return policy.get("allowAutoTopicCreation") is True
-        return self.settings.auto_topic_creation
+        return self.of_namespace(namespace, table.AUTO_TOPICS).allowed
 
     def default_partitions(self, namespace: str) -> int:
         """Partitions of a topic that is created automatically; 0 = a topic without partitions."""
-        policy = self._namespaces.policy(namespace, "autoTopicCreation")
-        if isinstance(policy, dict):
-            count = policy.get("defaultNumPartitions")
-            return count if policy.get("topicType") == "partitioned" and isinstance(count, int) else 0
-        return self.settings.auto_topic_partitions
+        policy = self.of_namespace(namespace, table.AUTO_TOPICS)
+        return (policy.partitions or 0) if policy.kind == PARTITIONED else 0

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from broker.metadata.metadata_store import ABSENT, MetadataStore
@@ -26,7 +26,14 @@ ROOT: Final = "/admin/policies"
 """Pulsar's path of tenants and namespaces in the metadata store."""
 TOPICS_ROOT: Final = "/admin/topic-policies"
 """Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
+GLOBAL: Final = "global:"
+"""Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+_OLD_NAMES: Final = {
+    "deduplication": "deduplicationEnabled",
+    "autoTopicCreation": "autoTopicCreationOverride",
+}
+"""Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
@@ -52,6 +59,18 @@ class NotEmpty(BrokerError):
     """HTTP status of the answer."""
 
 
+class PolicyListener(Protocol):
+    """Applies changed policies to what is open."""
+
+    async def namespace_changed(self, namespace: str) -> None:
+        """A policy of the namespace was stored."""
+        ...
+
+    async def topic_changed(self, topic: str) -> None:
+        """A policy of the topic, given by its full name without partition, was stored."""
+        ...
+
+
 class Namespaces:
     """Registry of tenants (`tenant`) and namespaces (`tenant/namespace`); call `open` first."""
 
@@ -63,6 +82,8 @@ class Namespaces:
         self._policies: dict[str, dict[str, Json]] = {}
         self._topic_policies: dict[str, dict[str, Json]] = {}
         self._changing = asyncio.Lock()
+        self.listener: PolicyListener | None = None
+        """Called after each change of a policy and before the change returns; the topic registry sets itself."""
 
     async def open(self) -> None:
         """Loads everything from the store and creates `public/default` and `pulsar/system` where missing."""
@@ -169,6 +190,11 @@ class Namespaces:
                 raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
             await self._store.delete(f"{ROOT}/{namespace}")
             del self._policies[namespace]
+            # Topics without storage leave no trace when they close, so their policies end with the namespace.
+            for topic in [
+                one for one in self._topic_policies if one.partition("://")[2].startswith(f"{namespace}/")
+            ]:
+                await self._keep_topic_policies(topic, {})
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
@@ -181,6 +207,9 @@ class Namespaces:
                 policies[key] = value
             await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
             self._policies[namespace] = policies
+            # Within the lock: of two changes the later one must be the last that topics are told of.
+            if self.listener is not None:
+                await self.listener.namespace_changed(namespace)
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
         """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
@@ -191,12 +220,16 @@ class Namespaces:
             else:
                 policies[key] = value
             await self._keep_topic_policies(topic, policies)
+            if self.listener is not None:
+                await self.listener.topic_changed(topic)
 
     async def forget_topic(self, topic: str) -> None:
-        """Removes all policies of a deleted topic. A new one of the name begins without any."""
+        """Removes all policies of a topic that was deleted, or that shall have none any more."""
         if topic in self._topic_policies:
             async with self._changing:
                 await self._keep_topic_policies(topic, {})
+                if self.listener is not None:
+                    await self.listener.topic_changed(topic)
 
     async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
         key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"
@@ -209,7 +242,8 @@ class Namespaces:
 
     async def _load(self, name: str, root: str = ROOT) -> dict[str, Json]:
         found = await self._store.get(f"{root}/{name}")
-        return {} if found is None else cast("dict[str, Json]", json.loads(found.value))
+        values = {} if found is None else cast("dict[str, Json]", json.loads(found.value))
+        return {_OLD_NAMES.get(key, key): value for key, value in values.items()}
 
 
 def _dump(value: Mapping[str, Json]) -> bytes:

@@ -122,6 +122,8 @@ class NonPersistentTopic(Topic):
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
+        if self.message_bytes_max:
+            self.check_size(len(body), chunk=chunk)
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)
@@ -137,6 +139,7 @@ class NonPersistentTopic(Topic):
         """ConsumerBusy, NotAllowed or ServiceNotReady refuse it."""
         if options.read_compacted:
             raise NotAllowed("readCompacted only valid on persistent topics")
+        self.check_type(options.kind)
         self.check_open()
         subscription = self.subscriptions.get(options.subscription)
         if subscription is None:

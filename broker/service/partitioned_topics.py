@@ -62,6 +62,9 @@ class PartitionedTopics:
             raise TopicNotFound("Namespace not found")
         if await self._registry.exists(name):
             raise AlreadyExists("This topic already exists")
+        # Before the first is made, so that a refusal leaves nothing behind.
+        if name.is_persistent:
+            await self._registry.check_topics_max(name.namespace, count)
         await self._metadata.create(name, count, properties)
         await self._create_partitions(name, range(count))
 
@@ -92,6 +95,7 @@ class PartitionedTopics:
                 await self._registry.delete(partition, force=force)
         # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
+        await self._registry.namespaces.forget_topic(str(name))
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
         if name.is_persistent:

@@ -52,6 +52,7 @@ class PersistentTopic(Topic):
         "compaction",
         "count_delivered",
         "deduplication",
+        "dispatch_settings",
         "ledger",
         "positions",
         "subscribing",
@@ -79,6 +80,8 @@ class PersistentTopic(Topic):
         """Runs dispatchers at the end of the loop turn."""
         self.count_delivered = ledger.environment.caches.delivered
         """Lowers the expected reads of delivered entries in the entry cache (PIP-430)."""
+        self.dispatch_settings = settings
+        """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
         self.positions = TopicPositions(ledger)
@@ -103,12 +106,20 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
-    def reconfigure(self, settings: ServiceSettings) -> None:
+    def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
-        super().reconfigure(settings)
+        super().apply_policies()
+        self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
-                subscription.dispatcher.reconfigure(settings)
+                subscription.dispatcher.reconfigure(self.dispatch_settings)
+
+    async def policies_changed(self) -> None:
+        """Also switches deduplication."""
+        await super().policies_changed()
+        wanted = self.policies.deduplicates(self.name)
+        if wanted != (self.deduplication is not None):
+            await self.set_deduplication(wanted)
 
     def _current_settings(self) -> ServiceSettings:
         return self.settings
@@ -133,19 +144,17 @@ class PersistentTopic(Topic):
     ) -> None:
         """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
 
-        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError or
-        TopicTerminated refuse the message.
+        A duplicate gets its receipt before this returns. ServiceNotReady, NotAllowed, EncryptionRequired,
+        PersistenceError or TopicTerminated refuse the message.
         """
         # As `check_open`, written out: this runs once per message.
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
-        if (
-            producer.encrypted
-            and self.policies.encryption_required(self.name)
-            and not read_facts(body).encrypted
-        ):
+        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
             raise EncryptionRequired("Messages must be encrypted")
         size = len(body)
+        if self.message_bytes_max:
+            self.check_size(size, chunk=chunk)
         if self.deduplication is not None:
             verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
             if verdict is Verdict.UNKNOWN:

@@ -24,6 +24,10 @@ def _entry_index(settings: Settings) -> bool:
     return INDEX_INTERCEPTOR in settings.list("brokerEntryMetadataInterceptors")
 
 
+def _subscription_types(settings: Settings) -> tuple[str, ...]:
+    return settings.list("subscriptionTypesEnabled")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings(RoomSettings):
     """Creation of topics and subscriptions, their limits, and the rules of dispatching."""
@@ -66,6 +70,16 @@ class ServiceSettings(RoomSettings):
     """Consumers of a subscription; 0 = no limit."""
     subscriptions_max: int = broker_key.int("maxSubscriptionsPerTopic")
     """Subscriptions of a topic; 0 = no limit."""
+    topics_max_per_namespace: int = broker_key.int("maxTopicsPerNamespace")
+    """Topics of a namespace, each partition counted; 0 = no limit."""
+    topic_policies: bool = broker_key.bool("topicLevelPoliciesEnabled")
+    """Policies of single topics may be set and are obeyed."""
+    encryption_required: bool = broker_key.bool("encryptionRequireOnProducer")
+    """Refuse producers that do not encrypt."""
+    subscription_types: tuple[str, ...] = broker_key.rule(_subscription_types)
+    """Names of the subscription types that are allowed."""
+    key_shared: bool = broker_key.bool("subscriptionKeySharedEnable")
+    """Allow Key_Shared subscriptions, whatever the types say."""
     failover_delay_ms: int = broker_key.int("activeConsumerFailoverDelayTimeMillis")
     """Time between the choice of another active consumer and the first message to it."""
     failover_consistent_hashing: bool = broker_key.bool("activeConsumerFailoverConsistentHashing")

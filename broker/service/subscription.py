@@ -6,8 +6,8 @@ tracks pending entries (Shared, Key_Shared).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -25,8 +25,12 @@ from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
+
+REPLICATED: Final = "pulsar.replicated.subscription"
+"""Pulsar's name of the number that a replicated subscription keeps with its position."""
 
 READER_RETURNS_SECONDS = 60.0
 """Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
@@ -54,6 +58,8 @@ class SubscribedTopic(Protocol):
     """Full name."""
     settings: ServiceSettings
     """Current values."""
+    dispatch_settings: ServiceSettings
+    """The same for dispatchers, with the topic's own limits in them."""
     turn: Turn
     """Runs dispatchers at the end of the loop turn."""
     ledger: ManagedLedger
@@ -76,6 +82,10 @@ class SubscribedTopic(Protocol):
         """Raises ServiceNotReady while the topic is being closed."""
         ...
 
+    def check_type(self, kind: SubscriptionType) -> None:
+        """Raises NotAllowed for a subscription type that is forbidden."""
+        ...
+
 
 class Subscription:
     """A cursor with consumers; lives as long as its cursor, and keeps its counters when consumers leave."""
@@ -88,7 +98,6 @@ class Subscription:
         "kind",
         "name",
         "resetting",
-        "retired_acked",
         "retired_bytes_out",
         "retired_messages_out",
         "retired_redelivered",
@@ -118,8 +127,6 @@ class Subscription:
         """Bytes delivered to consumers that left."""
         self.retired_redelivered = 0
         """Messages delivered again to consumers that left."""
-        self.retired_acked = 0
-        """Acknowledgements of consumers that left."""
         self._call_later = call_later
 
     @property
@@ -127,7 +134,38 @@ class Subscription:
         """Connected consumers; [] before the first one."""
         return [] if self.dispatcher is None else self.dispatcher.consumers
 
+    @property
+    def waiting_for_redelivery(self) -> int:
+        """Entries in the redelivery queue; 0 for Exclusive and Failover, which rewind the cursor instead."""
+        dispatcher = self.dispatcher
+        return len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0
+
     # Consumers
+
+    # Properties
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Text that its first consumer or an administrator gave."""
+        return self.cursor.store.cursor_properties
+
+    @property
+    def replicated(self) -> bool:
+        """True when a consumer asked to replicate its position to other clusters."""
+        return REPLICATED in self.cursor.acks.properties
+
+    async def keep_properties(self, properties: Mapping[str, str]) -> None:
+        """Replaces the properties; returns when they are stored. Raises MetadataError."""
+        self.cursor.store.keep_properties(dict(properties))
+        await self.cursor.store.flush()
+
+    def take_wishes(self, options: SubscribeOptions) -> None:
+        """Keeps what a consumer wants of an existing subscription, where nothing was set before."""
+        if options.properties and not self.properties:
+            self.cursor.store.keep_properties(options.properties)
+        if options.replicated and not self.replicated:
+            self.cursor.acks.properties[REPLICATED] = 1
+            self.cursor.store.changed()
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Adds a consumer.
@@ -156,7 +194,7 @@ class Subscription:
             )
         if self.consumers and self.kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerBusy("Exclusive consumer is already connected")
-        limit = self.topic.policies.consumers_max_per_subscription(self.topic.name)
+        limit = self.topic.policies.of(self.topic.name, MAX_CONSUMERS_PER_SUBSCRIPTION)
         if limit and len(self.consumers) >= limit:
             raise ConsumerBusy(f"Subscription {self.name} reached max consumers limit: {limit}")
 
@@ -169,7 +207,7 @@ class Subscription:
             cursor=self.cursor,
             topic_name=str(topic.name),
             partition=topic.name.partition,
-            settings=topic.settings,
+            settings=topic.dispatch_settings,
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
@@ -197,7 +235,6 @@ class Subscription:
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
-        self.retired_acked += consumer.acked_messages
         self.dispatcher.remove_consumer(consumer)
         self._deactivate_if_empty()
 

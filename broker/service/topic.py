@@ -15,8 +15,9 @@ from broker.model.errors import (
     TopicTerminated,
 )
 from broker.model.topic_name import TopicName
-from broker.service.consumer import Consumer, SubscribeOptions
+from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSCRIPTION_TYPES
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.producer_access import ProducerAccess
@@ -57,7 +58,9 @@ class Topic:
         "access",
         "bytes_in",
         "closed",
+        "encryption_required",
         "entries_in",
+        "message_bytes_max",
         "messages_in",
         "name",
         "policies",
@@ -76,6 +79,10 @@ class Topic:
         """Limits and permissions, shared by all topics."""
         self.access = ProducerAccess()
         """Producers, and those that wait for exclusive access."""
+        self.message_bytes_max = 0
+        """Bytes of one SEND that the topic's policy allows; 0 = no limit but the connection's."""
+        self.encryption_required = False
+        """Producers and messages that are not encrypted are refused."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
         self.messages_in = 0
@@ -88,6 +95,24 @@ class Topic:
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Takes settings that were changed at run time; they hold for connected clients too."""
         self.settings = settings
+        self.apply_policies()
+
+    def apply_policies(self) -> None:
+        """Renews the values that are kept here because each message needs them."""
+        self.message_bytes_max = self.policies.of(self.name, MAX_MESSAGE_SIZE)
+        self.encryption_required = self.policies.encryption_required(self.name)
+
+    async def policies_changed(self) -> None:
+        """Applies changed policies to the topic and its connected clients.
+
+        Producers that do not encrypt are disconnected when encryption is required; clients above a lowered limit stay.
+        """
+        self.apply_policies()
+        if self.encryption_required:
+            for producer in [*self.access.producers.values(), *self.access.waiting]:
+                if not producer.encrypted:
+                    producer.port.closed_by_broker()
+                    await self.remove_producer(producer)
 
     @property
     def is_terminated(self) -> bool:
@@ -113,9 +138,9 @@ class Topic:
         self.check_open()
         if self.is_terminated:
             raise TopicTerminated("Topic was already terminated")
-        if self.policies.encryption_required(self.name) and not producer.encrypted:
+        if self.encryption_required and not producer.encrypted:
             raise EncryptionRequired(f"Encryption is required in {self.name}")
-        limit = self.policies.producers_max(self.name)
+        limit = self.policies.of(self.name, MAX_PRODUCERS)
         if limit and len(self.access.producers) >= limit:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         epoch = self.access.epoch
@@ -166,7 +191,22 @@ class Topic:
         """
         raise NotImplementedError
 
+    def check_size(self, size: int, *, chunk: bool) -> None:
+        """Raises NotAllowed for a SEND above the topic's limit. A chunk passes, as in Pulsar."""
+        if size > self.message_bytes_max and not chunk:
+            raise NotAllowed("Exceed maximum message size")
+
     # Subscriptions
+
+    def check_type(self, kind: SubscriptionType) -> None:
+        """Raises NotAllowed for a subscription type that policies or settings forbid."""
+        if kind is SubscriptionType.KEY_SHARED and not self.settings.key_shared:
+            raise NotAllowed("Key_Shared subscription is disabled by broker.")
+        allowed = self.policies.of(self.name, SUBSCRIPTION_TYPES)
+        if kind.label not in allowed:
+            raise NotAllowed(
+                f"Topic {self.name} does not allow {kind.label} subscriptions; allowed: {', '.join(allowed)}"
+            )
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

@@ -20,8 +20,8 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import PERSISTENT, TopicName
+from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
@@ -29,6 +29,7 @@ from broker.service.namespaces import Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership
@@ -45,6 +46,13 @@ TopicEvent = Callable[[TopicName, bool], None]
 
 class TopicBusy(MetadataError):
     """Clients are connected to a topic that is to be deleted."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+class TooManyTopics(NotAllowed):
+    """The namespace has as many topics as its policy allows."""
 
     status = 412
     """HTTP status of the answer."""
@@ -72,6 +80,8 @@ class TopicRegistry:
         """Says which broker serves a topic."""
         self.policies = EffectivePolicies(namespaces, settings)
         """Limits and permissions of all topics."""
+        namespaces.listener = self
+        self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)
         """Counts of partitions."""
         self.topics: dict[str, Topic] = {}
@@ -139,6 +149,11 @@ class TopicRegistry:
             topic = NonPersistentTopic(name, self.settings, self.policies)
         # Settings may have changed while the topic was opened.
         self._reconfigure_topic(topic)
+        # So may policies, and again while they are applied.
+        changes = -1
+        while changes != self._policy_changes:
+            changes = self._policy_changes
+            await topic.policies_changed()
         self.topics[str(name)] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
@@ -159,6 +174,14 @@ class TopicRegistry:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
+        if name.is_persistent:
+            await self.check_topics_max(name.namespace, 1)
+
+    async def check_topics_max(self, namespace: str, more: int) -> None:
+        """Raises TooManyTopics when the namespace may not have so many persistent topics more."""
+        limit = self.policies.of_namespace(namespace, MAX_TOPICS)
+        if limit and len(await self.names(namespace, non_persistent=False)) + more > limit:
+            raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
 
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
@@ -224,10 +247,28 @@ class TopicRegistry:
             topic.ledger.reconfigure(self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
-        """Applies the namespace's deduplication policy to its open topics; other policies are read at each use."""
-        for topic in list(self.topics.values()):
-            if topic.name.namespace == namespace and isinstance(topic, PersistentTopic):
-                await topic.set_deduplication(self.policies.deduplicates(topic.name))
+        """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
+        await self._apply([topic for topic in self.topics.values() if topic.name.namespace == namespace])
+
+    async def topic_changed(self, topic: str) -> None:
+        """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
+        name = parse_topic_name(topic)
+        names = [name, *(name.with_partition(index) for index in range(await self.partitions.count(name)))]
+        # By name, not by looking at all topics: there may be many thousands of them.
+        await self._apply([self.topics[str(one)] for one in names if str(one) in self.topics])
+
+    async def _apply(self, topics: list[Topic]) -> None:
+        self._policy_changes += 1
+        errors = []
+        for topic in topics:
+            if not topic.closed:
+                try:
+                    await topic.policies_changed()
+                except BrokerError as error:
+                    log.warning("! policies of %s: %s", topic.name, error)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     # Closing
 
@@ -248,6 +289,8 @@ class TopicRegistry:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
         await asyncio.shield(self._close_topic(topic, work))
+        if name.partition < 0:
+            await self.namespaces.forget_topic(str(name))
         self._announce(name, exists=False)
 
     async def close(self) -> None:
@@ -277,7 +320,7 @@ class TopicRegistry:
     async def names(
         self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
     ) -> list[str]:
-        """Returns full names of the namespace's topics and partitions, sorted.
+        """Returns full names of topics and partitions: persistent ones first, each kind sorted, as Pulsar lists them.
 
         Non-persistent topics are listed while they are open here.
         """
@@ -288,7 +331,8 @@ class TopicRegistry:
             wanted = persistent if topic.name.is_persistent else non_persistent
             if wanted and topic.name.namespace == namespace and not topic.closed:
                 found.add(str(topic.name))
-        return sorted(found)
+        # Plain order would put "non-persistent://" first.
+        return sorted(found, key=lambda name: (not name.startswith(f"{PERSISTENT}://"), name))
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")

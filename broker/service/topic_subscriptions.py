@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.managed_ledger.ledger_cursors import NO_NUMBERS
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.errors import (
     ConsumerBusy,
@@ -20,8 +21,9 @@ from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
-from broker.service.subscription import SubscribedTopic, Subscription
+from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
 
 INTERNAL_CURSORS = frozenset((DEDUPLICATION_CURSOR, COMPACTION_CURSOR))
 """Cursors of the broker's own; no client may subscribe under their names."""
@@ -54,7 +56,8 @@ class TopicSubscriptions:
             SubscriptionType.FAILOVER,
         ):
             raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
-        limit = topic.policies.consumers_max(topic.name)
+        topic.check_type(options.kind)
+        limit = topic.policies.of(topic.name, MAX_CONSUMERS)
         if limit and sum(len(one.consumers) for one in self.by_name.values()) >= limit:
             raise ConsumerBusy(f"Topic '{topic.name}' reached max consumers limit")
         async with self._changing:
@@ -65,6 +68,8 @@ class TopicSubscriptions:
             elif subscription.durable != options.durable:
                 kind = "Durable" if subscription.durable else "NonDurable"
                 raise NotAllowed(f"{kind} subscription with the same name already exists.")
+            else:
+                subscription.take_wishes(options)
             # Within the lock: a subscription that is being deleted must not get a consumer.
             consumer = Consumer(port, options)
             subscription.add_consumer(consumer)
@@ -74,17 +79,19 @@ class TopicSubscriptions:
         topic, name = self._topic, options.subscription
         if name in INTERNAL_CURSORS:
             raise NotAllowed(f"Subscription name {name} is the broker's own")
-        limit = topic.policies.subscriptions_max(topic.name)
+        limit = topic.policies.of(topic.name, MAX_SUBSCRIPTIONS)
         if limit and len(self.by_name.keys() - INTERNAL_CURSORS) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
         default = EARLIEST if options.earliest else LATEST
         if options.durable:
             if not topic.policies.may_create_subscriptions(topic.name):
                 raise SubscriptionNotFound(f"Subscription {name} does not exist and may not be created")
-            cursor = await topic.ledger.cursors.open(name, await self._start(options, default))
+            numbers = {REPLICATED: 1} if options.replicated else NO_NUMBERS
+            start = await self._start(options, default)
+            cursor = await topic.ledger.cursors.open(name, start, numbers, options.properties)
         else:
             start = await self._start(options, options.start or default)
-            cursor = topic.ledger.cursors.open_non_durable(name, start)
+            cursor = topic.ledger.cursors.open_non_durable(name, start, options.properties)
         subscription = Subscription(topic, name, cursor, call_later=self._call_later)
         self.by_name[name] = subscription
         return subscription

@@ -43,7 +43,8 @@ class V3Client:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def close(self) -> None:
-        self.writer.close()
+        # With TLS a close waits for the peer's goodbye. The loop ends before it comes, and the socket would stay open.
+        self.writer.transport.abort()
 
     # Each sends and returns the transaction id.
 

@@ -18,7 +18,8 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError
 from broker.net.settings import NetSettings
 from broker.service.settings import ServiceSettings
-from settings.errors import NotDynamic, SettingsError
+from settings.errors import MissingProtection, NotDynamic, SettingsError
+from settings.keys import Key
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
 
@@ -121,6 +122,17 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
     assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
 
 
+async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
+    metadata = FakeMetadata()
+    # Beside a value that is left out, because that one must not carry the other away with it.
+    await save_dynamic_configuration(metadata, {TTL: "0", "superUserRoles": "admin"})
+    with pytest.raises(MissingProtection) as caught:
+        await opened(metadata)
+    assert caught.value.line.startswith(
+        "/admin/configuration in the metadata store: superUserRoles=admin: asks for authorization"
+    )
+
+
 async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -165,6 +177,11 @@ ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
 tests/broker/admin/test_configuration.py see what they change."""
 
 
+def other_of(key: Key) -> str:
+    """Another value than the default; no key with choices has the last one as its whole default."""
+    return key.choices[-1] if key.choices else OTHER[key.kind]
+
+
 @pytest.mark.parametrize(
     "name",
     [key.name for key in BROKER_KEYS.keys.values() if key.dynamic and key.used and key.name not in ELSEWHERE],
@@ -173,7 +190,7 @@ def test_dynamic_key_changes_the_value_of_a_room(name: str) -> None:
     partitioned = [] if name == "allowAutoTopicCreationType" else ["allowAutoTopicCreationType=partitioned"]
     started = load_broker_settings(None, environ={}, overrides=partitioned)
     key = BROKER_KEYS.keys[name]
-    after = started.with_dynamic({name: "partitioned" if key.choices else OTHER[key.kind]})
+    after = started.with_dynamic({name: other_of(key)})
     assert after.value(name) != started.value(name)
     assert handed(after) != handed(started)
 

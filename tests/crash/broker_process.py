@@ -39,16 +39,16 @@ class BrokerProcess:
         self._module = module
         self.environment: dict[str, str] = {}
         """Variables of the next start beside our own."""
-        self._port, self._http_port = free_port(), free_port()
+        self.port, self.http_port = free_port(), free_port()
         self._settings = settings
         self._ready = folder / "ready.json"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"pulsar://127.0.0.1:{self._port}"
-        self.admin_url = f"http://127.0.0.1:{self._http_port}"
+        self.url = f"pulsar://127.0.0.1:{self.port}"
+        self.admin_url = f"http://127.0.0.1:{self.http_port}"
 
     def spawn(self) -> None:
         self._ready.unlink(missing_ok=True)
-        ports = (f"brokerServicePort={self._port}", f"webServicePort={self._http_port}")
+        ports = (f"brokerServicePort={self.port}", f"webServicePort={self.http_port}")
         flags = [part for setting in (*ports, *self._settings) for part in ("--set", setting)]
         command = [sys.executable, "-m", self._module, "standalone", "--data", str(self._folder / "data")]
         with (self._folder / "broker.log").open("ab") as log:

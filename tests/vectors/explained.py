@@ -11,14 +11,12 @@ from typing import Final
 
 _SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
 _QUOTAS: Final = "Backlog quotas are not built yet."
-_TOPIC_POLICIES: Final = "Topic policies are not built yet."
 _TRANSACTIONS: Final = "There is no transaction coordinator."
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "producer-schema-invalid-json": _SCHEMAS,
     "schema-types": _SCHEMAS,
     "producer-backlog-quota": _QUOTAS,
-    "send-topic-max-message-size": _TOPIC_POLICIES,
     "transactions-wrong-tc": _TRANSACTIONS,
     "transactions-timeout-is-milliseconds": _TRANSACTIONS,
 }
@@ -29,53 +27,29 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Namespace policies beyond those that the wire scenarios use are not built yet.": """
-        namespaces-unsubscribe ns-retention-default ns-retention-get ns-messageTTL-default ns-messageTTL-set
-        ns-messageTTL-get ns-persistence-set ns-dispatchRate-set ns-dispatchRate-get
-        ns-subscriptionDispatchRate-default ns-subscriptionDispatchRate-set ns-subscriptionDispatchRate-get
-        ns-subscriptionDispatchRate-delete ns-replicatorDispatchRate-set ns-replicatorDispatchRate-get
-        ns-replicatorDispatchRate-delete ns-subscribeRate-get ns-publishRate-default
-        ns-deduplicationSnapshotInterval-get ns-deduplicationSnapshotInterval-delete
-        ns-delayedDelivery-default ns-delayedDelivery-set ns-delayedDelivery-get ns-delayedDelivery-delete
-        ns-schemaCompatibilityStrategy-default ns-schemaCompatibilityStrategy-get
-        ns-schemaAutoUpdateCompatibilityStrategy-default ns-schemaAutoUpdateCompatibilityStrategy-set
-        ns-schemaValidationEnforced-default ns-schemaValidationEnforced-get
-        ns-isAllowAutoUpdateSchema-default ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get
-        ns-maxUnackedMessagesPerConsumer-default ns-maxUnackedMessagesPerConsumer-set
-        ns-maxUnackedMessagesPerConsumer-delete ns-maxUnackedMessagesPerSubscription-set
-        ns-maxUnackedMessagesPerSubscription-get ns-maxTopicsPerNamespace-get
-        ns-maxTopicsPerNamespace-delete ns-compactionThreshold-default ns-compactionThreshold-set
-        ns-compactionThreshold-delete ns-subscriptionAuthMode-default ns-subscriptionAuthMode-get
-        ns-antiAffinity-default ns-antiAffinity-delete ns-replication-default ns-replication-get
-        ns-inactiveTopicPolicies-get ns-subscriptionTypesEnabled-default ns-subscriptionTypesEnabled-set
-        ns-subscriptionTypesEnabled-get ns-subscriptionTypesEnabled-delete ns-offloadThreshold-default
-        ns-offloadThreshold-set ns-offloadThreshold-get ns-properties-default
-        ns-subscriptionExpirationTime-get ns-entryFilters-default ns-offloadPolicies-default
-        ns-resourcegroup-default ns-allowedClusters-default ns-allowedClusters-set ns-allowedClusters-get
-        ns-allowedClusters-delete ns-maxTopicsPerNamespace-negative ns-retention-missing-namespace
-        ns-retention-below-quota ns-permissions-get ns-permissions-bad-action ns-permissions-revoke
-        ns-policies-after-many
+    "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
+        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
+        ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
+        ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
+        ns-deduplicationSnapshotInterval-get ns-delayedDelivery-set ns-delayedDelivery-get
+        ns-delayedDelivery-delete ns-schemaCompatibilityStrategy-get
+        ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
+        ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get
+ ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
+        ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
+        ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
+        ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
+        ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
     """,
-    "Topic policies and topic permissions are not built yet.": """
+    "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
         topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
-        topic-dispatchRate-default topic-dispatchRate-set topic-dispatchRate-delete
-        topic-subscriptionDispatchRate-get topic-subscriptionDispatchRate-delete topic-subscribeRate-default
-        topic-publishRate-set topic-publishRate-get topic-publishRate-delete
-        topic-deduplicationEnabled-default topic-deduplicationEnabled-set topic-delayedDelivery-set
-        topic-delayedDelivery-get topic-delayedDelivery-delete topic-maxProducers-default
-        topic-maxProducers-get topic-maxProducers-delete topic-maxConsumers-set topic-maxConsumers-get
-        topic-maxConsumersPerSubscription-get topic-maxUnackedMessagesOnConsumer-set
-        topic-maxUnackedMessagesOnConsumer-get topic-maxUnackedMessagesOnConsumer-delete
-        topic-maxUnackedMessagesOnSubscription-default topic-maxUnackedMessagesOnSubscription-set
-        topic-maxUnackedMessagesOnSubscription-delete topic-compactionThreshold-default
-        topic-compactionThreshold-set topic-compactionThreshold-get topic-inactiveTopicPolicies-default
-        topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete
-        topic-schemaCompatibilityStrategy-default topic-subscriptionTypesEnabled-default
-        topic-subscriptionTypesEnabled-set topic-subscriptionTypesEnabled-get
-        topic-subscriptionTypesEnabled-delete topic-messageTTL-default topic-messageTTL-set
-        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota topic-policy-missing-topic
-        topic-messageTTL-applied topic-retention-applied
+        topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
+        topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
+        topic-publishRate-delete topic-delayedDelivery-set topic-delayedDelivery-get
+        topic-delayedDelivery-delete
+        topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
+        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,
     "Schemas are not built yet.": """
         schema-post schema-post-missing-topic schema-post-new-version schema-post-incompatible
@@ -88,7 +62,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
     "Expiry, skipping, peeking and looking at single messages over REST are not built yet.": """
-        properties-get properties-put subscription-properties-put subscription-properties-get
+        properties-get properties-put
         subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
         subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
         subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry

@@ -38,6 +38,15 @@ class ConsumerSet:
         self.consumers.append(consumer)
         self.consumers.sort(key=_by_priority)
 
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """Takes new limits, and ends blocks that they would not begin."""
+        self.settings = settings
+        limit = settings.unacked_max_per_subscription
+        self.blocked = self.blocked and bool(limit) and self.unacked >= limit
+        limit = settings.unacked_max_per_consumer
+        for consumer in self.consumers:
+            consumer.blocked = consumer.blocked and bool(limit) and consumer.unacked >= limit
+
     def remove(self, consumer: Consumer) -> bool:
         """Removes a consumer with its unacknowledged messages; returns True when that ends a block."""
         self.consumers.remove(consumer)

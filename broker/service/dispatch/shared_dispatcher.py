@@ -59,7 +59,7 @@ class SharedDispatcher(Dispatcher):
 
     def reconfigure(self, settings: ServiceSettings) -> None:
         """Also renews the settings of the parts."""
-        self.consumer_set.settings = settings
+        self.consumer_set.reconfigure(settings)
         self._delivery.settings = settings
         self._turns.settings = settings
         if self.keys is not None:

@@ -1,5 +1,8 @@
 """SingleActiveDispatcher: Exclusive and Failover, where one consumer at a time receives everything in order.
 
+An Exclusive consumer may declare ranges of key hashes, as a reader with `keyHashRange` does: it gets the entries whose keys
+hash into them, and the dispatcher passes over the others.
+
 Entries are not tracked per consumer, unlike in Shared: the cursor alone knows what is acknowledged. A redelivery
 therefore starts over at the first unacknowledged entry, and the redelivery count stays 0, as in Pulsar.
 """
@@ -9,8 +12,10 @@ from __future__ import annotations
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.dispatch.active_consumer import choose_active
+from broker.service.dispatch.by_key import hash_in
 from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.dispatch.entry_reads import CompactedView
+from broker.service.dispatch.key_shared import StickyRangesSelector
 from broker.service.entry_facts import messages_left, messages_of
 
 RUNS_PER_TURN = 8
@@ -27,6 +32,7 @@ class SingleActiveDispatcher(Dispatcher):
         "_compacted_reads",
         "_delayed",
         "_partition",
+        "_ranges",
         "_topic_name",
         "active",
         "kind",
@@ -44,12 +50,21 @@ class SingleActiveDispatcher(Dispatcher):
         self._compacted_reads = context.compacted_reads
         self._compacted: CompactedView | None = None
         self._delayed = False
+        self._ranges: StickyRangesSelector | None = None
+        """The consumer's ranges of key hashes; None = it receives everything."""
         self._announcements: list[tuple[Consumer, bool]] = []
 
     # Consumers
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Adds a consumer, which may become the active one."""
+        """Adds a consumer, which may become the active one. ConsumerAssignError: its key hashes are no ranges."""
+        declared = consumer.options.key_shared
+        self._ranges = None
+        # Only on Exclusive, as in Pulsar: a passive consumer of a Failover subscription could want other ranges.
+        if self.kind is SubscriptionType.EXCLUSIVE and declared.sticky:
+            ranges = StickyRangesSelector()
+            ranges.add(consumer, declared.ranges)
+            self._ranges = ranges
         self.consumers.append(consumer)
         before = self.active
         self._choose()
@@ -162,7 +177,8 @@ class SingleActiveDispatcher(Dispatcher):
 
         The last entry may use more permits than are left: a batch is sent whole.
         """
-        permits = consumer.permits
+        permits, ranges = consumer.permits, self._ranges
+        wanted: list[Entry] = entries if ranges is None else []
         messages = size = 0
         for index, entry in enumerate(entries):
             if messages >= permits:
@@ -170,13 +186,18 @@ class SingleActiveDispatcher(Dispatcher):
                 # In place: the caller's list is the one that is delivered and counted below.
                 del entries[index:]
                 break
+            if ranges is not None:
+                # A key outside of the ranges belongs to another reader. It costs no permit, as in Pulsar.
+                if ranges.select(hash_in(ranges, entry)) is None:
+                    continue
+                wanted.append(entry)
             messages += entry.messages or messages_of(entry)
             size += entry.size
         # Only a partly acknowledged batch needs an ack set of its own; without any, one call writes all frames.
         if self.cursor.acks.partly_acknowledged:
-            self._send_one_by_one(consumer, entries)
-        else:
-            consumer.deliver(entries, messages, size)
+            self._send_one_by_one(consumer, wanted)
+        elif wanted:
+            consumer.deliver(wanted, messages, size)
         self.count_delivered(entries)
 
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:

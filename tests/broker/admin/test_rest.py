@@ -134,30 +134,6 @@ async def test_namespaces_are_created_listed_and_deleted(admin: ClientSession) -
     assert topics == (200, ["persistent://public/n/t"])
 
 
-@pytest.mark.parametrize(
-    ("word", "value", "wrong"),
-    [
-        ("deduplication", True, 1),
-        ("autoTopicCreation", {"allowAutoTopicCreation": False}, True),
-        ("autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}, 7),
-        ("encryptionRequired", True, "true"),
-        ("maxProducersPerTopic", 5, -1),
-        ("maxConsumersPerSubscription", 0, True),
-    ],
-)
-async def test_policy_is_set_read_and_removed(
-    admin: ClientSession, word: str, value: object, wrong: object
-) -> None:
-    path = f"/admin/v2/namespaces/public/default/{word}"
-    before = await call(admin, f"GET {path}")
-    assert before[0] == 200
-    assert (await call(admin, f"POST {path}", wrong))[0] in (400, 412)
-    assert await call(admin, f"POST {path}", value) == (204, "")
-    assert await call(admin, f"GET {path}") == (200, value)
-    assert await call(admin, f"DELETE {path}") == (204, "")
-    assert await call(admin, f"GET {path}") == before
-
-
 async def test_policy_reaches_open_topics(admin: ClientSession, broker: BrokerService) -> None:
     await call(admin, f"PUT {TOPICS}/t")
     topic = await persistent(broker, "t")
@@ -236,18 +212,6 @@ async def test_number_of_partitions_is_read_in_all_three_forms(admin: ClientSess
             "partitions": 2,
             "deleted": False,
         }
-
-
-async def test_max_message_size_is_stored_and_removed(admin: ClientSession, broker: BrokerService) -> None:
-    path = f"{TOPICS}/t/maxMessageSize"
-    assert (await refusal(admin, f"POST {path}", 50))[0] == 404
-    await call(admin, f"PUT {TOPICS}/t")
-    assert (await call(admin, f"GET {path}"))[0] == 204
-    assert (await call(admin, f"POST {path}", 50))[0] == 204
-    assert await call(admin, f"GET {path}") == (200, 50)
-    assert broker.namespaces.topic_policy(f"{PERSISTENT}/t", "maxMessageSize") == 50
-    await call(admin, f"DELETE {TOPICS}/t")
-    assert broker.namespaces.topic_policy(f"{PERSISTENT}/t", "maxMessageSize") is None
 
 
 # Subscriptions

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.bookkeeper import OUTSTANDING_BYTES_MAX, BookKeeperLedgerClient
 from broker.ledger_client.digest import master_key, seal
 from broker.loop.turn import Turn
@@ -160,6 +161,30 @@ async def test_client_reconnects_after_the_bookie_restarts(
     assert await add(client, 1) == IO_ERROR
     await peer.start()
     await until_added(client, 2)
+
+
+async def test_client_reconnects_when_a_connection_ends_before_it_is_used(
+    peer: ScriptedBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect, attempts = loop.create_connection, 0
+
+    async def lose_the_first(factory: Callable[[], BookieConnection], host: str, port: int) -> object:
+        nonlocal attempts
+        attempts += 1
+        transport, connection = await connect(factory, host, port)
+        if attempts == 1:
+            transport.abort()
+            await until(lambda: not connection.is_open)
+        return transport, connection
+
+    monkeypatch.setattr(loop, "create_connection", lose_the_first)
+    peer.answer = positive
+    client = make(peer.port)
+    assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
+    await until_added(client, 1)
+    assert attempts == 2
+    await client.close()
 
 
 async def test_requests_fail_when_no_bookie_listens() -> None:

@@ -20,6 +20,7 @@ from broker.service.compaction.topic_compaction import (
     CompactionStatus,
 )
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.table import COMPACTION
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.batches import Item, batch, items_of, single
 from tests.fakes.metadata import WritesUntilCrash
@@ -257,9 +258,9 @@ async def test_threshold_of_the_namespace_outranks_that_of_the_broker() -> None:
     stage = Stage(compaction_threshold_bytes=7)
     await stage.open()
     name = parse_topic_name(TOPIC)
-    assert stage.registry.policies.compaction_threshold(name) == 7
+    assert stage.registry.policies.of(name, COMPACTION) == 7
     await stage.run(stage.namespaces.set_policy("public/default", "compaction_threshold", 9))
-    assert stage.registry.policies.compaction_threshold(name) == 9
+    assert stage.registry.policies.of(name, COMPACTION) == 9
 
 
 async def test_subscription_of_the_broker_belongs_to_no_client() -> None:

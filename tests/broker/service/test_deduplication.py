@@ -111,6 +111,6 @@ async def test_deduplication_cursor_is_reserved_and_deleted_when_deduplication_e
     with pytest.raises(NotAllowed):
         await stage.consume(topic, subscription=DEDUPLICATION_CURSOR)
     await stage.run(stage.registry.unload(topic.name))
-    await stage.namespaces.set_policy("public/default", "deduplication", False)
+    await stage.namespaces.set_policy("public/default", "deduplicationEnabled", False)
     topic = await stage.open()
     assert DEDUPLICATION_CURSOR not in topic.ledger.cursors.by_name, "it would hold back trimming for ever"

@@ -12,9 +12,11 @@ from broker.model.errors import (
     SubscriptionNotFound,
 )
 from broker.model.position import EARLIEST, LATEST, Position
+from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import SubscriptionType
+from broker.service.persistent_topic import PersistentTopic
 from tests.fakes.messages import SENT_AT_MS, message
-from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage, port_of
+from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
 
@@ -196,3 +198,30 @@ async def test_read_entries_are_dropped_when_the_last_consumer_leaves() -> None:
     subscription.remove_consumer(consumer)
     assert not subscription.cursor._ready.entries
     assert not subscription.cursor.active
+
+
+async def reopened(stage: Stage) -> PersistentTopic:
+    await stage.run(stage.registry.unload(parse_topic_name(TOPIC)))
+    return await stage.open()
+
+
+async def test_subscription_keeps_its_properties_and_the_replicated_flag() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    first, *_ = await stage.consume(topic, subscription="first", properties={"team": "a"}, replicated=True)
+    later, *_ = await stage.consume(topic, subscription="later")
+    assert (dict(first.properties), first.replicated) == ({"team": "a"}, True)
+    assert (dict(later.properties), later.replicated) == ({}, False)
+    # A consumer may set what is missing; it changes nothing that is there.
+    await stage.consume(topic, subscription="later", properties={"team": "b"}, replicated=True)
+    await stage.consume(topic, subscription="first", properties={"team": "c"})
+    await stage.publish(topic, 3)
+    first.cursor.acknowledge_cumulative(Position(0, 1))
+    found = (await reopened(stage)).subscriptions
+    assert {name: (dict(one.properties), one.replicated) for name, one in found.items()} == {
+        "first": ({"team": "a"}, True),
+        "later": ({"team": "b"}, True),
+    }
+    assert found["first"].cursor.mark_delete_position == (0, 1)
+    await stage.run(found["first"].keep_properties({}))
+    assert dict((await reopened(stage)).subscriptions["first"].properties) == {}

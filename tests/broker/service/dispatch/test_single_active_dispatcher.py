@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import ConsumerBusy
+from broker.model.errors import ConsumerAssignError, ConsumerBusy
 from broker.model.position import Position
+from broker.service.dispatch.key_shared import sticky_hash_of
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, SHARED, Stage
 
@@ -131,3 +132,49 @@ async def test_entries_beyond_the_permits_are_delivered_next_without_a_second_re
     subscription.flow(consumer, 100)
     await stage.settle()
     assert port.keys == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+async def test_exclusive_consumer_with_key_ranges_gets_only_its_keys() -> None:
+    """Readers with `keyHashRange` divide a topic; what one leaves out belongs to another."""
+    stage = Stage()
+    topic = await stage.open()
+    keys = [f"k{number}" for number in range(40)]
+    lower = [at for at, key in enumerate(keys) if sticky_hash_of(key.encode()) <= 32767]
+    upper = [at for at in range(40) if at not in lower]
+    assert lower
+    assert upper
+    await stage.publish(topic, keys=keys)
+    subscription, _, low = await stage.consume(
+        topic, EXCLUSIVE, permits=100, durable=False, subscription="low", ranges=((0, 32767),)
+    )
+    _, consumer, high = await stage.consume(
+        topic, EXCLUSIVE, permits=3, durable=False, subscription="high", ranges=((32768, 65535),)
+    )
+    assert [entry for _, entry in low.keys] == lower
+    # Entries of other keys cost no permits, so three permits bring three messages.
+    assert [entry for _, entry in high.keys] == upper[:3]
+    topic.subscriptions["high"].flow(consumer, 100)
+    await stage.settle()
+    assert [entry for _, entry in high.keys] == upper
+    subscription.redeliver(subscription.consumers[0], None, None)
+    await stage.settle()
+    assert [entry for _, entry in low.keys] == lower * 2
+
+
+@pytest.mark.parametrize("ranges", [((9, 5),), ((0, 10), (10, 20))])
+async def test_exclusive_consumer_with_impossible_key_ranges_is_refused(
+    ranges: tuple[tuple[int, int], ...],
+) -> None:
+    stage = Stage()
+    topic = await stage.open()
+    with pytest.raises(ConsumerAssignError):
+        await stage.consume(topic, EXCLUSIVE, ranges=ranges)
+    await stage.consume(topic, EXCLUSIVE)
+
+
+async def test_failover_consumer_with_key_ranges_gets_everything() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, keys=["a", "b", "c", "d"])
+    _, _, port = await stage.consume(topic, FAILOVER, permits=9, ranges=((0, 0),))
+    assert len(port.got) == 4

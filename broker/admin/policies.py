@@ -1,0 +1,278 @@
+"""Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
+
+Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
+removed, or when its value in force is asked for: a policy that were stored and then ignored would mislead.
+
+A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
+range before the owner. That order and the answers are Pulsar's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from broker.admin.answers import (
+    BadRequest,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    empty,
+    is_true,
+    namespace_of,
+    topic_of,
+)
+from broker.admin.service_view import BROKER, BrokerView
+from broker.model.errors import BrokerError, NotAllowed, TopicNotFound
+from broker.model.topic_name import TopicName
+from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.policies.forms import PolicyRefused, WrongType
+from broker.service.policies.table import POLICIES, PROPERTIES, Policy, Rest
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""A function behind a route."""
+Owner = Callable[[web.Request], Awaitable[str]]
+"""Returns the namespace or topic of a path after checking that policies may be set on it."""
+
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+
+
+class NotBuilt(BrokerError):
+    """Pulsar has the policy, and this broker would not obey it."""
+
+    status = 501
+
+
+def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
+    """Returns the policies that are set, by their keys in Pulsar's JSON of a namespace."""
+    policies = broker.namespaces.policies(namespace)
+    found: dict[str, Json] = {}
+    for policy in POLICIES:
+        value = policies.get(policy.name)
+        if policy.name and value is not None:
+            for key in (policy.name, policy.also):
+                found[key] = {broker.namespaces.cluster: value} if policy.by_cluster else value
+    found.pop("", None)
+    return found
+
+
+# Values
+
+
+def _refuse_unbuilt(policy: Policy[Any], word: str) -> None:
+    if not policy.acts:
+        raise NotBuilt(
+            f"{word}: this version of Magnetar does not obey the policy for {policy.title}; leave it unset"
+        )
+
+
+async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> Any:
+    """Returns the typed value of a request, None to remove the policy. Raises BadRequest for another type."""
+    given: Json = request.query.get(rest.word)
+    if not rest.in_query:
+        given = await body_of(request)
+        if given is None and not (await request.read()).strip():
+            raise BadRequest("The request entity cannot be empty.")
+    try:
+        return None if given is None else policy.form.read(given)
+    except WrongType as error:
+        raise BadRequest(f"{rest.word}={error}") from None
+
+
+def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> None:
+    if value is None:
+        return
+    try:
+        policy.form.check(value)
+    except PolicyRefused as error:
+        raise type(error)(f"{rest.word}={error}") from None
+    if policy.at_most and value > broker.settings.int(policy.at_most):
+        most = broker.settings.int(policy.at_most)
+        raise PreconditionFailed(
+            f"{rest.word}={value}: allowed is at most the broker's {policy.at_most}, {most}"
+        )
+
+
+def _unset(rest: Rest) -> web.Response:
+    if rest.unset.value is not None:
+        return answer(rest.unset.value)
+    return done() if rest.unset.status == 204 else empty()
+
+
+# Namespaces
+
+
+def _existing_namespace(request: web.Request) -> str:
+    namespace = namespace_of(request)
+    if not request.app[BROKER].namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace does not exist")
+    return namespace
+
+
+def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
+    async def get_policy(request: web.Request) -> web.Response:
+        value = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(policy.name)
+        return _unset(rest) if value is None else answer(value)
+
+    return get_policy
+
+
+def _namespace_setter(policy: Policy[Any], rest: Rest) -> Handler:
+    async def set_policy(request: web.Request) -> web.Response:
+        broker = request.app[BROKER]
+        value = await _value_of(request, policy, rest)
+        _check(broker, policy, rest, value)
+        namespace = _existing_namespace(request)
+        _refuse_unbuilt(policy, rest.word)
+        stored = None if value is None else policy.form.write(value)
+        await broker.namespaces.set_policy(namespace, policy.name, stored)
+        return done()
+
+    return set_policy
+
+
+def _namespace_remover(policy: Policy[Any], rest: Rest) -> Handler:
+    async def remove_policy(request: web.Request) -> web.Response:
+        namespace = _existing_namespace(request)
+        _refuse_unbuilt(policy, rest.word)
+        await request.app[BROKER].namespaces.set_policy(namespace, policy.name, None)
+        return done()
+
+    return remove_policy
+
+
+async def delete_bundle(request: web.Request) -> web.Response:
+    """Refuses to delete a bundle. Pulsar reads a policy without DELETE as the range of a bundle."""
+    raise PreconditionFailed(f"Invalid bundle range: {request.match_info['bundle']}")
+
+
+async def property_of(request: web.Request) -> web.Response:
+    """Returns one property of a namespace as text; 200 without a body if it is not set."""
+    value = _properties(request).get(request.match_info["key"])
+    return empty() if value is None else web.Response(text=value)
+
+
+async def set_property(request: web.Request) -> web.Response:
+    """Sets one property of a namespace."""
+    values = {**_properties(request), request.match_info["key"]: request.match_info["value"]}
+    await _store_properties(request, values)
+    return done()
+
+
+async def remove_property(request: web.Request) -> web.Response:
+    """Removes one property of a namespace and returns its value."""
+    values = _properties(request)
+    value = values.pop(request.match_info["key"], None)
+    await _store_properties(request, values)
+    return empty() if value is None else web.Response(text=value)
+
+
+def _properties(request: web.Request) -> dict[str, str]:
+    stored = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(PROPERTIES.name)
+    return {} if stored is None else PROPERTIES.form.read(stored)
+
+
+async def _store_properties(request: web.Request, values: dict[str, str]) -> None:
+    namespaces = request.app[BROKER].namespaces
+    await namespaces.set_policy(namespace_of(request), PROPERTIES.name, PROPERTIES.form.write(values) or None)
+
+
+# Topics
+
+
+async def _existing_topic(request: web.Request) -> TopicName:
+    """Returns the topic. Raises NotAllowed, PreconditionFailed or TopicNotFound where it can have no policies."""
+    broker, name = request.app[BROKER], topic_of(request)
+    if not broker.settings.bool("topicLevelPoliciesEnabled"):
+        raise NotAllowed("topicLevelPoliciesEnabled is false; set it to true to use policies of topics")
+    if not broker.namespaces.exists(name.namespace):
+        raise NamespaceNotFound("Namespace not found")
+    if name.partition >= 0 and await broker.registry.partitions.count(name.base):
+        raise PreconditionFailed(f"Not allowed to set/get topic policy for a partition; use {name.base}")
+    if not await broker.registry.exists(name):
+        raise TopicNotFound(f"Topic {name} not found")
+    return name
+
+
+def _topic_key(request: web.Request, policy: Policy[Any]) -> str:
+    return GLOBAL + policy.topic_name if is_true(request, "isGlobal") else policy.topic_name
+
+
+def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
+    async def get_policy(request: web.Request) -> web.Response:
+        broker, name = request.app[BROKER], await _existing_topic(request)
+        value = broker.namespaces.topic_policy(str(name.base), _topic_key(request, policy))
+        if value is None and rest.applied and is_true(request, "applied"):
+            if policy.setting is None:
+                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+            value = policy.form.write(broker.registry.policies.of(name, policy))
+        return _unset(rest) if value is None else answer(value)
+
+    return get_policy
+
+
+def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
+    async def set_policy(request: web.Request) -> web.Response:
+        broker = request.app[BROKER]
+        value = await _value_of(request, policy, rest)
+        name = await _existing_topic(request)
+        _check(broker, policy, rest, value)
+        _refuse_unbuilt(policy, rest.word)
+        stored = None if value is None else policy.form.write(value)
+        await broker.namespaces.set_topic_policy(str(name.base), _topic_key(request, policy), stored)
+        return done()
+
+    return set_policy
+
+
+def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
+    async def remove_policy(request: web.Request) -> web.Response:
+        name = await _existing_topic(request)
+        _refuse_unbuilt(policy, rest.word)
+        await request.app[BROKER].namespaces.set_topic_policy(
+            str(name.base), _topic_key(request, policy), None
+        )
+        return done()
+
+    return remove_policy
+
+
+async def remove_topic_policies(request: web.Request) -> web.Response:
+    """Removes all policies of a topic, global ones included."""
+    name = await _existing_topic(request)
+    await request.app[BROKER].namespaces.forget_topic(str(name.base))
+    return done()
+
+
+def _routes() -> list[web.RouteDef]:
+    routes: list[web.RouteDef] = []
+    for policy in POLICIES:
+        if (rest := policy.namespace) is not None:
+            path = f"{_NAMESPACE}/{rest.word}"
+            routes.append(web.get(path, _namespace_getter(policy, rest)))
+            routes.append(web.route(rest.verb, path, _namespace_setter(policy, rest)))
+            if rest.removable:
+                routes.append(web.delete(path, _namespace_remover(policy, rest)))
+        if (rest := policy.topic) is not None:
+            path = f"{_TOPIC}/{rest.word}"
+            routes.append(web.get(path, _topic_getter(policy, rest)))
+            routes.append(web.route(rest.verb, path, _topic_setter(policy, rest)))
+            if rest.removable:
+                routes.append(web.delete(path, _topic_remover(policy, rest)))
+    return routes
+
+
+POLICY_ROUTES = (
+    *_routes(),
+    web.get(_NAMESPACE + "/property/{key}", property_of),
+    web.put(_NAMESPACE + "/property/{key}/{value}", set_property),
+    web.delete(_NAMESPACE + "/property/{key}", remove_property),
+    web.delete(_TOPIC + "/policies", remove_topic_policies),
+)
+"""Routes with fixed words; they come before the routes below."""
+BUNDLE_ROUTES = (web.delete(_NAMESPACE + "/{bundle}", delete_bundle),)
+"""Fits each DELETE below a namespace that no other route took, so it must be added last."""

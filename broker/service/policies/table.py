@@ -1,0 +1,323 @@
+"""The table of policies: one row for each, with its names, type, broker setting, REST routes and effect.
+
+A policy is set on a namespace, on a topic, or on both; the topic's value wins over the namespace's, and that over the
+broker's setting (`EffectivePolicies`). A row with an empty `acts` is a policy that Pulsar has and this broker does not
+obey yet: it can be read as unset, and setting it is refused. The change that builds its effect fills `acts`.
+
+Names, verbs and answers are those of Apache Pulsar 4.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+from broker.service.namespaces import Json
+from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Subset, Text, Texts, Whole
+from broker.service.policies.values import (
+    AUTO_SUBSCRIPTION_CREATION,
+    AUTO_TOPIC_CREATION,
+    DELAYED_DELIVERY,
+    DISPATCH_RATE,
+    INACTIVE_TOPICS,
+    NON_PARTITIONED,
+    PARTITIONED,
+    PERSISTENCE,
+    PUBLISH_RATE,
+    RETENTION,
+    SUBSCRIBE_RATE,
+    AutoSubscriptionCreation,
+    AutoTopicCreation,
+    DispatchRate,
+    Retention,
+)
+from broker.service.settings import ServiceSettings
+
+T = TypeVar("T")
+
+
+class Unset(NamedTuple):
+    """The answer to a read while the policy is not set: a JSON value, or a status without a body."""
+
+    value: Json = None
+    """JSON of the answer; None = no body."""
+    status: Literal[200, 204] = 200
+    """Status of an answer without a body."""
+
+
+EMPTY: Final = Unset()
+"""200 without a body, Pulsar's usual answer."""
+NO_CONTENT: Final = Unset(status=204)
+"""204, which Pulsar answers for some policies."""
+
+
+class Rest(NamedTuple):
+    """The routes of a policy at one level."""
+
+    word: str
+    """Last part of the path."""
+    verb: Literal["POST", "PUT"] = "POST"
+    """Method that sets the policy."""
+    unset: Unset = EMPTY
+    """Answer while it is not set."""
+    removable: bool = True
+    """False where Pulsar has no DELETE."""
+    applied: bool = False
+    """True where `?applied=true` asks for the value in force."""
+    in_query: bool = False
+    """True where the value is a parameter of the query, named like the path's word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy(Generic[T]):
+    """One policy with its facts."""
+
+    title: str
+    """Its name for people."""
+    name: str = ""
+    """Its key in Pulsar's JSON of a namespace's policies and in the store; empty = not for namespaces."""
+    topic_name: str = ""
+    """Its key in the stored policies of a topic; empty = not for topics."""
+    form: Form[T]
+    """Type, range and JSON of the value."""
+    namespace: Rest | None = None
+    """Routes below a namespace."""
+    topic: Rest | None = None
+    """Routes below a topic."""
+    key: str = ""
+    """The broker's key whose value holds where the policy is not set."""
+    setting: Callable[[ServiceSettings], T] | None = None
+    """Reads that value; None = this broker has no such setting yet."""
+    at_most: str = ""
+    """A broker's key that limits the value."""
+    also: str = ""
+    """A second key in Pulsar's JSON that shows the same value."""
+    by_cluster: bool = False
+    """True where Pulsar's JSON shows the value under the name of the cluster."""
+    acts: str = ""
+    """The effect on clients, in a sentence; empty = none yet, so that setting it is refused."""
+
+
+# fmt: off
+# The formatter would give each argument a line of its own; a policy's facts read better as a few.
+
+# Limits that are checked when a client comes
+
+MAX_PRODUCERS: Final = Policy(
+    title="producers of a topic", form=Whole(),
+    name="max_producers_per_topic", namespace=Rest("maxProducersPerTopic"),
+    topic_name="maxProducerPerTopic", topic=Rest("maxProducers", applied=True),
+    key="maxProducersPerTopic", setting=lambda settings: settings.producers_max,
+    acts="A producer above the limit is refused; connected ones stay. 0 = no limit.")
+MAX_CONSUMERS: Final = Policy(
+    title="consumers of a topic", form=Whole(),
+    name="max_consumers_per_topic", namespace=Rest("maxConsumersPerTopic"),
+    topic_name="maxConsumerPerTopic", topic=Rest("maxConsumers", applied=True),
+    key="maxConsumersPerTopic", setting=lambda settings: settings.consumers_max_per_topic,
+    acts="A consumer above the limit is refused; connected ones stay. 0 = no limit.")
+MAX_CONSUMERS_PER_SUBSCRIPTION: Final = Policy(
+    title="consumers of a subscription", form=Whole(),
+    name="max_consumers_per_subscription", namespace=Rest("maxConsumersPerSubscription"),
+    topic_name="maxConsumersPerSubscription", topic=Rest("maxConsumersPerSubscription", unset=NO_CONTENT),
+    key="maxConsumersPerSubscription", setting=lambda settings: settings.consumers_max_per_subscription,
+    acts="A consumer above the limit is refused; connected ones stay. 0 = no limit.")
+MAX_SUBSCRIPTIONS: Final = Policy(
+    title="subscriptions of a topic", form=Whole(),
+    name="max_subscriptions_per_topic", namespace=Rest("maxSubscriptionsPerTopic"),
+    topic_name="maxSubscriptionsPerTopic", topic=Rest("maxSubscriptionsPerTopic", unset=NO_CONTENT),
+    key="maxSubscriptionsPerTopic", setting=lambda settings: settings.subscriptions_max,
+    acts="A subscription above the limit is not created. 0 = no limit.")
+MAX_TOPICS: Final = Policy(
+    title="topics of a namespace", form=Whole(),
+    name="max_topics_per_namespace", namespace=Rest("maxTopicsPerNamespace"),
+    key="maxTopicsPerNamespace", setting=lambda settings: settings.topics_max_per_namespace,
+    acts="A persistent topic above the limit is not created; each partition counts. 0 = no limit.")
+_TYPES: Final = Subset("Failover", "Key_Shared", "Exclusive", "Shared")
+SUBSCRIPTION_TYPES: Final = Policy(
+    title="subscription types", form=_TYPES,
+    name="subscription_types_enabled", namespace=Rest("subscriptionTypesEnabled", unset=Unset([])),
+    topic_name="subscriptionTypesEnabled", topic=Rest("subscriptionTypesEnabled", unset=NO_CONTENT),
+    key="subscriptionTypesEnabled", setting=lambda settings: _TYPES.read(list(settings.subscription_types)),
+    acts="A consumer of another type is refused; connected ones stay. An empty list sets nothing.")
+ENCRYPTION_REQUIRED: Final = Policy(
+    title="encryption", form=Flag(),
+    name="encryption_required", namespace=Rest("encryptionRequired", unset=Unset(False), removable=False),
+    key="encryptionRequireOnProducer", setting=lambda settings: settings.encryption_required,
+    acts="A producer that does not encrypt is refused, and disconnected when the policy is set.")
+AUTO_SUBSCRIPTIONS: Final = Policy(
+    title="automatic creation of subscriptions", form=AUTO_SUBSCRIPTION_CREATION,
+    name="autoSubscriptionCreationOverride", namespace=Rest("autoSubscriptionCreation"),
+    topic_name="autoSubscriptionCreationOverride", topic=Rest("autoSubscriptionCreation", applied=True),
+    key="allowAutoSubscriptionCreation",
+    setting=lambda settings: AutoSubscriptionCreation(settings.auto_subscription_creation),
+    acts="A durable subscription is created for its first consumer, or refused.")
+AUTO_TOPICS: Final = Policy(
+    title="automatic creation of topics", form=AUTO_TOPIC_CREATION,
+    name="autoTopicCreationOverride", namespace=Rest("autoTopicCreation"),
+    key="allowAutoTopicCreation",
+    setting=lambda settings: AutoTopicCreation(
+        settings.auto_topic_creation,
+        PARTITIONED if settings.auto_topic_partitions else NON_PARTITIONED,
+        settings.auto_topic_partitions or None),
+    acts="A topic is created for its first client, with partitions or without, or refused.")
+
+# Messages
+
+MAX_MESSAGE_SIZE: Final = Policy(
+    title="bytes of a message", form=Whole(), at_most="maxMessageSize",
+    topic_name="maxMessageSize", topic=Rest("maxMessageSize", unset=NO_CONTENT),
+    setting=lambda settings: 0,
+    acts="A message or batch above the limit is refused; chunks are not checked. 0 = the broker's limit.")
+DEDUPLICATION: Final = Policy(
+    title="deduplication", form=Flag(),
+    name="deduplicationEnabled", namespace=Rest("deduplication"),
+    topic_name="deduplicationEnabled", topic=Rest("deduplicationEnabled", applied=True),
+    key="brokerDeduplicationEnabled", setting=lambda settings: settings.deduplication,
+    acts="A message that its producer has sent before is confirmed and not stored again.")
+MAX_UNACKED_PER_CONSUMER: Final = Policy(
+    title="unacknowledged messages of a consumer", form=Whole(),
+    name="max_unacked_messages_per_consumer", namespace=Rest("maxUnackedMessagesPerConsumer"),
+    topic_name="maxUnackedMessagesOnConsumer", topic=Rest("maxUnackedMessagesOnConsumer", applied=True),
+    key="maxUnackedMessagesPerConsumer", setting=lambda settings: settings.unacked_max_per_consumer,
+    acts="A consumer of a Shared or Key_Shared subscription gets no further message at the limit. 0 = no limit.")
+MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
+    title="unacknowledged messages of a subscription", form=Whole(),
+    name="max_unacked_messages_per_subscription", namespace=Rest("maxUnackedMessagesPerSubscription"),
+    topic_name="maxUnackedMessagesOnSubscription", topic=Rest("maxUnackedMessagesOnSubscription", applied=True),
+    key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
+    acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
+DEDUPLICATION_SNAPSHOTS: Final = Policy(
+    title="entries between two snapshots of deduplication", form=Whole(),
+    name="deduplicationSnapshotIntervalSeconds",
+    namespace=Rest("deduplicationSnapshotInterval", removable=False),
+    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"))
+DELAYED: Final = Policy(
+    title="delayed delivery", form=DELAYED_DELIVERY,
+    name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
+    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True))
+
+# Rates
+
+_NO_REPLICATION: Final = "Stored and shown. There is nothing to slow down: this broker does not replicate."
+DISPATCH: Final = Policy(
+    title="delivery rate of a topic", form=DISPATCH_RATE,
+    name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate"),
+    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True))
+SUBSCRIPTION_DISPATCH: Final = Policy(
+    title="delivery rate of a subscription", form=DISPATCH_RATE,
+    name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate"),
+    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True))
+REPLICATOR_DISPATCH: Final = Policy(
+    title="delivery rate of a replicator", form=DISPATCH_RATE,
+    name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate"),
+    topic_name="replicatorDispatchRate", topic=Rest("replicatorDispatchRate", applied=True),
+    setting=lambda settings: DispatchRate(period_s=1), acts=_NO_REPLICATION)
+PUBLISH: Final = Policy(
+    title="publish rate of a topic", form=PUBLISH_RATE,
+    name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate"),
+    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT))
+SUBSCRIBE: Final = Policy(
+    title="subscribe rate of a consumer", form=SUBSCRIBE_RATE,
+    name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate"),
+    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True))
+
+# How long messages and topics stay
+
+RETAINED: Final = Policy(
+    title="retention", form=RETENTION,
+    name="retention_policies", namespace=Rest("retention"),
+    topic_name="retentionPolicies", topic=Rest("retention", applied=True),
+    setting=lambda settings: Retention())
+MESSAGE_TTL: Final = Policy(
+    title="seconds until an unread message expires", form=Whole(),
+    name="message_ttl_in_seconds", namespace=Rest("messageTTL"),
+    topic_name="messageTTLInSeconds", topic=Rest("messageTTL", applied=True, in_query=True),
+    setting=lambda settings: 0)
+SUBSCRIPTION_EXPIRATION: Final = Policy(
+    title="minutes until an unused subscription is deleted", form=Whole(),
+    name="subscription_expiration_time_minutes", namespace=Rest("subscriptionExpirationTime"),
+    topic_name="subscriptionExpirationTime",
+    topic=Rest("subscriptionExpirationTime", applied=True, in_query=True),
+    setting=lambda settings: 0)
+INACTIVE: Final = Policy(
+    title="deletion of unused topics", form=INACTIVE_TOPICS,
+    name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies"),
+    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True))
+STORED: Final = Policy(
+    title="bookies of a ledger", form=PERSISTENCE,
+    name="persistence", namespace=Rest("persistence"),
+    topic_name="persistence", topic=Rest("persistence", applied=True))
+COMPACTION: Final = Policy(
+    title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
+    name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
+    topic_name="compactionThreshold", topic=Rest("compactionThreshold", applied=True),
+    key="brokerServiceCompactionThresholdInBytes",
+    setting=lambda settings: settings.compaction_threshold_bytes,
+    acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")
+OFFLOAD: Final = Policy(
+    title="bytes at which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
+    name="offload_threshold", namespace=Rest("offloadThreshold", "PUT", Unset(-1), removable=False))
+OFFLOAD_AGE: Final = Policy(
+    title="seconds after which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
+    name="offload_threshold_in_seconds",
+    namespace=Rest("offloadThresholdInSeconds", "PUT", Unset(-1), removable=False))
+OFFLOAD_POLICIES: Final = Policy(
+    title="offloading", form=Texts(),
+    name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
+    topic_name="offloadPolicies", topic=Rest("offloadPolicies", applied=True))
+
+# Schemas
+
+_STRATEGIES: Final = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)
+SCHEMA_COMPATIBILITY: Final = Policy(
+    title="compatibility of schemas", form=Choice(*_STRATEGIES),
+    name="schema_compatibility_strategy",
+    namespace=Rest("schemaCompatibilityStrategy", "PUT", Unset("UNDEFINED"), removable=False),
+    topic_name="schemaCompatibilityStrategy",
+    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True))
+SCHEMA_AUTO_UPDATE: Final = Policy(
+    title="compatibility of schemas, by its older name",
+    form=Choice("AutoUpdateDisabled", "Backward", "Forward", "Full", "AlwaysCompatible",
+                "BackwardTransitive", "ForwardTransitive", "FullTransitive"),
+    name="schema_auto_update_compatibility_strategy",
+    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False))
+SCHEMA_UPDATES: Final = Policy(
+    title="new schemas by producers", form=Flag(),
+    name="is_allow_auto_update_schema",
+    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False))
+SCHEMA_VALIDATION: Final = Policy(
+    title="producers without a schema", form=Flag(),
+    name="schema_validation_enforced",
+    namespace=Rest("schemaValidationEnforced", unset=Unset(False), removable=False),
+    topic_name="schemaValidationEnforced",
+    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True))
+
+# Facts about a namespace
+
+PROPERTIES: Final = Policy(
+    title="properties", form=Texts(),
+    name="properties", namespace=Rest("properties", "PUT", Unset({})),
+    acts="Stored and shown; their meaning is yours.")
+ANTI_AFFINITY: Final = Policy(
+    title="anti-affinity group", form=Text(),
+    name="antiAffinityGroup", namespace=Rest("antiAffinity"),
+    acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
+SUBSCRIPTION_AUTH: Final = Policy(
+    title="names of subscriptions by role", form=Choice("None", "Prefix"),
+    name="subscription_auth_mode",
+    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False))
+ENTRY_FILTERS: Final = Policy(
+    title="entry filters", form=Texts(),
+    name="entryFilters", namespace=Rest("entryFilters"),
+    topic_name="entryFilters", topic=Rest("entryFilters", applied=True))
+# fmt: on
+
+# Collected rather than listed: a row that is missing in a second list would have no routes.
+POLICIES: Final[tuple[Policy[Any], ...]] = tuple(
+    row for row in list(globals().values()) if isinstance(row, Policy)
+)
+"""All policies, in the order of the reference page; their values have different types."""

@@ -1,0 +1,215 @@
+"""Requests for policies of namespaces and topics: every route of the table, and Pulsar's answers to bad ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from broker.compose.broker_service import BrokerService
+from broker.service.policies.table import POLICIES, Policy, Rest
+from tests.broker.admin.test_rest import call, persistent, refusal
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/t"
+FULL_NAME = "persistent://public/default/t"
+
+VALUES: dict[str, object] = {
+    "subscriptionTypesEnabled": ["Key_Shared", "Shared"],
+    "encryptionRequired": True,
+    "deduplication": True,
+    "deduplicationEnabled": True,
+    "autoTopicCreation": {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 3,
+    },
+    "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
+    "replicatorDispatchRate": {
+        "dispatchThrottlingRateInMsg": 10,
+        "dispatchThrottlingRateInByte": 1000,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": 1,
+    },
+    "properties": {"a": "b"},
+    "antiAffinity": "g",
+}
+"""A value for each word whose policy is no whole number."""
+
+ROUTES = [
+    (path, policy, rest)
+    for policy in POLICIES
+    for path, rest in ((NAMESPACE, policy.namespace), (TOPIC, policy.topic))
+    if rest is not None
+]
+
+
+def name_of(value: object) -> str | None:
+    return value.word if isinstance(value, Rest) else None
+
+
+@pytest.fixture
+async def topic(admin: ClientSession) -> None:
+    assert (await call(admin, f"PUT {TOPIC}"))[0] == 204
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(("path", "policy", "rest"), [one for one in ROUTES if one[1].acts], ids=name_of)
+async def test_policy_is_set_read_and_removed(
+    admin: ClientSession, path: str, policy: Policy[Any], rest: Rest
+) -> None:
+    line = f"{path}/{rest.word}"
+    value = VALUES.get(rest.word, 7)
+    unset = await call(admin, f"GET {line}")
+    assert unset[0] == (rest.unset.status if rest.unset.value is None else 200)
+    assert unset[1] == ("" if rest.unset.value is None else rest.unset.value)
+    assert await call(admin, f"{rest.verb} {line}", value) == (204, "")
+    assert await call(admin, f"GET {line}") == (200, value)
+    if rest.removable:
+        assert await call(admin, f"DELETE {line}") == (204, "")
+        assert await call(admin, f"GET {line}") == unset
+    elif path == NAMESPACE:
+        assert await refusal(admin, f"DELETE {line}") == (412, f"Invalid bundle range: {rest.word}")
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(("path", "policy", "rest"), [one for one in ROUTES if not one[1].acts], ids=name_of)
+async def test_policy_without_effect_is_refused_and_not_stored(
+    admin: ClientSession, path: str, policy: Policy[Any], rest: Rest
+) -> None:
+    line = f"{path}/{rest.word}"
+    unset = await call(admin, f"GET {line}")
+    asked = f"{line}?{rest.word}=1" if rest.in_query else line
+    values: tuple[object, ...] = (1, True, {}, "Full", "FULL", "Prefix")
+    for value in values:
+        assert (await call(admin, f"{rest.verb} {asked}", value))[0] in (400, 501)
+    removed = await call(admin, f"DELETE {line}")
+    assert removed[0] == (501 if rest.removable else 412 if path == NAMESPACE else 405)
+    assert await call(admin, f"GET {line}") == unset
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(("path", "policy", "rest"), ROUTES, ids=name_of)
+@pytest.mark.parametrize("body", ["10" + 22 * "0", "[[[[[1]]]]]", '{"a": [1]}', "abc", '"x"', ""])
+async def test_bad_value_is_refused_and_not_stored(
+    admin: ClientSession, broker: BrokerService, path: str, policy: Policy[Any], rest: Rest, body: str
+) -> None:
+    line = f"{path}/{rest.word}"
+    if rest.word == "antiAffinity" and body == '"x"':
+        return
+    before = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
+    asked = f"{line}?{rest.word}=x" if rest.in_query else line
+    async with admin.request(rest.verb, asked, data=body) as answer:
+        # An object without a known member is a structure of defaults, in Pulsar too.
+        if body == '{"a": [1]}' and answer.status == 204:
+            assert policy.form.read(json.loads(body)) == policy.form.read({})
+            return
+        assert answer.status in (400, 412, 501)
+    after = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
+    assert after == before
+
+
+@pytest.mark.usefixtures("topic")
+async def test_numbers_out_of_range_are_refused(admin: ClientSession) -> None:
+    assert await refusal(admin, f"POST {NAMESPACE}/maxProducersPerTopic", -1) == (
+        412,
+        "maxProducersPerTopic=-1: allowed is a whole number from 0 to 2147483647",
+    )
+    assert (await refusal(admin, f"POST {TOPIC}/maxProducers", -1))[0] == 412
+    status, reason = await refusal(admin, f"POST {TOPIC}/maxMessageSize", 100_000_000)
+    assert (status, "the broker's maxMessageSize" in reason) == (412, True)
+    assert (await call(admin, f"POST {NAMESPACE}/maxProducersPerTopic", "5"))[0] == 204
+    assert await call(admin, f"GET {NAMESPACE}/maxProducersPerTopic") == (200, 5)
+    assert (await call(admin, f"POST {NAMESPACE}/maxProducersPerTopic", True))[0] == 400
+
+
+async def test_policies_of_what_does_not_exist_are_not_found(admin: ClientSession) -> None:
+    for verb in ("GET", "POST", "DELETE"):
+        path = "/admin/v2/namespaces/public/nope/maxProducersPerTopic"
+        assert await refusal(admin, f"{verb} {path}", 1) == (404, "Namespace does not exist")
+        path = "/admin/v2/persistent/public/default/nope/maxProducers"
+        expected = (404, "Topic persistent://public/default/nope not found")
+        assert await refusal(admin, f"{verb} {path}", 1) == expected
+        path = "/admin/v2/persistent/public/nope/t/maxProducers"
+        assert await refusal(admin, f"{verb} {path}", 1) == (404, "Namespace not found")
+
+
+@pytest.mark.usefixtures("topic")
+async def test_global_policy_is_kept_beside_the_local_one(admin: ClientSession) -> None:
+    line = f"{TOPIC}/maxProducers"
+    await call(admin, f"POST {line}?isGlobal=true", 7)
+    assert (await call(admin, f"GET {line}"))[1] == ""
+    assert (await call(admin, f"GET {line}?isGlobal=true"))[1] == 7
+    assert (await call(admin, f"GET {line}?applied=true"))[1] == 7
+    await call(admin, f"POST {line}", 3)
+    assert (await call(admin, f"GET {line}?applied=true"))[1] == 3
+    assert await call(admin, f"DELETE {line}?isGlobal=true") == (204, "")
+    assert (await call(admin, f"GET {line}?isGlobal=true"))[1] == ""
+    assert await call(admin, f"DELETE {TOPIC}/policies") == (204, "")
+    assert (await call(admin, f"GET {line}"))[1] == ""
+
+
+@pytest.mark.usefixtures("topic")
+async def test_value_in_force_comes_from_the_next_level_that_has_one(admin: ClientSession) -> None:
+    asked = f"GET {TOPIC}/maxUnackedMessagesOnConsumer?applied=true"
+    assert (await call(admin, asked))[1] == 50_000
+    await call(admin, f"POST {NAMESPACE}/maxUnackedMessagesPerConsumer", 9)
+    assert (await call(admin, asked))[1] == 9
+    await call(admin, f"POST {TOPIC}/maxUnackedMessagesOnConsumer", 4)
+    assert (await call(admin, asked))[1] == 4
+    # Acknowledged messages are deleted, which is what this value says.
+    kept = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    assert await call(admin, f"GET {TOPIC}/retention?applied=true") == (200, kept)
+    assert (await call(admin, f"GET {TOPIC}/delayedDelivery?applied=true"))[0] == 501
+
+
+async def test_partitions_have_the_policies_of_their_topic(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    assert (await call(admin, f"PUT {TOPIC}/partitions", 2))[0] == 204
+    assert (await call(admin, f"POST {TOPIC}/maxMessageSize", 50))[0] == 204
+    for index in range(2):
+        assert (await persistent(broker, f"t-partition-{index}")).message_bytes_max == 50
+    assert (await refusal(admin, f"POST {TOPIC}-partition-0/maxMessageSize", 50))[0] == 412
+    assert (await call(admin, f"DELETE {TOPIC}/partitions"))[0] == 204
+    assert (await call(admin, f"GET {TOPIC}/maxMessageSize"))[0] == 404
+    assert broker.namespaces.topic_policy(FULL_NAME, "maxMessageSize") is None
+
+
+async def test_policies_of_topics_are_on_both_domains(admin: ClientSession, broker: BrokerService) -> None:
+    path = "/admin/v2/non-persistent/public/default/n"
+    assert (await call(admin, f"PUT {path}"))[0] == 204
+    assert (await call(admin, f"POST {path}/maxMessageSize", 50))[0] == 204
+    assert broker.registry.topics["non-persistent://public/default/n"].message_bytes_max == 50
+
+
+async def test_namespace_shows_what_is_set_in_pulsars_json(admin: ClientSession) -> None:
+    await call(admin, f"POST {NAMESPACE}/maxProducersPerTopic", 3)
+    await call(admin, f"POST {NAMESPACE}/replicatorDispatchRate", VALUES["replicatorDispatchRate"])
+    await call(admin, f"POST {NAMESPACE}/deduplication", True)
+    status, shown = await call(admin, f"GET {NAMESPACE}")
+    assert isinstance(shown, dict)
+    assert (status, shown["max_producers_per_topic"], shown["deduplicationEnabled"]) == (200, 3, True)
+    assert shown["replicatorDispatchRate"] == {"standalone": VALUES["replicatorDispatchRate"]}
+    assert shown["topicDispatchRate"] == {}
+
+
+async def test_single_properties_of_a_namespace(admin: ClientSession) -> None:
+    assert await call(admin, f"PUT {NAMESPACE}/property/k/v") == (204, "")
+    assert await call(admin, f"GET {NAMESPACE}/properties") == (200, {"k": "v"})
+    assert await call(admin, f"GET {NAMESPACE}/property/k") == (200, "v")
+    assert await call(admin, f"GET {NAMESPACE}/property/x") == (200, "")
+    assert await call(admin, f"DELETE {NAMESPACE}/property/k") == (200, "v")
+    assert await call(admin, f"GET {NAMESPACE}/properties") == (200, {})
+
+
+async def test_topics_above_the_limit_of_a_namespace_are_refused(admin: ClientSession) -> None:
+    await call(admin, f"POST {NAMESPACE}/maxTopicsPerNamespace", 1)
+    assert (await call(admin, f"PUT {TOPIC}"))[0] == 204
+    # Two statuses for one reason, as Pulsar has them.
+    assert (await refusal(admin, f"PUT {TOPIC}2"))[0] == 409
+    assert (await refusal(admin, f"PUT {TOPIC}3/partitions", 1))[0] == 412
+    path = "/admin/v2/non-persistent/public/default/n"
+    assert (await call(admin, f"PUT {path}"))[0] == 204
