@@ -11,7 +11,12 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
+from broker.managed_ledger.managed_ledger_info import (
+    CursorInfo,
+    ManagedLedgerInfo,
+    encode_cursor_info,
+    encode_ledger_info,
+)
 from broker.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
@@ -92,6 +97,15 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
     entry = field(1, 0) + field(2, field(1, 44) + field(2, 0)) + field(3, b"hash")
     schema = rows("/schemas/a/b/c%20d", field(1, entry) + field(2, entry), "references")
     assert [row[:3] for row in schema] == [(44, "schema", T)]
+
+
+def test_ledgers_of_a_compaction_are_references() -> None:
+    """One in use, which the cursor names, and one that is being written."""
+    log = encode_ledger_info(ManagedLedgerInfo([], beside=[7, 9]))
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    assert [row[:3] for row in rows(path, log, "references")] == [(7, "beside", T), (9, "beside", T)]
+    cursor = encode_cursor_info(CursorInfo(Position(5, 3), {"CompactedTopicLedger": 7}))
+    assert [row[:3] for row in rows(f"{path}/__compaction", cursor, "references")] == [(7, "compacted", T)]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from broker.model.position import Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import CompactionSource, Run
 from broker.service.compaction.ledger_output import LedgerOutput
+from broker.service.compaction.uninterrupted import uninterrupted
 from protocol.pulsar_api_pb2 import MessageIdData
 
 log = logging.getLogger("magnetar")
@@ -75,12 +76,12 @@ class CompactionRun:
     async def run(self) -> CompactedLedger:
         """Returns the new compacted ledger. Raises BrokerError; nothing has changed then."""
         result = await self._pass_one()
-        own = await self._begin()
+        own = await uninterrupted(self._begin())
         try:
             output = await self._pass_two(own, result)
             await output.close()
         except BrokerError:
-            await self._remove(own.ledger_id)
+            await uninterrupted(self._remove(own.ledger_id))
             raise
         self.counts.removed = result.messages - result.kept
         return CompactedLedger(

@@ -18,6 +18,7 @@ from broker.ledger_client.result_codes import error_of
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError
+from broker.service.compaction.uninterrupted import uninterrupted
 
 IN_FLIGHT_BYTES_MAX: Final = 4 << 20
 """Bytes that are added and not confirmed."""
@@ -63,7 +64,7 @@ class LedgerOutput:
     async def close(self) -> None:
         """Waits for all adds and ends the ledger for ever. Raises as `room`, and MetadataError."""
         await self._until(0)
-        await self._own.close(self._handle.next_entry_id - 1, self._handle.length)
+        await uninterrupted(self._own.close(self._handle.next_entry_id - 1, self._handle.length))
 
     async def _until(self, bytes_max: int) -> None:
         while self._error is None and self._in_flight_bytes > bytes_max:

@@ -30,6 +30,7 @@ from broker.model.topic_name import TopicName
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_run import CompactionRun, RunCounts
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
+from broker.service.compaction.uninterrupted import uninterrupted
 from broker.service.settings import ServiceSettings
 
 log = logging.getLogger("magnetar")
@@ -146,8 +147,7 @@ class TopicCompaction:
         store, cursor = self._ledger.store, self._ledger.cursors.by_name.get(COMPACTION_CURSOR)
         used = None if cursor is None else cursor.acks.properties.get(LEDGER_PROPERTY)
         for ledger_id in [one for one in store.beside if one != used]:
-            async with store.lock:
-                await store.remove_beside(ledger_id)
+            await self._remove(ledger_id)
         if cursor is None:
             return
         self._ledger.trimming.held_at = cursor.mark_delete_position
@@ -249,7 +249,8 @@ class TopicCompaction:
 
     async def _compact(self) -> None:
         ledger = self._ledger
-        cursor = await self._own_cursor()
+        # Not waited for when this is cancelled: the call that cancels may hold the lock that this one waits for.
+        cursor = await asyncio.shield(asyncio.ensure_future(self._own_cursor()))
         ledger.trimming.held_at = (
             cursor.mark_delete_position if self.current is None else self.current.horizon
         )
@@ -303,15 +304,18 @@ class TopicCompaction:
         trimming.held_at = new.horizon
         trimming.trim(environment.wall_ms())
         if former is not None:
-            async with self._ledger.store.lock:
-                await self._ledger.store.remove_beside(former.ledger_id)
+            await uninterrupted(self._remove(former.ledger_id))
+
+    async def _remove(self, ledger_id: int) -> None:
+        async with self._ledger.store.lock:
+            await self._ledger.store.remove_beside(ledger_id)
 
     async def _store(self, cursor: ManagedCursor) -> None:
         # From the acknowledgement on, any later write of the cursor stores the new horizon. So a failure is no reason to
         # go back: both ledgers stay until the write is known to have succeeded.
         while True:
             try:
-                await cursor.store.flush()
+                await uninterrupted(cursor.store.flush())
             except BadVersion:
                 raise
             except MetadataError as error:
@@ -321,14 +325,16 @@ class TopicCompaction:
                 return
 
     async def forget(self) -> None:
-        """Removes the compacted ledger: the cursor `__compaction` was deleted. Raises MetadataError."""
+        """Removes the compacted ledger: the cursor `__compaction` was deleted. Raises MetadataError.
+
+        A compaction that runs is stopped first, because it would acknowledge through the deleted cursor.
+        """
+        await self.close()
         self.status, self.last_error = CompactionStatus.NOT_RUN, ""
         self.current = None
-        store = self._ledger.store
         self._ledger.trimming.held_at = LATEST
-        for ledger_id in list(store.beside):
-            async with store.lock:
-                await store.remove_beside(ledger_id)
+        for ledger_id in list(self._ledger.store.beside):
+            await self._remove(ledger_id)
 
 
 async def _pause() -> None:

@@ -10,15 +10,17 @@ import pytest
 from broker.compaction.entry_content import read_entry
 from broker.managed_ledger.managed_ledger_info import cursor_key, decode_cursor_info, decode_ledger_info
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import NotAllowed
+from broker.model.errors import NotAllowed, ReadTimedOut
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import parse_topic_name
+from broker.service.compaction.compaction_source import CompactionSource, segments_of
 from broker.service.compaction.topic_compaction import (
     COMPACTION_CURSOR,
     LEDGER_PROPERTY,
     CompactionRunning,
     CompactionStatus,
 )
+from broker.service.compaction.uninterrupted import uninterrupted
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
 from protocol.ledger_metadata import ledger_key
@@ -291,6 +293,62 @@ async def test_deleted_topic_leaves_no_ledger() -> None:
     topic, _ = await three_keys(stage)
     await stage.run(stage.registry.delete(topic.name, force=True))
     assert await ledgers_of(stage.metadata) == set()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12, 16, 20, 24, 28, 32, 40, 50])
+@pytest.mark.parametrize("end", ["topic", "subscription", "unload"])
+async def test_compaction_is_stopped_at_any_moment_by_what_ends_it(end: str, turns: int) -> None:
+    stage = Stage(entries_per_ledger=3)
+    topic, places = await three_keys(stage)
+    await publish(stage, topic, *values(("k0", b"9")))
+    topic.compaction.start()
+    for _ in range(turns):
+        if stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    if end == "topic":
+        await stage.run(stage.registry.delete(topic.name, force=True))
+        assert await ledgers_of(stage.metadata) == set()
+    elif end == "subscription":
+        subscription = topic.subscriptions[COMPACTION_CURSOR]
+        await stage.run(topic.subscribing.delete(subscription, None, force=True))
+        await stage.settle()
+        assert (topic.compaction.current, topic.ledger.store.beside) == (None, [])
+    else:
+        await stage.run(stage.registry.unload(topic.name))
+        again = await stage.open()
+        assert again.ledger.state == "open"
+        assert (await view(stage, again)).keys[-3:-1] == places[7:]
+        assert await ledgers_of(stage.metadata) == await referenced(stage.metadata, again.name.ledger_name)
+
+
+async def test_cancelled_write_is_finished_first() -> None:
+    gate, stored = asyncio.Event(), list[str]()
+
+    async def write() -> None:
+        await gate.wait()
+        stored.append("stored")
+
+    task = asyncio.ensure_future(uninterrupted(write()))
+    await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    gate.set()
+    await asyncio.wait((task,))
+    assert (task.cancelled(), stored) == (True, ["stored"])
+
+
+async def test_read_that_takes_too_long_fails_the_compaction() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    places = await publish(stage, topic, single("a", b"1"))
+    segments = segments_of(topic.ledger.ledgers, None, places[0])
+    source = CompactionSource(stage.environment.ledgers, segments, 0.0)
+    with pytest.raises(ReadTimedOut, match="brokerServiceCompactionPhaseOneLoopTimeInSeconds"):
+        async for _ in source.runs():
+            pass
 
 
 async def test_worker_that_dies_leaves_the_former_compacted_ledger() -> None:
