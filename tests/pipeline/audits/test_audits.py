@@ -20,7 +20,7 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
-from tests.interop.support import connect, numbered, publish, receive
+from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 from zookeeper.url import parse_store_url
 
@@ -91,9 +91,17 @@ def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, t
         consumer = client.subscribe("orders", "s")
         publish(client.create_producer("orders", batching_enabled=False), numbered(45))
         receive(consumer, 12)
+        publish(client.create_producer("state", batching_enabled=False), numbered(5))
         client.close()
+        admin, compaction = Admin(broker.addresses.admin), "persistent/public/default/state/compaction"
+        admin.put(compaction)
+        succeeded = {"status": "SUCCESS", "lastError": ""}
+        wait_until(lambda: admin.get(compaction) == succeeded, "the topic is compacted")
     url = broker.metadata_url
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
+    references = open_snapshot(spark, tmp_path / "healthy").table("references")
+    kinds = {row.kind for row in references.where("topic like '%state'").collect()}
+    assert kinds == {"managed-ledger", "beside", "compacted"}
     at_once = Limits(grace_s=0)  # ZooKeeper knows that everything here is young
     assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy", at_once)] == []
     gone = asyncio.run(make_leaks(url))
