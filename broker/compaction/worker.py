@@ -1,4 +1,4 @@
-"""`python -m broker.compaction.worker`: runs the passes of one compaction for the broker that started it.
+"""The worker process: runs the passes of one compaction for the broker that started it.
 
 Frames come in at the standard input and answers leave at the standard output. The end of the input ends the process, so
 a worker never outlives its broker, however that ended.

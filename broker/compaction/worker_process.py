@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, Protocol
 
 from broker.compaction.frames import (
@@ -26,6 +27,11 @@ from broker.compaction.frames import (
 from broker.compaction.passes import PassesSettings, PassOneResult
 from broker.model.errors import BrokerError
 
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+"""The folder that this package was imported from."""
+_PROGRAM: Final = (
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from broker.compaction.worker import main; main()"
+)
 _PIPE_BYTES: Final = 1 << 20
 """Bytes of an answer that are read ahead."""
 _END_S: Final = 5.0
@@ -72,8 +78,10 @@ class WorkerProcess:
         """Starts a process. OSError when the system refuses one."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "broker.compaction.worker",
+            # Without the working directory in the path, where another package named `broker` may lie.
+            "-P",
+            "-c",
+            _PROGRAM,
             stdin=PIPE,
             stdout=PIPE,
             limit=_PIPE_BYTES,

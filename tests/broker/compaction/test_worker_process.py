@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,15 @@ async def test_killed_process_fails_the_next_call() -> None:
         await worker.end_round()
     await worker.close()
     assert worker.returncode == -signal.SIGKILL
+
+
+async def test_package_of_the_same_name_in_the_working_directory_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "__init__.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    worker = await WorkerProcess.start(RULES)
+    await worker.add([(0, single("a", b"1"))])
+    assert await worker.end_round() is not None
+    await worker.close()
