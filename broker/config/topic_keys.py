@@ -61,6 +61,25 @@ TOPICS = Section("Topics", (
             "names and chooses itself; watching it is refused."),
 ))
 
+_STRATEGIES = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)
+
+SCHEMAS = Section("Schemas", (
+    Key("schemaCompatibilityStrategy", "string", "FULL", choices=_STRATEGIES,
+        doc="Comparison of a new schema with those that its topic has, where no policy names one: BACKWARD "
+            "lets the new one read old data, FORWARD the old ones new data, FULL both; the TRANSITIVE ones "
+            "compare with all versions instead of the newest."),
+    Key("systemTopicSchemaCompatibilityStrategy", "string", "ALWAYS_COMPATIBLE", choices=_STRATEGIES[1:],
+        doc="The same for system topics."),
+    Key("isAllowAutoUpdateSchemaEnabled", "bool", True, dynamic=True,
+        doc="Producers and consumers may add a version to a topic's schema. With false the admin interface "
+            "alone adds versions."),
+    Key("isSchemaValidationEnforced", "bool", False,
+        doc="Refuse producers without a schema on topics that have one."),
+))
+
 DEDUPLICATION = Section("Deduplication", (
     Key("brokerDeduplicationEnabled", "bool", False,
         doc="Confirm, but do not store, a message whose producer has already sent that sequence id or a "

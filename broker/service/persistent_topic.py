@@ -106,6 +106,11 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
+    @property
+    def is_idle(self) -> bool:
+        """True when, besides, nothing is stored."""
+        return super().is_idle and not self.ledger.ledgers.size_bytes
+
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()

@@ -69,6 +69,7 @@ class Producer:
         "name",
         "port",
         "producer_id",
+        "schema_version",
         "topic",
         "topic_epoch",
         "waiting",
@@ -88,6 +89,7 @@ class Producer:
         address: str = "",
         client_version: str = "",
         metadata: dict[str, str] | None = None,
+        schema_version: bytes = b"",
         connected_at_ms: int = 0,
     ) -> None:
         self.topic = topic
@@ -112,6 +114,8 @@ class Producer:
         """For statistics."""
         self.metadata = metadata or {}
         """Properties that the client gave, for statistics."""
+        self.schema_version = schema_version
+        """Eight bytes, b"" = none; the client puts them into its messages."""
         self.connected_at_ms = connected_at_ms
         """Wall clock, for statistics."""
         self.waiting = False

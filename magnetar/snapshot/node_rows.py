@@ -10,11 +10,14 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
 from broker.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.ledger_metadata import decode
+from protocol.stored_schemas_pb2 import SchemaIndex
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
@@ -184,6 +187,14 @@ def _schema(node: Node, where: NodePath) -> Iterator[Row]:
         yield "references", _reference(ledger_id, "schema", node, where)
 
 
+def _schema_index(node: Node, where: NodePath) -> Iterator[Row]:
+    try:
+        index = SchemaIndex.FromString(node.value)
+    except DecodeError as error:
+        raise ValueError(f"the index of a schema cannot be parsed: {error}") from error
+    yield "schemas", (where.topic, len(index.entries))
+
+
 def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
     yield "topics", (where.topic, where.namespace, int(json.loads(node.value)["partitions"]))
 
@@ -214,6 +225,7 @@ _READERS = {
     "cursor": _cursor,
     "ledger": _ledger,
     "schema": _schema,
+    "schema-index": _schema_index,
     "partitioned-topic": _partitioned,
     "namespace": _policies,
     "topic-policies": _policies,

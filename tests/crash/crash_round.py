@@ -20,6 +20,7 @@ from tests.crash.ack_process import delivery_of, records_path, subscribe
 from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.plan import RoundPlan, SubscriptionPlan
 from tests.crash.records import Confirmed, Delivery, Message, read_acking, read_confirmed, read_entries
+from tests.crash.schema_process import confirmed_versions, judge_schemas
 from tests.crash.verdict import (
     OFFICIAL_ACK_FINAL_NS,
     AckVerdict,
@@ -42,6 +43,8 @@ FINISH_TIMEOUT_S = 60.0
 class Outcome(NamedTuple):
     produced: list[ProduceVerdict]
     acked: list[AckVerdict]
+    schemas: int
+    """Versions of schemas that were confirmed."""
     findings: list[str]
 
     def text(self) -> str:
@@ -51,6 +54,7 @@ class Outcome(NamedTuple):
         unacked = sum(each.unacked for each in self.acked)
         return (
             f"{confirmed} confirmed, {resent} resent, {final} acks final, {unacked} unacked back, "
+            f"{self.schemas} schemas, "
             f"{'ok' if not self.findings else 'FAILED'}"
         )
 
@@ -63,6 +67,8 @@ class CrashRound:
         self._broker = broker
         self._folder = folder / f"round-{plan.number}"
         self._folder.mkdir()
+        self._schema_topic = f"persistent://public/default/crash-{plan.number}-schemas"
+        self._schema_records = str(self._folder / "schemas")
         self._kill_ns = 0
         self.recovery_s = 0.0
         self._findings: list[str] = []
@@ -79,6 +85,9 @@ class CrashRound:
                 for each in self.plan.subscriptions()
                 if each.style == "receipts"
             ]
+            ackers.append(
+                self._client(clients, "schema_process", self._schema_topic, self._schema_records, plan=False)
+            )
             producers = self._client(clients, "produce_process", str(self._folder / "confirmed"))
             time.sleep(self.plan.kill_after_s)
             self._kill(ackers, producers)
@@ -105,11 +114,13 @@ class CrashRound:
             plans = [each for each in self.plan.subscriptions() if each.style != "none"]
             with ThreadPoolExecutor(len(plans)) as pool:
                 acked = list(pool.map(lambda each: self._judge_acks(client, each, logs[each.topic]), plans))
+            schemas = confirmed_versions(self._schema_records)
+            wrong_schemas = judge_schemas(client, self._schema_topic, schemas)
         finally:
             client.close()
-        findings = self._findings + [text for each in produced for text in each.findings]
+        findings = self._findings + wrong_schemas + [text for each in produced for text in each.findings]
         findings += [text for each in acked for text in each.findings]
-        return Outcome(produced, acked, findings)
+        return Outcome(produced, acked, len(schemas), findings)
 
     def _logs(self, client: pulsar.Client, confirmed: list[Confirmed]) -> dict[str, list[Delivery]]:
         """By topic, what its keeper reads: everything, in order."""

@@ -17,7 +17,12 @@ from broker.managed_ledger.managed_ledger_info import (
     encode_cursor_info,
     encode_ledger_info,
 )
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.position import Position
+from broker.schemas.compatibility import Strategy
+from broker.schemas.schema import Schema, SchemaType
+from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.schema_store import SchemaStore
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
@@ -53,6 +58,9 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/admin/partitioned-topics/persistent/a/b/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", NodePath("topic-policies", "a/b", T)),
         ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
+        ("/schema-versions/a/b", NodePath("parent")),
+        ("/schema-versions/a/b/c%20d", NodePath("schema-index", "a/b", T)),
+        ("/schema-versions/a/b/c%20d/0000000001", NodePath("schema-version", "a/b", T)),
         ("/namespace/a/b/0x0_0xf", NodePath("bundle-owner", "a/b")),
         ("/loadbalance/bundle-data/a/b/0x0_0xf", NodePath("bundle-data", "a/b")),
         ("/counters/broker-starts", NodePath("other")),
@@ -108,6 +116,18 @@ def test_ledgers_of_a_compaction_are_references() -> None:
     assert [row[:3] for row in rows(f"{path}/__compaction", cursor, "references")] == [(7, "compacted", T)]
 
 
+async def test_versions_of_our_own_schemas_are_counted() -> None:
+    store = MemoryMetadataStore()
+    registry = SchemaRegistry(SchemaStore(store), lambda: 0)
+    for kind in (SchemaType.STRING, SchemaType.INT32):
+        await registry.add("a/b/c d", Schema(kind, b"", {}), Strategy.ALWAYS_COMPATIBLE)
+    path = "/schema-versions/a/b/c%20d"
+    found = await store.get(path)
+    assert found is not None
+    assert rows(path, found.value, "schemas") == [(T, 2)]
+    assert [row[0] for row in rows(f"{path}/0000000001", b"x", "nodes")] == [f"{path}/0000000001"]
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -117,6 +137,7 @@ def test_ledgers_of_a_compaction_are_references() -> None:
         ("/ledgers/00/0000/L0001", b"BookieMetadataFormatVersion\t2\n"),
         ("/admin/policies/a/b", b"[]"),
         ("/schemas/a/b/c", b"\x08\x01\x12\x02\x08"),
+        ("/schema-versions/a/b/c", b"nonsense"),
     ],
 )
 def test_unreadable_value_gives_a_row_with_the_reason(path: str, value: bytes) -> None:

@@ -25,6 +25,7 @@ LEVELS = {
     "broker.metadata": 2,
     "broker.compaction": 2,
     "broker.managed_ledger": 3,
+    "broker.schemas": 3,
     "broker.service": 4,
     "broker.net": 5,
     "broker.admin": 5,
@@ -83,6 +84,10 @@ WITHOUT_WAITING = (
     "protocol",
     "broker.model",
     "broker.entry_cache",
+    "broker.schemas.avro_resolution",
+    "broker.schemas.avro_schema",
+    "broker.schemas.compatibility",
+    "broker.schemas.definitions",
     "broker.service.consumer_selector",
     "broker.service.dispatch.draining_hashes",
     "broker.service.dispatch.key_shared",
@@ -93,7 +98,7 @@ WITHOUT_WAITING = (
     "pipeline.simulators",
 )
 """Rooms that decide and never wait: on top of what PURE rules out, no asyncio."""
-PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.service")
+PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.schemas", "broker.service")
 """Rooms where time, chance, sockets and files come in as arguments."""
 IMPURE_MODULES = frozenset(
     (

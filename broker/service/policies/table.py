@@ -269,8 +269,10 @@ OFFLOAD_POLICIES: Final = Policy(
 
 # Schemas
 
+UNDEFINED: Final = "UNDEFINED"
+"""Pulsar's word for a strategy that is not set."""
 _STRATEGIES: Final = (
-    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    UNDEFINED, "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
     "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
 )
 SCHEMA_COMPATIBILITY: Final = Policy(
@@ -278,23 +280,30 @@ SCHEMA_COMPATIBILITY: Final = Policy(
     name="schema_compatibility_strategy",
     namespace=Rest("schemaCompatibilityStrategy", "PUT", Unset("UNDEFINED"), removable=False),
     topic_name="schemaCompatibilityStrategy",
-    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True))
+    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True),
+    key="schemaCompatibilityStrategy", setting=lambda settings: settings.schema_strategy,
+    acts="A new version of a schema is compared so; versions that exist stay. UNDEFINED sets nothing.")
 SCHEMA_AUTO_UPDATE: Final = Policy(
     title="compatibility of schemas, by its older name",
     form=Choice("AutoUpdateDisabled", "Backward", "Forward", "Full", "AlwaysCompatible",
                 "BackwardTransitive", "ForwardTransitive", "FullTransitive"),
     name="schema_auto_update_compatibility_strategy",
-    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False))
+    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False),
+    acts="As the row above, which wins over it.")
 SCHEMA_UPDATES: Final = Policy(
     title="new schemas by producers", form=Flag(),
     name="is_allow_auto_update_schema",
-    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False))
+    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False),
+    key="isAllowAutoUpdateSchemaEnabled", setting=lambda settings: settings.schema_updates,
+    acts="With false a client whose schema is new is refused.")
 SCHEMA_VALIDATION: Final = Policy(
     title="producers without a schema", form=Flag(),
     name="schema_validation_enforced",
     namespace=Rest("schemaValidationEnforced", unset=Unset(False), removable=False),
     topic_name="schemaValidationEnforced",
-    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True))
+    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True),
+    key="isSchemaValidationEnforced", setting=lambda settings: settings.schema_validation,
+    acts="A producer without a schema is refused where the topic has one; connected ones stay.")
 
 # Facts about a namespace
 

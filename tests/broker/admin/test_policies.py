@@ -35,6 +35,10 @@ VALUES: dict[str, object] = {
     },
     "properties": {"a": "b"},
     "antiAffinity": "g",
+    "schemaCompatibilityStrategy": "FORWARD",
+    "schemaAutoUpdateCompatibilityStrategy": "Backward",
+    "isAllowAutoUpdateSchema": False,
+    "schemaValidationEnforced": True,
 }
 """A value for each word whose policy is no whole number."""
 

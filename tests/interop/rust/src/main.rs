@@ -14,6 +14,7 @@ use pulsar::{
     compression::{Compression, CompressionLz4},
     consumer::{ConsumerOptions, DeadLetterPolicy, InitialPosition, Message},
     producer,
+    proto::{schema, Schema},
     reader::Reader,
     Consumer, ProducerOptions, Pulsar, SubType, TokioExecutor,
 };
@@ -59,7 +60,8 @@ async fn main() -> Outcome {
         pattern,
         non_persistent,
         properties,
-        read_compacted
+        read_compacted,
+        schemas
     ] {
         if arguments.len() > 3 && !arguments[3..].iter().any(|wanted| wanted == name) {
             continue;
@@ -459,4 +461,49 @@ async fn properties(bench: &Bench) -> Outcome {
         || "properties".into(),
     )?;
     expect(metadata.producer_name == "named", || "producer name".into())
+}
+
+fn avro(fields: &str) -> Schema {
+    Schema {
+        name: "Order".into(),
+        schema_data: format!(r#"{{"type":"record","name":"Order","fields":[{fields}]}}"#).into_bytes(),
+        r#type: schema::Type::Avro as i32,
+        properties: vec![],
+    }
+}
+
+async fn schemas(bench: &Bench) -> Outcome {
+    let number = r#"{"name":"number","type":"int"}"#;
+    let older = avro(number);
+    let newer = avro(&format!(r#"{number},{{"name":"note","type":"string","default":""}}"#));
+    let other = avro(&format!(r#"{number},{{"name":"missing","type":"long"}}"#));
+    let with = |schema: &Schema| ProducerOptions {
+        schema: Some(schema.clone()),
+        ..Default::default()
+    };
+    bench.publish(0, 1, with(&older)).await?;
+    bench.publish(1, 1, with(&newer)).await?;
+    bench.publish(2, 1, with(&older)).await?;
+    let refused = bench.publish(3, 1, with(&other)).await;
+    expect(refused.is_err(), || "an incompatible producer was accepted".into())?;
+    let options = ConsumerOptions {
+        schema: Some(other),
+        ..earliest()
+    };
+    let reader = bench
+        .client
+        .consumer()
+        .with_topic(&bench.topic)
+        .with_subscription("other")
+        .with_options(options);
+    let refused: Result<Taker, _> = reader.build().await;
+    expect(refused.is_err(), || "an incompatible consumer was accepted".into())?;
+    let mut consumer = bench.consumer(SubType::Exclusive, "c").await?;
+    for version in [0u8, 1, 0] {
+        let message = next(&mut consumer).await?;
+        let found = message.metadata().schema_version.clone().unwrap_or_default();
+        expect(found == [0, 0, 0, 0, 0, 0, 0, version], || format!("version {found:?}"))?;
+        consumer.ack(&message).await?;
+    }
+    Ok(())
 }
