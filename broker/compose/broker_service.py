@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
+from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import CacheCounts
@@ -48,6 +49,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
@@ -139,6 +141,7 @@ class BrokerService:
             self.namespaces,
             ownership=self._ownership,
             call_later=loop.call_later,
+            compactor=Compactor(WorkerProcess.start),
         )
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
@@ -168,7 +171,11 @@ class BrokerService:
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         await self._open_ports()
         self._cache_passes.start()
-        self._ledger_upkeep.start(self._timers, self.settings.int("retentionCheckIntervalInSeconds"))
+        self._ledger_upkeep.start(
+            self._timers,
+            trim_interval_s=self.settings.int("retentionCheckIntervalInSeconds"),
+            compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
+        )
         self._publish_counts()
         return self.addresses
 

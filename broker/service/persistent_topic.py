@@ -7,6 +7,7 @@ stored entries leave in the order of their entries.
     TopicSubscriptions     opens and deletes subscriptions
     DurableDeduplication   drops messages that are stored already, where a policy asks for it
     TopicPositions         finds entries by time, and the last message
+    TopicCompaction        keeps the latest message of each key in a compacted ledger
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.loop.turn import Turn
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
 from broker.service.delayed_delivery import DelayedDelivery
@@ -48,6 +51,7 @@ class PersistentTopic(Topic):
     __slots__ = (
         "_on_fenced",
         "_writer",
+        "compaction",
         "count_delivered",
         "deduplication",
         "delays",
@@ -69,6 +73,7 @@ class PersistentTopic(Topic):
         turn: Turn,
         call_later: CallLater,
         on_fenced: Callable[[PersistentTopic], None],
+        compactor: Compactor,
     ) -> None:
         """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
         super().__init__(name, settings, policies)
@@ -86,6 +91,10 @@ class PersistentTopic(Topic):
         """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
+        self.compaction = TopicCompaction(
+            name, ledger, compactor, self._current_settings, self._compaction_cursor
+        )
+        """The compacted ledger, and the compactions that make it."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
@@ -123,6 +132,12 @@ class PersistentTopic(Topic):
         wanted = self.policies.deduplicates(self.name)
         if wanted != (self.deduplication is not None):
             await self.set_deduplication(wanted)
+
+    def _current_settings(self) -> ServiceSettings:
+        return self.settings
+
+    async def _compaction_cursor(self) -> ManagedCursor:
+        return await self.subscribing.own_cursor(COMPACTION_CURSOR)
 
     async def keep_epoch(self) -> None:
         """Writes the access epoch into the log's properties."""
@@ -231,6 +246,7 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
+        await self.compaction.close()
         await self.subscribing.close()
 
     async def close(self) -> None:

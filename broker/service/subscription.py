@@ -13,9 +13,11 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.compaction.compacted_reads import CompactedReads
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
@@ -71,6 +73,8 @@ class SubscribedTopic(Protocol):
     """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
+    compaction: TopicCompaction
+    """The compacted ledger, for consumers with `readCompacted`."""
 
     @property
     def subscribing(self) -> SubscriptionOwner:
@@ -226,6 +230,7 @@ class Subscription:
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
             delays=topic.delays,
+            compacted_reads=self._compacted_reads,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
@@ -236,6 +241,9 @@ class Subscription:
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
+
+    def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
+        return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer; ignored for one that has left already."""
@@ -341,6 +349,16 @@ class Subscription:
         elif self.dispatcher is not None:
             self.dispatcher.redeliver(consumer)
 
+    def skip_all(self) -> None:
+        """Acknowledges everything that is stored now. NotAllowed for the broker's own subscription."""
+        self._check_movable()
+        self.cursor.acknowledge_cumulative(self.topic.ledger.last_confirmed)
+
+    def _check_movable(self) -> None:
+        if self.name == COMPACTION_CURSOR:
+            # Its position is the horizon: moved, messages would be missing from the compacted view.
+            raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
+
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
 
@@ -353,6 +371,7 @@ class Subscription:
         await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
     async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
+        self._check_movable()
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
         self.resetting = True

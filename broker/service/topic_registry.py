@@ -25,6 +25,7 @@ from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceN
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Namespaces
@@ -73,6 +74,7 @@ class TopicRegistry:
         *,
         ownership: TopicOwnership,
         call_later: CallLater,
+        compactor: Compactor,
     ) -> None:
         self.settings = settings
         """Current values, renewed by `reconfigure`."""
@@ -100,6 +102,7 @@ class TopicRegistry:
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
+        self._compactor = compactor
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._watchers: list[TopicEvent] = []
@@ -203,7 +206,9 @@ class TopicRegistry:
             turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
+            compactor=self._compactor,
         )
+        await topic.compaction.open()
         await topic.set_deduplication(self.policies.deduplicates(name))
         return topic
 

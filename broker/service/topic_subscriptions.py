@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.managed_ledger.ledger_cursors import NO_NUMBERS
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.errors import (
     ConsumerBusy,
     MetadataError,
@@ -16,12 +17,16 @@ from broker.model.errors import (
     SubscriptionNotFound,
 )
 from broker.model.position import EARLIEST, LATEST, Position
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
+
+INTERNAL_CURSORS = frozenset((DEDUPLICATION_CURSOR, COMPACTION_CURSOR))
+"""Cursors of the broker's own; no client may subscribe under their names."""
 
 
 class TopicSubscriptions:
@@ -58,7 +63,7 @@ class TopicSubscriptions:
         async with self._changing:
             topic.check_open()
             subscription = self.by_name.get(options.subscription)
-            if subscription is None:
+            if subscription is None or subscription.name in INTERNAL_CURSORS:
                 subscription = await self._open(options)
             elif subscription.durable != options.durable:
                 kind = "Durable" if subscription.durable else "NonDurable"
@@ -72,10 +77,10 @@ class TopicSubscriptions:
 
     async def _open(self, options: SubscribeOptions) -> Subscription:
         topic, name = self._topic, options.subscription
-        if name == DEDUPLICATION_CURSOR:
+        if name in INTERNAL_CURSORS:
             raise NotAllowed(f"Subscription name {name} is the broker's own")
         limit = topic.policies.of(topic.name, MAX_SUBSCRIPTIONS)
-        if limit and len(self.by_name) >= limit:
+        if limit and len(self.by_name.keys() - INTERNAL_CURSORS) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
         default = EARLIEST if options.earliest else LATEST
         if options.durable:
@@ -102,12 +107,21 @@ class TopicSubscriptions:
         topic = self._topic
         async with self._changing:
             topic.check_open()
-            if name in self.by_name or name == DEDUPLICATION_CURSOR:
+            if name in self.by_name or name in INTERNAL_CURSORS:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
             cursor = await topic.ledger.cursors.open(name, initial)
             subscription = Subscription(topic, name, cursor, call_later=self._call_later)
             self.by_name[name] = subscription
             return subscription
+
+    async def own_cursor(self, name: str) -> ManagedCursor:
+        """Returns a cursor of the broker's own, made at the first entry if it is missing, and lists it."""
+        async with self._changing:
+            self._topic.check_open()
+            if name not in self.by_name:
+                cursor = await self._topic.ledger.cursors.open(name, EARLIEST)
+                self.by_name[name] = Subscription(self._topic, name, cursor, call_later=self._call_later)
+            return self.by_name[name].cursor
 
     async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:
         """Deletes a subscription for its `consumer`, or for an administrator (None).
@@ -127,6 +141,9 @@ class TopicSubscriptions:
             elif self.by_name.get(subscription.name) is subscription:
                 await self._topic.ledger.cursors.delete(subscription.name)
                 del self.by_name[subscription.name]
+                if subscription.name == COMPACTION_CURSOR:
+                    # Behind the cursor, whose stored property names the ledger.
+                    await self._topic.compaction.forget()
 
     def forget(self, subscription: Subscription) -> None:
         """Drops a non-durable subscription, which ends with its last consumer."""
