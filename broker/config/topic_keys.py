@@ -111,10 +111,10 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscription", "int", 200_000, "messages", low=0,
         doc="Unacknowledged messages at which the whole subscription pauses, until half of them are left; "
             "0: no limit."),
-    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False,
-        doc="Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit."),
+    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0,
+        doc="Unacknowledged messages in the broker at which the largest subscriptions pause, until fewer than half "
+            "are left; 0: no limit."),
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
-        used=False,
         doc="Share of maxUnackedMessagesPerBroker above which a subscription pauses when that limit is "
             "reached."),
 ))
@@ -132,6 +132,41 @@ DISPATCH = Section("Dispatching", (
         doc="Milliseconds until a failed read is tried again; doubles from failure to failure."),
     Key("dispatcherReadFailureBackoffMaxTimeInMs", "int", 60_000, "ms", low=1, dynamic=True, used=False,
         doc="Milliseconds that this wait reaches at most."),
+))
+
+RATES = Section("Rates", (
+    Key("brokerPublisherThrottlingMaxMessageRate", "int", 0, "messages", low=0, dynamic=True,
+        doc="Messages per second that all producers of the broker may publish together; above, connections are "
+            "not read for a while. 0: no limit."),
+    Key("brokerPublisherThrottlingMaxByteRate", "long", 0, "bytes", low=0, dynamic=True,
+        doc="Bytes per second that all producers of the broker may publish together; 0: no limit."),
+    Key("maxPublishRatePerTopicInMessages", "int", 0, "messages", low=0, dynamic=True,
+        doc="Messages per second that the producers of one topic may publish; 0: no limit."),
+    Key("maxPublishRatePerTopicInBytes", "long", 0, "bytes", low=0, dynamic=True,
+        doc="Bytes per second that the producers of one topic may publish; 0: no limit."),
+    Key("dispatchThrottlingRateInMsg", "int", 0, "messages", low=0, dynamic=True,
+        doc="Messages per second that consumers of all persistent topics get together; 0: no limit."),
+    Key("dispatchThrottlingRateInByte", "long", 0, "bytes", low=0, dynamic=True,
+        doc="Bytes per second that consumers of all persistent topics get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerTopicInMsg", "int", 0, "messages", low=0, dynamic=True,
+        doc="Messages per second that all subscriptions of one topic get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerTopicInByte", "long", 0, "bytes", low=0, dynamic=True,
+        doc="Bytes per second that all subscriptions of one topic get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerSubscriptionInMsg", "int", 0, "messages", low=0, dynamic=True,
+        doc="Messages per second that one subscription gets; 0: no limit."),
+    Key("dispatchThrottlingRatePerSubscriptionInByte", "long", 0, "bytes", low=0, dynamic=True,
+        doc="Bytes per second that one subscription gets; 0: no limit."),
+    Key("dispatchThrottlingRateRelativeToPublishRate", "bool", False, dynamic=True,
+        doc="Add a topic's publish rate to the delivery rates of topics and subscriptions."),
+    Key("dispatchThrottlingOnNonBacklogConsumerEnabled", "bool", True, dynamic=True,
+        doc="Hold delivery rates for all subscriptions; otherwise only for those with a backlog above "
+            "managedLedgerCursorBackloggedThreshold."),
+    Key("dispatchThrottlingOnBatchMessageEnabled", "bool", False, dynamic=True,
+        doc="Count a batch as one message in delivery rates."),
+    Key("subscribeThrottlingRatePerConsumer", "int", 0, "requests", low=0, dynamic=True,
+        doc="Subscribe requests that one consumer may send per period; 0: no limit."),
+    Key("subscribeRatePeriodPerConsumerInSecond", "int", 30, "s", low=1, dynamic=True,
+        doc="Seconds of that period."),
 ))
 
 # fmt: on

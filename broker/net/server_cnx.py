@@ -25,7 +25,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.read_gate import UNHANDLED_FRAMES, ReadGate
+from broker.net.read_gate import PUBLISH_RATE, UNHANDLED_FRAMES, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
 from protocol.commands import parse_command, parse_send
@@ -89,6 +89,10 @@ class ServerCnx(asyncio.BufferedProtocol):
             shared=not settings.copy_entries,
         )
         self._copy = settings.copy_entries
+        # Producers of this connection that exceed a publish rate, each once per limit.
+        self._pauses = 0
+        # Frames that arrived before the pause took effect; they are handled at its end.
+        self._held: list[tuple[int, int, int]] = []
         self._transport: asyncio.Transport | None = None
         # Set when all producers and consumers of the closed connection have left their topics.
         self._gone = asyncio.Event()
@@ -211,7 +215,9 @@ class ServerCnx(asyncio.BufferedProtocol):
         rest = frames[FRAMES_PER_TURN_MAX:]
         if self._transport is None or self._transport.is_closing():
             return
-        if rest:
+        if self._pauses:
+            self._held += rest
+        elif rest:
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
@@ -219,8 +225,10 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
         buffer, view = self._inbox.buffer, self._inbox.view
+        # An iterator, so that the frames behind one that pauses the connection are known without an index.
+        waiting = iter(frames)
         try:
-            for start, command_end, end in frames:
+            for start, command_end, end in waiting:
                 # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
                     send = parse_send(view[start + 4 : command_end])
@@ -229,6 +237,10 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._command(parse_command(view[start:command_end]), view[command_end:end])
                 if self._transport is None or self._transport.is_closing():
                     return
+                if self._pauses:
+                    # Until `go_on`, so that the frames keep their places in the receive buffer.
+                    self.gate.stop(UNHANDLED_FRAMES)
+                    self._held += waiting
             # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
             self.gate.account()
         except (ProtocolError, DecodeError) as error:
@@ -236,6 +248,23 @@ class ServerCnx(asyncio.BufferedProtocol):
         except Exception:  # A defect of ours must cost this client its connection, not all of them theirs.
             log.exception("! %s closed: a command could not be handled", self.address)
             self.close("internal error")
+
+    def pause(self) -> None:
+        """Reads and handles nothing more until `go_on`; calls add up.
+
+        Frames that have arrived wait too, so a client exceeds a publish rate by one message at most.
+        """
+        self._pauses += 1
+        self.gate.stop(PUBLISH_RATE)
+
+    def go_on(self) -> None:
+        """Ends one `pause`. With the last one, the frames that wait are handled; then the connection is read."""
+        self._pauses -= 1
+        if self._pauses or self._transport is None or self._transport.is_closing():
+            return
+        self.gate.go_on(PUBLISH_RATE)
+        held, self._held = self._held, []
+        self._handle_in_slices(held)
 
     def _command(self, command: BaseCommand, rest: memoryview) -> None:
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:

@@ -12,6 +12,7 @@ from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import facts_of
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -105,8 +106,10 @@ class NonPersistentTopic(Topic):
 
     __slots__ = ("subscriptions",)
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
-        super().__init__(name, settings, policies)
+    def __init__(
+        self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
+    ) -> None:
+        super().__init__(name, settings, policies, limits)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
 
@@ -124,6 +127,8 @@ class NonPersistentTopic(Topic):
             raise ServiceNotReady(f"Topic {self.name} is being closed")
         if self.message_bytes_max:
             self.check_size(len(body), chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, len(body))
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)

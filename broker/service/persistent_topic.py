@@ -28,6 +28,7 @@ from broker.service.durable_deduplication import (
     PublishContext,
 )
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -62,13 +63,14 @@ class PersistentTopic(Topic):
         ledger: ManagedLedger,
         settings: ServiceSettings,
         policies: EffectivePolicies,
+        limits: BrokerLimits,
         *,
         turn: Turn,
         call_later: CallLater,
         on_fenced: Callable[[PersistentTopic], None],
     ) -> None:
         """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
-        super().__init__(name, settings, policies)
+        super().__init__(name, settings, policies, limits)
         self.ledger = ledger
         """The topic's log."""
         self.turn = turn
@@ -102,6 +104,7 @@ class PersistentTopic(Topic):
         super().apply_policies()
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
+            subscription.renew_limits()
             if subscription.dispatcher is not None:
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
 
@@ -140,6 +143,8 @@ class PersistentTopic(Topic):
         size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, size)
         if self.deduplication is not None:
             verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
             if verdict is Verdict.UNKNOWN:

@@ -62,6 +62,42 @@ class ServiceSettings(RoomSettings):
     """Unacknowledged messages at which a consumer receives no further ones; 0 = no limit."""
     unacked_max_per_subscription: int = broker_key.int("maxUnackedMessagesPerSubscription")
     """Unacknowledged messages at which a subscription pauses until half are left; 0 = no limit."""
+    unacked_max_per_broker: int = broker_key.int("maxUnackedMessagesPerBroker")
+    """Unacknowledged messages of the broker at which large subscriptions pause; 0 = no limit."""
+    unacked_share_when_blocked: float = broker_key.float("maxUnackedMessagesPerSubscriptionOnBrokerBlocked")
+    """Share of that limit which one subscription may hold meanwhile, 0 to 1."""
+    broker_publish_messages: int = broker_key.int("brokerPublisherThrottlingMaxMessageRate")
+    """Messages per second published to all topics together; 0 = no limit."""
+    broker_publish_bytes: int = broker_key.int("brokerPublisherThrottlingMaxByteRate")
+    """Bytes of them per second; 0 = no limit."""
+    topic_publish_messages: int = broker_key.int("maxPublishRatePerTopicInMessages")
+    """Messages per second published to one topic; 0 = no limit."""
+    topic_publish_bytes: int = broker_key.int("maxPublishRatePerTopicInBytes")
+    """Bytes of them per second; 0 = no limit."""
+    broker_dispatch_messages: int = broker_key.int("dispatchThrottlingRateInMsg")
+    """Messages per second delivered from all topics together; 0 = no limit."""
+    broker_dispatch_bytes: int = broker_key.int("dispatchThrottlingRateInByte")
+    """Bytes of them per second; 0 = no limit."""
+    topic_dispatch_messages: int = broker_key.int("dispatchThrottlingRatePerTopicInMsg")
+    """Messages per second delivered from one topic; 0 = no limit."""
+    topic_dispatch_bytes: int = broker_key.int("dispatchThrottlingRatePerTopicInByte")
+    """Bytes of them per second; 0 = no limit."""
+    subscription_dispatch_messages: int = broker_key.int("dispatchThrottlingRatePerSubscriptionInMsg")
+    """Messages per second delivered to one subscription; 0 = no limit."""
+    subscription_dispatch_bytes: int = broker_key.int("dispatchThrottlingRatePerSubscriptionInByte")
+    """Bytes of them per second; 0 = no limit."""
+    dispatch_relative: bool = broker_key.bool("dispatchThrottlingRateRelativeToPublishRate")
+    """Add the publish rate of a topic to these rates of topics and subscriptions."""
+    throttle_caught_up: bool = broker_key.bool("dispatchThrottlingOnNonBacklogConsumerEnabled")
+    """Hold delivery rates also while a subscription has little backlog."""
+    caught_up_entries: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
+    """Entries of backlog up to which a subscription counts as caught up."""
+    throttle_entries: bool = broker_key.bool("dispatchThrottlingOnBatchMessageEnabled")
+    """Count a batch as one message in delivery rates."""
+    subscribes_per_consumer: int = broker_key.int("subscribeThrottlingRatePerConsumer")
+    """Subscribe requests of one consumer per period; 0 = no limit."""
+    subscribe_period_s: int = broker_key.int("subscribeRatePeriodPerConsumerInSecond")
+    """Seconds of that period."""
     producers_max: int = broker_key.int("maxProducersPerTopic")
     """Producers of a topic; 0 = no limit."""
     consumers_max_per_topic: int = broker_key.int("maxConsumersPerTopic")

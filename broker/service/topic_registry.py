@@ -24,6 +24,7 @@ from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceN
 from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.namespaces import Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
@@ -78,6 +79,8 @@ class TopicRegistry:
         """Says which broker serves a topic."""
         self.policies = EffectivePolicies(namespaces, settings)
         """Limits and permissions of all topics."""
+        self.limits = BrokerLimits(settings, now_ns=environment.now_ns, call_later=call_later)
+        """Limits over all topics together."""
         namespaces.listener = self
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)
@@ -143,7 +146,7 @@ class TopicRegistry:
         if name.is_persistent:
             topic = await self._open_persistent(name)
         else:
-            topic = NonPersistentTopic(name, self.settings, self.policies)
+            topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened.
         self._reconfigure_topic(topic)
         # So may policies, and again while they are applied.
@@ -193,6 +196,7 @@ class TopicRegistry:
             ledger,
             settings,
             self.policies,
+            self.limits,
             turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
@@ -233,6 +237,8 @@ class TopicRegistry:
         self.settings = settings
         # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
+        # Before the topics, which look which of these limits are in force.
+        self.limits.reconfigure(settings)
         for topic in self.topics.values():
             self._reconfigure_topic(topic)
 

@@ -29,8 +29,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
-        ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
-        ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
         ns-deduplicationSnapshotInterval-get ns-delayedDelivery-set ns-delayedDelivery-get
         ns-delayedDelivery-delete ns-schemaCompatibilityStrategy-get
         ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
@@ -44,9 +42,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
         topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
-        topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
-        topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
-        topic-publishRate-delete topic-delayedDelivery-set topic-delayedDelivery-get
+        topic-delayedDelivery-set topic-delayedDelivery-get
         topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
         topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota

@@ -37,7 +37,7 @@ class SharedDispatcher(Dispatcher):
     def __init__(self, context: DispatchContext, meta: KeySharedMeta | None = None) -> None:
         """`meta` is the Key_Shared mode of the first consumer; None makes it a Shared subscription."""
         super().__init__(context)
-        self.consumer_set = ConsumerSet(self.consumers, self.settings)
+        self.consumer_set = ConsumerSet(self.consumers, self.settings, context.broker_unacked)
         """The consumers with their limits."""
         selector = None if meta is None else selector_for(meta, self.settings)
         hash_of = _no_hash if selector is None else partial(hash_in, selector)
@@ -97,6 +97,9 @@ class SharedDispatcher(Dispatcher):
         """Sends entries for a few rounds, while permits and entries last."""
         consumers, redelivery, keys = self.consumer_set, self.redelivery, self.keys
         settings = self.settings
+        bytes_max = settings.read_bytes_max
+        limits = None if self.limits is None else self._limits_in_force()
+        self._delivery.limits, self._delivery.now_ns = limits, now_ns
         for _ in range(ROUNDS_PER_TURN):
             permits = consumers.permits(self.wake)
             if permits <= 0:
@@ -104,12 +107,21 @@ class SharedDispatcher(Dispatcher):
                 redelivery.put_off()
                 return
             wanted = min(consumers.entries_for(permits), settings.read_entries_max)
+            if limits is not None:
+                messages, size = self._allowed(limits, now_ns)
+                if not messages:
+                    redelivery.put_off()
+                    return
+                wanted = min(
+                    wanted, messages if settings.throttle_entries else consumers.entries_for(messages)
+                )
+                bytes_max = min(settings.read_bytes_max, size)
             # Older entries first: new ones are read when nothing that waits could be sent.
             if redelivery.has_work and self._redeliver(wanted):
                 continue
             if keys is not None and not keys.may_read_on():
                 return
-            entries = self.cursor.take(wanted, settings.read_bytes_max)
+            entries = self.cursor.take(wanted, bytes_max)
             if not entries:
                 self._read_on(wanted)
                 return

@@ -30,7 +30,9 @@ from broker.service.policies.values import (
     AutoSubscriptionCreation,
     AutoTopicCreation,
     DispatchRate,
+    PublishRate,
     Retention,
+    SubscribeRate,
 )
 from broker.service.settings import ServiceSettings
 
@@ -203,11 +205,20 @@ _NO_REPLICATION: Final = "Stored and shown. There is nothing to slow down: this 
 DISPATCH: Final = Policy(
     title="delivery rate of a topic", form=DISPATCH_RATE,
     name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate"),
-    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True))
+    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True),
+    key="dispatchThrottlingRatePerTopicInMsg",
+    setting=lambda settings: DispatchRate(
+        settings.topic_dispatch_messages, settings.topic_dispatch_bytes, settings.dispatch_relative, 1),
+    acts="All subscriptions of a persistent topic together get so many messages and bytes per period. 0 = no limit.")
 SUBSCRIPTION_DISPATCH: Final = Policy(
     title="delivery rate of a subscription", form=DISPATCH_RATE,
     name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate"),
-    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True))
+    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True),
+    key="dispatchThrottlingRatePerSubscriptionInMsg",
+    setting=lambda settings: DispatchRate(
+        settings.subscription_dispatch_messages, settings.subscription_dispatch_bytes,
+        settings.dispatch_relative, 1),
+    acts="Each subscription of a persistent topic gets so many messages and bytes per period. 0 = no limit.")
 REPLICATOR_DISPATCH: Final = Policy(
     title="delivery rate of a replicator", form=DISPATCH_RATE,
     name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate"),
@@ -216,11 +227,17 @@ REPLICATOR_DISPATCH: Final = Policy(
 PUBLISH: Final = Policy(
     title="publish rate of a topic", form=PUBLISH_RATE,
     name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate"),
-    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT))
+    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT),
+    key="maxPublishRatePerTopicInMessages",
+    setting=lambda settings: PublishRate(settings.topic_publish_messages, settings.topic_publish_bytes),
+    acts="Connections of producers above the rate are not read until it is kept. 0 or less = no limit.")
 SUBSCRIBE: Final = Policy(
     title="subscribe rate of a consumer", form=SUBSCRIBE_RATE,
     name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate"),
-    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True))
+    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True),
+    key="subscribeThrottlingRatePerConsumer",
+    setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
+    acts="A consumer that subscribes more often in a period is refused. 0 or less = no limit.")
 
 # How long messages and topics stay
 

@@ -16,6 +16,12 @@ NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"
 FULL_NAME = "persistent://public/default/t"
 
+_DISPATCH_RATE = {
+    "dispatchThrottlingRateInMsg": 10,
+    "dispatchThrottlingRateInByte": 1000,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
 VALUES: dict[str, object] = {
     "subscriptionTypesEnabled": ["Key_Shared", "Shared"],
     "encryptionRequired": True,
@@ -27,12 +33,11 @@ VALUES: dict[str, object] = {
         "defaultNumPartitions": 3,
     },
     "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
-    "replicatorDispatchRate": {
-        "dispatchThrottlingRateInMsg": 10,
-        "dispatchThrottlingRateInByte": 1000,
-        "relativeToPublishRate": False,
-        "ratePeriodInSecond": 1,
-    },
+    "replicatorDispatchRate": _DISPATCH_RATE,
+    "dispatchRate": _DISPATCH_RATE,
+    "subscriptionDispatchRate": _DISPATCH_RATE,
+    "publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 100},
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
     "properties": {"a": "b"},
     "antiAffinity": "g",
 }
