@@ -34,7 +34,10 @@ RUN sh /tmp/trim && rm /tmp/trim
 COPY --from=install /opt/magnetar /opt/magnetar
 COPY docker/bin /pulsar/bin
 COPY conf/broker.conf conf/standalone.conf conf/bookkeeper.conf conf/client.conf /pulsar/conf/
-RUN chmod 0755 /pulsar/bin/* \
+# A container has addresses of its own, which others reach only through a published port or a network that they share.
+# On the loopback, the default elsewhere, nobody could reach them at all.
+RUN sed -i 's/^bindAddress=.*/bindAddress=0.0.0.0/' /pulsar/conf/*.conf \
+    && chmod 0755 /pulsar/bin/* \
     && ln -s /opt/magnetar/bin/magnetar /usr/local/bin/magnetar \
     && echo 'pulsar:x:10000:0:pulsar:/pulsar:/bin/sh' >>/etc/passwd \
     && mkdir -p /pulsar/data /pulsar/logs \

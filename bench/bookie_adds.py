@@ -109,6 +109,7 @@ def _row(point: Point, arguments: argparse.Namespace) -> str:
         if arguments.beside:
             host, _, port = arguments.beside.rpartition(":")
             others.append(_in_process(host, int(port), point, arguments.seconds).per_s)
+    # By the share of the limit and not by adds, because the disk's speed changes from round to round.
     middle = sorted(ours, key=lambda one: one.adds.per_s / one.limit)[len(ours) // 2]
     adds = middle.adds
     cells = [
@@ -190,6 +191,7 @@ def framing_alone(size: int) -> float:
         run = cut_add_run(received, 0, len(received), len(received))
         assert run is not None
         encode_add_answers(0, run.ledger_id, run.ids)
+        # The best round: the others were interrupted by other processes.
         best = max(best, len(run.entry_ids) / (time.perf_counter() - began))
     return best
 

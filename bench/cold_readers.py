@@ -79,6 +79,7 @@ def demand_bytes(readers: int, batch: int) -> int:
 
 async def write_ledgers(directory: Path, entries: int) -> None:
     """LEDGERS ledgers of so many entries, flushed in one go, so that each lies in one piece."""
+    # Twice the bytes, so that no checkpoint begins before the end: then one flush writes each ledger in one piece.
     size = 2 * LEDGERS * entries * (ENTRY_BYTES + 300)
     settings = for_directory(
         directory, write_cache_bytes=2 * size, journal_sync_data=False, journal_backups=0
@@ -198,6 +199,7 @@ async def measure(
         crowd = Readers(bookie, readers, entries, turn, seed=1)
         await crowd.run(int(WARM_BATCHES * readers * (batch + 1)), seconds / 2)
         stats = bookie.stats
+        # Noted after the warm-up: the first loads of all readers would count as misses under every policy.
         loaded, served, device = entries_loaded(bookie), crowd.served, device_bytes()
         began = time.perf_counter()
         await crowd.run(COUNTED_BATCHES * readers * (batch + 1), seconds / 2)

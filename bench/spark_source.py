@@ -202,14 +202,14 @@ def _offsets(count: int, results: dict[str, float]) -> None:
         start = Offsets("bench", topics, ledgers, chance.integers(0, 16, count), whole)
         with tempfile.TemporaryDirectory() as folder:
             for place, files in (("in the offset", None), ("in offsetsLocation", OffsetFolder(folder))):
-                text = json.dumps(to_json(start, files))
+                text = json.dumps(to_json(start, 2, files))
                 moved = Offsets("bench", topics, ledgers, start.entries + chance.integers(0, 2, count), whole)
 
                 def batch(
                     text: str = text, moved: Offsets = moved, files: OffsetFolder | None = files
                 ) -> None:
                     begin = from_json(json.loads(text), files)
-                    encoded = json.dumps(to_json(moved, files))
+                    encoded = json.dumps(to_json(moved, 2, files))
                     end = from_json(json.loads(encoded), files)
                     begin.aligned_to(end.topics).is_behind(end).sum()
 

@@ -283,6 +283,7 @@ class Phase:
         )
 
     def _now(self) -> Counts:
+        # A killed bookie is left out here and in the counts before, since `begin` is called again behind each kill.
         counts = [scrape(bookie.http) for bookie in self._bookies.bookies if bookie.alive]
         return Counts(*(sum(values) for values in zip(*counts, strict=True)))
 

@@ -136,6 +136,7 @@ def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
         )
         for name in job.get("subscriptions", ["sub"])
     ]
+    # Made before `ready`, so that connecting and subscribing are not measured.
     readers = [Reader(consumer, job) for consumer in consumers]
     ready()
     started = time.monotonic_ns()
@@ -186,6 +187,7 @@ class Reader:
             try:
                 message = self._consumer.receive(timeout_ms)
             except pulsar.Timeout:
+                # The silence is not part of the work: it ended with the last message.
                 self.ended_ns = time.monotonic_ns() - self._idle_ns
                 return
             number, sent_ns = unpack(message.data())
@@ -275,6 +277,7 @@ def _paced(count: int, rate: float) -> Iterator[tuple[int, int]]:
         if ahead > 0:
             time.sleep(ahead / 1e9)
         yield number, time.monotonic_ns()
+        # From the time that was due: a message that is sent late lowers the rate of none behind it.
         due += step
 
 

@@ -86,6 +86,7 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
         producer.go()
         sent, got = producer.result(), consumer.result()
         numbers = meter.per_message(count)
+    # The later of the two: a receipt may come behind the delivery of its message.
     seconds = (max(sent["ended_ns"], got["ended_ns"]) - sent["started_ns"]) / 1e9
     numbers["produce_per_s"] = count / seconds_of(sent)
     numbers["flow_per_s"] = count / seconds
@@ -130,6 +131,7 @@ def catch_up(peer: Peer, scale: Scale) -> Numbers:
     results = []
     half = CATCH_UP_SUBSCRIPTIONS // 2
     for label, groups in (("one", [alone]), ("five", [together[:half], together[half:]])):
+        # The restart empties the entry cache, so the backlog comes from storage.
         peer.restart()
         settle(peer)
         meter = Meter(peer)
@@ -161,6 +163,7 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
     measured = {
         "receipt": sorted(sent["latencies_us"][warm:]),
         "to_consume": sorted(got["latencies_us"][warm:]),
+        # In the same round, because the disk is as fast as other load lets it be.
         "disk": fdatasync_us(DISK_WRITES, LATENCY_RATE),
     }
     for name, values in measured.items():
@@ -216,6 +219,7 @@ def start(peer: Peer, _scale: Scale) -> Numbers:
             accepts = time.monotonic_ns()
             client.go()
             result = client.result()
+        # Late imports and first timers belong to the start and not to the idle broker.
         time.sleep(IDLE_BEFORE_MEMORY_S)
         assert another.pid is not None
         cpu_before = processes.cpu_s(another.pid)

@@ -87,6 +87,7 @@ class MessageWriter:
     def renew_epoch(self, epoch: int) -> None:
         """Writes this consumer epoch into all later frames (PIP-84)."""
         self._tail = b"\x28" + varint(epoch)
+        # No ledger has this id, so the next entry prepares its frames anew, with the new epoch.
         self._ledger_id = -1
 
     def _prepare(self, ledger_id: int) -> None:
@@ -98,6 +99,8 @@ class MessageWriter:
         for digits in range(1, 11):
             position_size = len(ledger) + digits + len(self._partition)
             size = len(self._consumer) + 2 + position_size + len(self._tail)
+            # `%c` writes a length of one byte. It suffices: five numbers of ten bytes at most and their tags are 57
+            # bytes.
             before = b"\x08\x09\x4a%c%b\x12%c%b" % (size, self._consumer, position_size, ledger)
             after = self._partition + self._tail
             self._frames.append((len(before) + digits + len(after), before, after))
@@ -131,12 +134,14 @@ class MessageWriter:
         out: list[bytes | memoryview],
     ) -> int:
         """Appends one frame with redelivery count and ack set; returns its bytes."""
+        # Nothing prepared: redelivery count and ack set change the length of every field around them.
         ledger = b"\x08" + varint(entry.ledger_id) + b"\x10" + varint(entry.entry_id)
         position = ledger + self._partition
         fields = b"%b\x12%c%b" % (self._consumer, len(position), position)
         if redelivery_count:
             fields += b"\x18" + varint(redelivery_count)
         for word in ack_set:
+            # Protobuf writes a negative int64 as its two's complement, in ten bytes.
             fields += b"\x20" + varint(word & 0xFFFF_FFFF_FFFF_FFFF)
         fields += self._tail
         command = b"\x08\x09\x4a" + varint(len(fields)) + fields

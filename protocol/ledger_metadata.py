@@ -45,17 +45,24 @@ class LedgerState(enum.IntEnum):
     """A ledger is written (OPEN), being recovered, or ended for ever (CLOSED)."""
 
     OPEN = 1
+    """One writer may add entries; the last one stands nowhere yet."""
     IN_RECOVERY = 2
+    """Another process has begun to fence the ledger; its writer must stop."""
     CLOSED = 3
+    """The last entry id and the length are fixed."""
 
 
 class DigestType(enum.IntEnum):
     """Kind of a ledger's digest, with BookKeeper's numbers."""
 
     CRC32 = 1
+    """8 bytes, of which 4 are 0; detects damage, not forgery."""
     HMAC = 2
+    """20 bytes, SHA-1 under the ledger's password; detects forgery too."""
     CRC32C = 3
+    """4 bytes; the default of `managedLedgerDigestType`."""
     DUMMY = 4
+    """No bytes at all: damage goes unseen."""
 
 
 @dataclass(frozen=True, slots=True)

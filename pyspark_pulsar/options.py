@@ -173,6 +173,8 @@ class _Given:
     def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
         self._names = {name.lower(): name for name in names}
         self._values = {key.lower(): value for key, value in options.items()}
+        # Spark passes on every option that it does not know, so a misspelled one would have no effect and raise no
+        # error.
         for key in self._values:
             if key not in self._names and key not in _OF_SPARK:
                 raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
@@ -260,6 +262,8 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         columns=None
         if columns is None
         else tuple(name.strip() for name in columns.split(",") if name.strip()),
+        # By default the CPUs of the driver's machine. A stream's checkpoint keeps the number (`offsets.task_limit`),
+        # as a restart may run on another machine.
         partitions_max=given.count("numPartitions", max(2, os.cpu_count() or 2)),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         allow_different_schemas=given.flag("allowDifferentTopicSchemas", False),

@@ -108,11 +108,13 @@ def _place(name: str, value: object, ends: bool) -> Place:
         return LATEST
     if isinstance(value, list) and all(isinstance(byte, int) for byte in value):
         try:
+            # Java's bytes are signed, and its clients print them so: -1 stands for 255.
             message_id = MessageIdData.FromString(bytes(byte & 0xFF for byte in value))
         except DecodeError:
             raise OptionError(
                 f"{name}: {value} is no message id: a serialized MessageIdData is expected"
             ) from None
+        # -1 stands for the whole entry on the wire, here None does.
         batch = message_id.batch_index if message_id.batch_index >= 0 else None
         return _at(message_id.ledgerId, message_id.entryId, batch, ends)
     match = _POSITION.fullmatch(value) if isinstance(value, str) else None

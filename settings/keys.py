@@ -37,6 +37,11 @@ MASKED = frozenset(
         "bookkeeperClientAuthenticationParameters",
         "tokenSecretKey",
         "authParams",
+        "brokerClient_authParams",
+        "brokerClient_authParamMap",
+        "basicAuthConf",
+        "brokerClientSslFactoryPluginParams",
+        "sslFactoryPluginParams",
     )
 )
 """Keys that hold secrets, besides every key with "password" in its name."""
@@ -45,18 +50,11 @@ MASKED = frozenset(
 class Key:
     """A key of a process: name, kind, unit, defaults, limits, meaning.
 
-    `default` holds for every profile without a column of its own (`v40`, `v50`). `standalone` is the default of
-    `magnetar standalone` where it differs, `shipped` the value in our conf file where that differs. A default of
-    None means unset; `computed` then says in words which value holds, and the process's rules compute it.
-
-    `unit` is the unit of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts.
-    `low`, `high`, `choices` and `form` (a pattern and its words) limit the values, and the items of a list.
-    `needs` is another key and the value that it must have; otherwise this key has no effect.
-    `dynamic` keys may change while the process runs. `ours` marks keys that Pulsar does not have.
-    `used=False` marks a key that is checked and shown but read by no code, so that setting it has no effect.
+    One row of a `KeyTable`. None stands for "not given" in every argument that may be None.
     """
 
     __slots__ = (
+        "asks_for",
         "choices",
         "computed",
         "default",
@@ -77,6 +75,48 @@ class Key:
         "v40",
         "v50",
     )
+
+    name: str
+    """As in the conf file and in Pulsar's documentation."""
+    kind: Kind
+    """Decides how the text of a value is parsed."""
+    default: Value | None
+    """Default of every profile without a column of its own; None = unset, see `computed`."""
+    unit: str
+    """Of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts."""
+    doc: str
+    """Effect of the key, for conf files and docs."""
+    v40: Value | None
+    """Default in profile 4.0, where it differs."""
+    v50: Value | None
+    """Default in profile 5.0, where it differs."""
+    standalone: Value | None
+    """Default of `magnetar standalone`, where it differs; it wins over the profile."""
+    shipped: Value | None
+    """Value in our conf file, where it differs from the default."""
+    low: float | None
+    """Smallest number allowed; None = the smallest of the kind."""
+    high: float | None
+    """Largest number allowed; None = the largest of the kind."""
+    choices: tuple[str, ...]
+    """Allowed texts of the value, or of each item of a list; () = any."""
+    form: tuple[str, str] | None
+    """(pattern that the whole text must match, the same in words for errors)."""
+    needs: tuple[str, str] | None
+    """(another key, the value that it must have); otherwise this key has no effect."""
+    dynamic: bool
+    """True if the value may change while the process runs."""
+    computed: str
+    """Says in words which value holds while the key is unset; a rule of the process computes it."""
+    ours: bool
+    """True for a key that Pulsar does not have."""
+    used: bool
+    """False for a key that is checked and shown but read by no code: setting it has no effect."""
+    asks_for: str
+    """Protection that any value but a default asks for; such a value is refused while the key is not `used`,
+    and so is a misspelt name of the key."""
+    section: str
+    """Title of its section; set by the `KeyTable` that takes the key in."""
 
     def __init__(
         self,
@@ -99,9 +139,10 @@ class Key:
         computed: str = "",
         ours: bool = False,
         used: bool = True,
+        asks_for: str = "",
     ) -> None:
         self.name = name
-        self.kind: Kind = kind
+        self.kind = kind
         self.default = default
         self.unit = unit
         self.doc = doc
@@ -118,6 +159,7 @@ class Key:
         self.computed = computed
         self.ours = ours
         self.used = used
+        self.asks_for = asks_for
         self.section = ""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
@@ -136,6 +178,7 @@ class Key:
         """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
         if isinstance(value, int | float):
+            # A bool is an int too, and always within: its limits are those of a double.
             # NaN is refused here too: it is neither below nor above anything.
             if not self._lowest() <= value <= self._highest():
                 raise ValueError(text)
@@ -234,6 +277,14 @@ def mask(name: str, text: str) -> str:
     return MASK if secret and text else text
 
 
+def _plain_text(text: str) -> str | float:
+    """Returns a value in which the spelling of numbers and switches does not matter: 0, 00 and 0.0 are equal."""
+    try:
+        return _parse_double(text)
+    except ValueError:
+        return text.lower() if text.lower() in ("true", "false") else text
+
+
 class Section(NamedTuple):
     """Keys under one title of conf file and documentation, in order."""
 
@@ -244,12 +295,7 @@ class Section(NamedTuple):
 
 
 class KeyTable:
-    """The keys of one process, in the order of its conf file.
-
-    `name` is the conf file's stem. `unused` has the keys that Pulsar knows and this project does not use. Pulsar
-    hands keys that begin with one of `prefixes` to libraries; they are accepted and have no effect either.
-    `removed` names the replacement of those `unused` keys that newer Pulsar releases do not read any more.
-    """
+    """The keys of one process, in the order of its conf file."""
 
     def __init__(
         self,
@@ -261,11 +307,17 @@ class KeyTable:
         removed: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        """Stem of the conf file: broker, bookkeeper, client."""
         self.sections = list(sections)
+        """In the order of the conf file."""
         self.unused = unused
+        """Keys that Pulsar knows and this project does not use; they are accepted and named once in the log."""
         self.prefixes = prefixes
+        """Pulsar hands keys that begin so to libraries; accepted here, without effect."""
         self.removed = removed or {}
+        """By name of an unused key that newer Pulsar releases do not read any more: its replacement, in words."""
         self.keys: dict[str, Key] = {}
+        """By name, in the order of the sections."""
         for title, keys in self.sections:
             for key in keys:
                 assert key.name not in self.keys, f"{key.name} stands twice in the table of {name}"
@@ -291,6 +343,21 @@ class KeyTable:
         """Tells whether the key may change at run time."""
         key = self.keys.get(name)
         return name in self.unused.dynamic if key is None else key.dynamic
+
+    def says_nothing(self, name: str, text: str) -> bool:
+        """Tells whether the key is left alone: `text` is empty or one of its defaults."""
+        # The broker.conf that Pulsar ships sets hundreds of keys to their defaults: naming or refusing each of them
+        # would hide the few that the user has changed.
+        key = self.keys.get(name)
+        if key is None:
+            plain = _plain_text(text)
+            return any(plain == _plain_text(value) for value in ("", *self.unused.defaults.get(name, ())))
+        return not text or key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
+
+    def protection(self, name: str) -> str:
+        """Returns the protection that a value of the key asks for, empty for none."""
+        key = self.keys.get(name)
+        return self.unused.asks_for.get(name, "") if key is None else key.asks_for
 
     def nearest(self, name: str) -> str | None:
         """Returns the known key that `name` probably misspells."""

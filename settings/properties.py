@@ -42,6 +42,7 @@ def _logical_lines(text: str) -> list[tuple[str, int]]:
     A line goes on when it ends in an odd number of backslashes: each pair of them is an escaped backslash.
     """
     logical: list[tuple[str, int]] = []
+    # Not `splitlines`: it also splits at characters such as U+2028, which Java takes for a part of the value.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     at = 0
     while at < len(lines):
@@ -90,6 +91,7 @@ def _unescape(text: str, number: int, source: str) -> str:
             out.append(_unicode_escape(text[at : at + 4], number, source))
             at += 4
         else:
+            # As Java reads it, a backslash before any other character is dropped and raises no error.
             out.append(ESCAPES.get(char, char))
     return "".join(out)
 

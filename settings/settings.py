@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from settings.errors import NotDynamic, SettingsError
 from settings.keys import KeyTable, Kind, Value, mask
 from settings.memory import DirectMemory, direct_memory
+from settings.protection import refuse_missing
 
 DYNAMIC = "dynamic"
 """Origin of a value that was set at run time."""
@@ -79,9 +80,13 @@ class Settings:
         `started` has the settings of the process's start, where these are a change at run time.
         """
         self.table = table
+        """The keys that these values are of."""
         self.profile = profile
+        """Pulsar release whose defaults hold: 4.0, 4.2 or 5.0."""
         self.standalone = standalone
+        """True for the defaults of `magnetar standalone`."""
         self.notes = notes
+        """Lines that the log should show once: unknown keys, keys without effect."""
         self._environ = environ
         self._assigned = assigned
         self._rules = rules
@@ -93,6 +98,8 @@ class Settings:
     def memory(self) -> DirectMemory:
         """The direct memory of the process, measured once per process start."""
         if self._started is not None:
+            # That of the start, also when the control group has another limit by now: a change of one key must not
+            # change computed values of others.
             return self._started.memory
         if self._memory is None:
             self._memory = direct_memory(self._environ)
@@ -166,7 +173,7 @@ class Settings:
         """Returns these settings with `texts` on top, as set at run time.
 
         Call it on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
-        a restart, SettingsError for a text that its key does not allow.
+        a restart, SettingsError for a text that its key does not allow, and MissingProtection as a start does.
         """
         assigned = dict(self._assigned)
         for name, text in texts.items():
@@ -174,6 +181,7 @@ class Settings:
             if name in self.table.keys:
                 # Unused keys that Pulsar lets change are accepted and dropped, as at a start.
                 assigned[name] = Assigned(parse_value(self.table, name, text, DYNAMIC), DYNAMIC)
+        refuse_missing(self.table, {name: (text, DYNAMIC) for name, text in texts.items()})
         return Settings(
             self.table,
             self.profile,

@@ -65,7 +65,10 @@ class ZookeeperSession:
         self.client = client
         """For requests that answer later; the blocking ones are in `nodes`."""
         self.url = url
+        """Servers and chroot; every path of `nodes` is below the chroot."""
         self.nodes = ZookeeperNodes(client)
+        """Requests that block until the answer; for threads and starts, never for the loop."""
+        # Read now, so that `listen` can tell the first reconnection from a new session.
         self._id: int = client.client_id[0]
 
     @classmethod

@@ -153,6 +153,7 @@ class Simulation:
         outcome, caches = self.outcome, self.caches
         for step in range(self._steps):
             self.now_ns += STEP_NS
+            # Swapped first: a read that arrives may ask for the next one, which arrives one step later.
             arriving, self._arriving = self._arriving, []
             for arrive in arriving:
                 arrive()
@@ -160,6 +161,7 @@ class Simulation:
                 log.step(step * STEP_S)
             for action in self._calendar.pop(step, ()):
                 action(step * STEP_S)
+            # Before the peak is noted: a broker checks the size at the end of the turn that inserted, too.
             self.cache.run_pending(self.now_ns)
             outcome.peak_bytes = max(outcome.peak_bytes, caches.used_bytes)
             self.cache.tick(self.now_ns)
@@ -301,6 +303,8 @@ class _Cursor:
         while self._unacknowledged and self._unacknowledged[0][0] <= now_s:
             self.acknowledged = self._unacknowledged.popleft()[1]
         self._read_replays()
+        # At most one step's worth is owed, so a cursor that waited for storage reads on at its rate and not in a
+        # burst.
         self._owed = min(self._owed + self.plan.rate * STEP_S, max(self.plan.rate * STEP_S, 1.0))
         cache, ledger_id = self.log.cache, self.log.ledger_id
         while self._owed >= 1 and self.next < self.log.end and not self._reading:
@@ -323,6 +327,7 @@ class _Cursor:
 
         def arrived(entries: list[Entry], error: BrokerError | None) -> None:
             assert error is None
+            # A read that was begun before the cursor disconnected has no receiver any more.
             if generation == self._generation:
                 self._reading = False
                 self._deliver(entries)

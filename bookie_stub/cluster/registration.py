@@ -64,6 +64,7 @@ class Registration:
     def __init__(self, session: ZookeeperSession, bookie_id: str, timeout_s: float) -> None:
         """Use `connect`."""
         self.session = session
+        """Holds the available node: ZooKeeper removes the node when this session ends."""
         self._nodes = session.nodes
         self._root = session.url.root
         self._bookie_id = bookie_id

@@ -51,6 +51,7 @@ class Arena:
 
 
 def _block(size: int) -> memoryview:
+    # Not `bytearray`, which fills its memory with zeros and so touches every page before the first copy.
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     # Smaller blocks hold no whole huge page, so asking would only cost a system call.
     if _HUGE_PAGES is not None and size >= BLOCK_BYTES_MAX:

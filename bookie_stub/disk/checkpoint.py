@@ -93,6 +93,7 @@ class CheckpointWriter:
         storages, entries = self._storages, checkpoint.cache.entries
         shares = zip(
             storages.all,
+            # `list` copies in one step: the loop removes a deleted ledger from this dictionary at any time.
             storages.shares(list(entries)),
             storages.shares(checkpoint.changed),
             storages.shares(checkpoint.deleted),
@@ -168,6 +169,7 @@ class Checkpointer:
         """The checkpoint that was submitted and is not on disk yet; a stop runs it once more."""
         self._written: Checkpoint | None = None
         """A checkpoint of which only the marks are missing."""
+        # A daemon, so that a start which fails behind this line can end the process without `close`.
         self._thread = threading.Thread(target=self._run, name="bookie-checkpoint", daemon=True)
 
     def start(self) -> None:

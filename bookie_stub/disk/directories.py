@@ -90,6 +90,8 @@ class Directories:
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
         cookies = {text for text in found.values() if text is not None}
         missing = [path for path, text in found.items() if text is None]
+        # Compared as text: a cookie that differs in one byte may be damage, and a start on the wrong directory cannot
+        # be undone.
         if len(cookies) > 1:
             raise ForeignDirectory(
                 f"{COOKIE_FILE} differs between {', '.join(map(str, sorted(current)))}: they belong to different"
@@ -219,6 +221,8 @@ class Directories:
 
 
 def _boot() -> str:
+    # Only Linux has the file. Elsewhere every boot has the same name, so a machine that went down looks like a killed
+    # process.
     return _read_text(_BOOT_ID) or "unknown\n"
 
 

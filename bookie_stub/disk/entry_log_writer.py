@@ -49,6 +49,8 @@ class LogFile:
         try:
             header = encode_header().ljust(HEADER_BYTES, b"\0")
             file_system.write(self._descriptor, (header,), 0)
+            # The name now, the header with the first records: an index that names this log must find it in the
+            # directory after a power cut.
             file_system.sync_directory(path.parent)
         except OSError:
             file_system.close(self._descriptor)
@@ -156,6 +158,7 @@ class EntryLogWriter:
         """Finishes the current log with its ledgers map. OSError."""
         if self._file is not None:
             self._file.finish()
+            # Kept for the owner: the inventory lists a log as finished only when the indexes have its entries.
             self.finished.append(self._file.log_id)
             self._file = None
 
@@ -184,6 +187,8 @@ class EntryLogWriter:
 
     def _next_id(self) -> int:
         log_id = next_log_id(self._directory)
+        # Before the log itself: a kill between the two skips an id. In the other order a log that was removed before
+        # `lastId` knew it could give its id to another one.
         self._file_system.replace(self._directory / LAST_ID_FILE, f"{log_id:x}\n".encode())
         return log_id
 

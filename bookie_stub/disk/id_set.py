@@ -70,8 +70,10 @@ class IdSet:
             if chunk in self._bitmaps or count > _FEW:
                 bits = self._bitmaps.get(chunk)
                 if bits is None:
-                    bits = _bits_of(self._arrays.pop(chunk, ()))
+                    bits = _bits_of(self._arrays.get(chunk, ()))
                 self._bitmaps[chunk] = bits | _ALL >> (_CHUNK_IDS - count) << low
+                # Behind the bitmap, so that a thread which looks meanwhile finds the old ids in one of the two.
+                self._arrays.pop(chunk, None)
                 self._count += self._bitmaps[chunk].bit_count() - bits.bit_count()
             else:
                 for each in range(low, low + count):
@@ -95,14 +97,18 @@ class IdSet:
             self._count += 1 - (bits >> low & 1)
             self._bitmaps[chunk] = bits | 1 << low
             return
-        lows = self._arrays.setdefault(chunk, array("H"))
+        lows = self._arrays.get(chunk, array("H"))
         at = bisect_left(lows, low)
         if at == len(lows) or lows[at] != low:
-            lows.insert(at, low)
+            # A new array instead of an insert: another thread may be between its bisection and its look at `lows[at]`,
+            # and would miss an id that moved up by one. It would take a deleted ledger for a new one.
+            lows = self._arrays[chunk] = lows[:at] + array("H", (low,)) + lows[at:]
             self._count += 1
         # Never back: ids are only added.
         if len(lows) > _FEW:
-            self._bitmaps[chunk] = _bits_of(self._arrays.pop(chunk))
+            # The bitmap is there before the array goes, for the same thread.
+            self._bitmaps[chunk] = _bits_of(lows)
+            del self._arrays[chunk]
 
 
 def ranges_of(ascending: Iterable[int]) -> Iterator[IdRange]:

@@ -65,6 +65,7 @@ def decode(value: bytes) -> LedgerData:
             # Fields that we do not know are read and dropped, as protobuf demands of a reader.
             tag, offset = read_varint(value, offset)
             number, offset = read_varint(value, offset)
+            # Wire type 0 is a varint, 2 has its length before it; BookKeeper uses no other for LedgerData.
             if tag & 7 == 0:
                 numbers[tag >> 3] = number
             elif tag & 7 == 2 and offset + number <= len(value):
@@ -75,6 +76,7 @@ def decode(value: bytes) -> LedgerData:
                     f"ledger index: field {tag >> 3} of wire type {tag & 7} in value {value.hex()};"
                     " run `magnetar bookie index rebuild`"
                 )
+        # Fields 2 and 3 are required: a row without them is damage, and must not read as "not fenced".
         return LedgerData(texts[3], bool(numbers[2]), texts.get(4), bool(numbers.get(5, 0)))
     except (IndexError, KeyError, ValueError) as error:
         raise BookieStorageError(

@@ -311,9 +311,11 @@ class ServedFirstCache:
             if not load.entries:
                 del self._loads[load]
         while self.size > self._bytes_max:
+            # Only this load is left, and it alone exceeds the cache.
             self._shorten(newest)
 
     def _shorten(self, load: _Load) -> None:
+        # The last item is the highest id, thus the far end, because entries were put in by ascending id.
         entry_id, entry = load.entries.popitem()
         del self._unserved[load.owner, entry_id]
         self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES

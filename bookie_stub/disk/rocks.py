@@ -135,6 +135,8 @@ class Rocks:
 
         try:
             if self._failed:
+                # Here and not in the error path of the last write: a disk that is full may still be full, and reads
+                # go on without it.
                 self._reopen()
             batch = WriteBatch(raw_mode=True)
             # Deletions first: the puts may have new rows of a ledger that was emptied in the same checkpoint.

@@ -88,6 +88,7 @@ class Tombstones:
 
         OSError, and then it must be called again.
         """
+        # All ids again after an OSError: the set has them already, but the file may lack them.
         ranges = list(ranges_of(sorted(ledger_ids)))
         for each in ranges:
             self._ids.add_range(*each)

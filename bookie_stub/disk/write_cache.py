@@ -119,6 +119,7 @@ class WriteCaches:
         if len(entry_ids) == 1:
             self.active.put(ledger_id, entry_ids[0], records)
             return records
+        # Small runs are split into entries anyhow, so a copy into the arena would be made for nothing.
         kept = self.arena.store(records) if len(records) >= _RUN_BYTES_MIN else records
         self.active.put_run(ledger_id, Run(entry_ids, kept, starts))
         return kept
@@ -174,6 +175,7 @@ class WriteCaches:
 
         Entries that a running flush has read already go with the next checkpoint.
         """
+        # The size stays as it is: the pieces of a run are freed with their whole block, which other ledgers share.
         self.active.entries.pop(ledger_id, None)
         if self.flushing is not None:
             self.flushing.entries.pop(ledger_id, None)

@@ -95,6 +95,8 @@ class BookieApi:
             wanted = await _body(request)
             asked = _flag(wanted, "entryLocationRocksDBCompact", default=False)
             chosen = [path.strip() for path in str(wanted.get("entryLocations", "")).split(",")]
+            # An unknown path raises ValueError, and no index is compacted: a spelling mistake must not start a
+            # rewrite of all of them.
             places = [paths.index(path) for path in chosen if path] or range(len(paths))
         except (ValueError, TypeError) as error:
             return web.Response(

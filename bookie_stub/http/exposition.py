@@ -137,6 +137,8 @@ def _state(bookie: Bookie) -> Iterator[Metric]:
     yield _gauge("bookie_ledger_writable_dirs", doc, availability.writable_directories)
     share_taken = FileSystem().share_taken
     taken = {_NOT_IN_A_NAME.sub("_", str(path.absolute())): share_taken(path) for path in directories}
+    # `setdefault`, because a bookie may really have its ledgers in the folder that the dashboard names; a family that
+    # comes twice breaks the scrape.
     taken.setdefault(_DASHBOARD_DIRECTORY, share_taken(directories[0]))
     for name, share in taken.items():
         doc = "Percent of the ledger directory's disk in use."

@@ -156,6 +156,7 @@ class Journal:
     # The journal's thread from here on.
 
     def _run(self) -> None:
+        # Bound once: both run for each record.
         get, size = self._queue.get, self._queue.qsize
         self._begin_file()
         drained_ns = time.perf_counter_ns()

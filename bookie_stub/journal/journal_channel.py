@@ -103,6 +103,7 @@ class JournalChannel:
         # The first id is the wall clock in milliseconds, as at BookKeeper; then the clock does not matter any more.
         journal_id = self._last_id + 1 if self._last_id else int(time.time() * 1000)
         descriptor = self._file_system.create(self._directory / file_name(journal_id))
+        # Now and not at the end: if the header cannot be written, the next attempt must take another name.
         self._last_id = journal_id
         self._descriptor = descriptor
         self._allocated = 0

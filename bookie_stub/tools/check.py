@@ -103,6 +103,8 @@ def _check_indexes(index: Path, inventory: InventoryContents | None, report: Che
 
 def _ledgers_of(index: Path, report: CheckReport) -> set[int] | None:
     """Returns the ids in the ledger index, None when it cannot be read."""
+    # A row that cannot be decoded still makes its ledger known: it is reported once, and not again for each of its
+    # entries.
     known = set()
     try:
         with read_rows(index / LEDGERS) as rows:
@@ -187,6 +189,7 @@ class _EntriesOfLedger:
             try:
                 yield row, self._reader.read(row.key, row.location)
             except (BookieError, OSError) as error:
+                # Counted here too: such an entry never reaches the loop that counts the readable ones.
                 self._report.entries += 1
                 self._report.damaged.append(f"{self._name(row)}: {error}")
 

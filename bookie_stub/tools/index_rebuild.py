@@ -77,6 +77,8 @@ def rebuild(
         ledger_index.learn(journals, share, anew=ledgers_too)
         locations.scan(ledger_index.is_known)
         ledger_index.keep_tombstones()
+        # Also ledgers that the old index alone names: their entries may be lost, and without a row they would be "no
+        # such ledger".
         rows = ledger_index.rows(locations.ledgers | locations.previous.ledgers)
         hidden = locations.hidden_ledgers()
         if locations.previous.unreadable or hidden is None or hidden:
@@ -88,6 +90,7 @@ def rebuild(
         # The new indexes count their changes from the start, so the inventory must expect less before they are there.
         Inventory(logs, file_system).reset_counts(ledger_index.counts())
         locations.take_place()
+        # Last: while this file is there no bookie starts, and everything above may still be repeated.
         file_system.remove(index / REBUILDING)
         file_system.sync_directory(index)
     finally:

@@ -79,6 +79,8 @@ class LocationIndexRebuild:
         ids = log_ids(self._logs)
         total = sum((self._logs / file_name(log_id)).stat().st_size for log_id in ids)
         progress = Progress(f"rebuild {self._index}", "entries", self._say, total)
+        # In ascending order: a later put replaces an earlier one, and of two copies the one in the higher log is the
+        # newer.
         for log_id in ids:
             log = ScannedLog(self._logs, log_id)
             self._put_entries(log_id, log, is_known, built, progress)
@@ -180,6 +182,7 @@ class LocationIndexRebuild:
         Close it first. OSError.
         A start between the two renames is refused, and the rebuild must run again.
         """
+        # Two renames instead of one, because a rename cannot replace a directory that has files.
         index, file_system = self._index, FileSystem()
         shutil.rmtree(index / REPLACED, ignore_errors=True)
         if (index / LOCATIONS).exists():

@@ -68,20 +68,25 @@ class DirectoryCompactions:
         self._settings = settings
         self._totals = totals
         self._closing = closing
+        # On the monotonic clock, beside the times of the day in `stats` that administrators read: a clock that is set
+        # back a day would put compactions off for a day, and one that is set forward would start all of them at once.
+        self._last_minor_s = self._last_major_s = self._last_index_s = time.monotonic()
         self._index_delay_s = self._next_index_delay_s()
 
     def compact_if_due(self, force: ForcedRound) -> None:
         """Runs the compactions that are due, or that `force` asks for."""
-        now = time.time()
+        now = time.monotonic()
         if self._wants_major(force, now):
             self._compact_logs("major", self._settings.major_threshold, self._settings.major_time_s_max)
             self.stats.majors += 1
             # A major compaction has taken the logs of a minor one too.
             self.stats.last_major_s = self.stats.last_minor_s = time.time()
+            self._last_major_s = self._last_minor_s = time.monotonic()
         elif self._wants_minor(force, now):
             self._compact_logs("minor", self._settings.minor_threshold, self._settings.minor_time_s_max)
             self.stats.minors += 1
             self.stats.last_minor_s = time.time()
+            self._last_minor_s = time.monotonic()
         if self._wants_index(now):
             self.compact_index()
 
@@ -89,14 +94,14 @@ class DirectoryCompactions:
         settings = self._settings
         if force.major and settings.major_by_force:
             return self._may_write(too_full=self.disk.almost_full, force=force)
-        due = now - self.stats.last_major_s >= settings.major_interval_s
+        due = now - self._last_major_s >= settings.major_interval_s
         return settings.major and due and self._may_write(too_full=self.disk.almost_full, force=ForcedRound())
 
     def _wants_minor(self, force: ForcedRound, now: float) -> bool:
         settings = self._settings
         if force.minor and settings.minor_by_force:
             return self._may_write(too_full=self.disk.full, force=force)
-        due = now - self.stats.last_minor_s >= settings.minor_interval_s
+        due = now - self._last_minor_s >= settings.minor_interval_s
         return settings.minor and due and self._may_write(too_full=self.disk.full, force=ForcedRound())
 
     def _may_write(self, *, too_full: bool, force: ForcedRound) -> bool:
@@ -104,7 +109,7 @@ class DirectoryCompactions:
 
     def _wants_index(self, now: float) -> bool:
         interval_s = self._settings.index_interval_s
-        due = now - self.stats.last_index_s > interval_s + self._index_delay_s
+        due = now - self._last_index_s > interval_s + self._index_delay_s
         return interval_s > 0 and due and not self.disk.full
 
     # Entry logs.
@@ -163,6 +168,7 @@ class DirectoryCompactions:
             self.stats.compacting_index = False
         self.stats.indexes += 1
         self.stats.last_index_s = time.time()
+        self._last_index_s = time.monotonic()
         self._index_delay_s = self._next_index_delay_s()
         after = locations.bytes_on_disk()
         log.info(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.wire.large_adds import LargeAdds
 from bookie_stub.wire.v2_requests import V2Requests
-from bookie_stub.wire.v3_requests import V3Requests
+from bookie_stub.wire.v3_requests import V3Requests, asks_for_tls
 from protocol.add_runs import Received
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
 
@@ -81,6 +81,8 @@ class ServerSide(Protocol):
     """Number of connections that have stopped reading."""
     tls: SSLContext | None
     """For clients that ask for TLS; None: TLS is refused."""
+    clear_text: bool
+    """Requests are served before TLS is asked for."""
 
     def has_answers(self, connection: BookieConnection) -> None:
         """Calls the connection's `write_answers` at the end of the turn."""
@@ -117,6 +119,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
         self._large: LargeAdds | None = None
+        self._clear_text = server.clear_text
+        """False until the connection has asked for TLS, where clients need a certificate."""
         self._handle: Callable[[memoryview], None] = self._handle_first
         self.adds = 0
         """Adds that are not yet answered."""
@@ -228,7 +232,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         requests: V2Requests | V3Requests = self._v2 or self._v3
         while not self._blocked and offset + LENGTH_BYTES <= stop:
             # Most frames are adds of a run. A run that does not begin here returns the same offset.
-            end = requests.handle_run(data, offset, stop, self._length_max)
+            end = requests.handle_run(data, offset, stop, self._length_max) if self._clear_text else offset
             if end > offset:
                 offset = end
                 large = self._v2 is not None and self._v2.adds_are_large
@@ -246,6 +250,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             if self._handshaking and offset < stop:
                 # Anyone on the way could have put such bytes there and would speak in the client's name.
                 raise FrameError("bytes in clear text behind the request for TLS")
+        # Copied: the next arrival, on any connection, overwrites the shared scratch.
         rest = bytes(view[offset:stop])
         if large and self._large is not None and not self._blocked and self._large.begin(rest):
             rest = b""
@@ -263,6 +268,13 @@ class BookieConnection(asyncio.BufferedProtocol):
         """Handles packets until one is not v3.
 
         That packet and all later ones are v2."""
+        if not self._clear_text:
+            if not asks_for_tls(packet):
+                # A certificate that clients may leave out by not asking for TLS would protect nothing.
+                raise FrameError(
+                    "a request in clear text, and tlsClientAuthentication=true needs a certificate"
+                )
+            self._clear_text = True
         if not self._v3.handle(packet):
             self._v2 = V2Requests(self)
             arena = self.bookie.state.write_caches.arena
@@ -334,6 +346,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         self.send(answer)
         self.write_answers()
         if self._transport is not None and not self._transport.is_closing():
+            # Written already, above: at the end of the turn the transport would belong to the handshake, and the
+            # client waits for this answer before it begins one.
             self._transport.pause_reading()  # The next bytes belong to the handshake.
             self._handshaking = True
             handshake = self._do_handshake(self._transport)
@@ -346,6 +360,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             secured = await loop.start_tls(plain, self, self._server.tls, server_side=True)
         except OSError as error:  # ssl.SSLError is one too.
             log.warning("! %s: the TLS handshake failed: %s; connection closed", self._address, error)
+            # Not `close`: it would write waiting answers in clear text to a client that expects TLS.
             plain.abort()
             self._handshaking = False
             if self._transport is not None:  # asyncio does not call it for a protocol in a handshake.

@@ -38,6 +38,8 @@ class BookieServer:
         """Serves the requests of all connections."""
         self.tls = tls
         """For clients that ask for TLS; None: they are refused."""
+        self.clear_text = tls is None or tls.verify_mode.name != "CERT_REQUIRED"
+        """False where each client must show a certificate, so that the first request must be START_TLS."""
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max
@@ -87,6 +89,7 @@ class BookieServer:
         # The bookie's threads have posted the completions. The first pass of the loop runs them, the second one writes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        # Over a copy: a connection that closes removes itself.
         for connection in list(self._connections):
             connection.close()
 

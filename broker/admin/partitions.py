@@ -84,6 +84,7 @@ async def delete(request: web.Request) -> web.Response:
         topic = broker.registry.topics.get(str(part))
         if topic is not None and any(clients(topic)) and not force:
             raise PreconditionFailed(f"Topic {part} has connected clients")
+    # The topic first, its policies behind it, as for a topic without partitions.
     await broker.partitioned.delete(name, force=force)
     return done()
 

@@ -18,6 +18,7 @@ from broker.admin.brokers import BROKER_ROUTES
 from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
 from broker.admin.configuration import CONFIGURATION_ROUTES
+from broker.admin.foreign_pages import refuse_foreign_pages
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
@@ -82,7 +83,9 @@ def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
-    app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
+    # A foreign page's request is refused before anything else looks at it.
+    guards = [refuse_foreign_pages(broker.settings), answer_errors]
+    app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)

@@ -127,6 +127,7 @@ def _subscription(
         "backlogSize": 0,
         "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in subscription.consumers),
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
+        "msgInReplay": 0,
         "type": subscription.kind.label,
         "consumers": consumers,
         "isDurable": False,
@@ -153,6 +154,7 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
+    stats["msgInReplay"] = subscription.waiting_for_redelivery
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
@@ -265,7 +267,6 @@ _NOT_HERE: dict[str, Json] = {
 """Fields of a topic's features that do not exist here."""
 _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "msgDelayed": 0,
-    "msgInReplay": 0,
     "msgRateExpired": 0.0,
     "msgExpired": 0,
     "totalMsgExpired": 0,

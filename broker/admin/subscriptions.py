@@ -61,6 +61,7 @@ async def delete(request: web.Request) -> web.Response:
     found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
     if not found:
         raise SubscriptionNotFound("Subscription not found")
+    # All partitions are looked at before the first deletion, so that a refusal changes none of them.
     if any(subscription.consumers for _, subscription in found) and not force:
         raise PreconditionFailed("Subscription has active connected consumers")
     for topic, subscription in found:

@@ -71,6 +71,7 @@ async def delete(request: web.Request) -> web.Response:
             f"Topic has {consumers + producers} client connected Including {consumers} consumers,"
             f" {producers} producers, and 0 replicators."
         )
+    # The topic first: if its deletion fails, it still exists and needs its policies.
     await broker.registry.delete(name, force=force)
     return done()
 

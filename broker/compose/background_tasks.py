@@ -34,6 +34,7 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """Cancels the tasks that are left and waits until they have ended."""
+        # Over a copy: a task that ends removes itself.
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -102,7 +102,9 @@ class CacheCounts:
             now = (reads.hit_entries, reads.miss_entries, reads.coalesced_entries)
             counted[name] = now
             last = self._last.get(name, (0, 0, 0))
-            if now < last:
+            # Any of them, not the tuple as a whole: the counters of a topic that was opened again may have passed the
+            # first of the old ones already, and the difference of another would be negative.
+            if any(new < old for new, old in zip(now, last, strict=True)):
                 last = (0, 0, 0)
             if now != last:
                 hits, misses, coalesced = (new - old for new, old in zip(now, last, strict=True))

@@ -54,7 +54,10 @@ class CachePasses:
 
     def _check_size(self, now_ns: int) -> None:
         if self._run_slice("insert", self._cache.run_pending, now_ns):
-            # Not from here: the end of this turn would go on until the check is complete.
+            # Asked for through the loop, because a callback that this turn's end registers runs in the same turn: the
+            # sockets would wait for the whole check. Through the timers instead of `call_soon`, because a stop ends the
+            # timers before it writes the totals of the access record: a slice after that would evict entries which
+            # the totals count as cached.
             self._timers.after(0, self._request_size_check)
 
     def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:

@@ -63,6 +63,8 @@ class LedgerUpkeep:
             ledger.trimming.trim(now_ms, without_cursors=True)
 
     def _ledgers(self) -> Iterator[ManagedLedger]:
+        # No copy, because none of the calls opens or closes a topic before it returns. A call that awaits would need
+        # one.
         for topic in self._registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 yield topic.ledger

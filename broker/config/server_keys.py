@@ -6,6 +6,7 @@ words are ours. `settings.keys.Key` explains the columns.
 
 from __future__ import annotations
 
+from settings.addresses import LOOPBACK
 from settings.keys import KIB, MIB, PORT_MAX, PROFILES, Key, Section
 
 TIMESTAMP_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
@@ -42,9 +43,11 @@ SERVER = Section("Server", (
         doc="TCP port of the binary protocol; 0 takes any free port."),
     Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX,
         doc="TCP port of the admin API and of `/metrics`; 0 takes any free port."),
-    Key("bindAddress", "string", "0.0.0.0",
-        doc="Address that both ports listen on."),
-    Key("advertisedAddress", "string", None, standalone="localhost", computed="the machine's host name",
+    Key("bindAddress", "string", LOOPBACK,
+        doc="Address that both ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
+            "there is no authentication here yet, so a start with more than the loopback logs a warning."),
+    Key("advertisedAddress", "string", None, standalone="localhost",
+        computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name or address that clients are told to connect to."),
     Key("advertisedListeners", "list", None,
         form=(r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),

@@ -103,6 +103,7 @@ class OneBookie:
         """
         self._address = address
         self.sole: LedgerClient | None = client
+        """See `Bookies.sole`: never None here."""
         self._client = client
         self._connect = connect
         self._others: dict[str, LedgerClient] = {}
@@ -153,6 +154,7 @@ class Unreachable:
     """
 
     reachable = False
+    """See `BookieClient.reachable`; always False."""
 
     def add(
         self,

@@ -81,9 +81,13 @@ class EmbeddedLedgerClient:
         self._add = bookie.add
         # The bookie's calls as they are: a wrapper would cost a call per entry and add nothing.
         self.read: Callable[[int, int, ReadDone], None] = bookie.read
+        """See `LedgerClient.read`."""
         self.batch_read: Callable[[int, int, int, int, BatchReadDone], None] = bookie.batch_read
+        """See `LedgerClient.batch_read`."""
         self.fence = bookie.fence
+        """See `LedgerClient.fence`."""
         self.delete: Callable[[int], None] = bookie.delete_ledger
+        """See `LedgerClient.delete`."""
 
     def add(
         self,

@@ -100,6 +100,7 @@ class LedgerHandle:
         `digest` is that of the ledger's metadata.
         """
         self.ledger_id = ledger_id
+        """BookKeeper's id of the ledger that is written."""
         self.next_entry_id = 0
         """Entries added so far, confirmed or not."""
         self.length = 0

@@ -56,6 +56,7 @@ class Ledgers:
         never know one again.
         """
         self.bookies = bookies
+        """All bookies that this broker knows; new ledgers are placed on them."""
         self.settings = settings
         """For new ledgers; those that exist keep what their metadata says."""
         self.digest: Digest = digest_of(settings.digest_type, settings.password)

@@ -50,6 +50,7 @@ class OwnLedger:
     ) -> None:
         """Use `create`. `closed` is called after `close` has ended the ledger."""
         self.ledger_id = ledger_id
+        """The ledger's node in the store is named after it."""
         self.metadata = metadata
         """As last known of the store."""
         self._store = store
@@ -150,6 +151,7 @@ class RecoveringLedger:
         """Use `take_over`."""
         assert metadata.state is LedgerState.IN_RECOVERY
         self.ledger_id = ledger_id
+        """The ledger's node in the store is named after it."""
         self.metadata = metadata
         """With the ensemble changes of this recovery, which are not stored yet."""
         self._store = store

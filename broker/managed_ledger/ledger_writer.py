@@ -118,7 +118,7 @@ class LedgerWriter:
         self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
     ) -> None:
         self.state = ManagedLedgerState.TERMINATED if context.is_terminated else ManagedLedgerState.OPEN
-        """True while adds are accepted; read-only for others."""
+        """Changed by this class alone; `ManagedLedgerState` has the order of the states."""
         self._context = context
         self._reading_cursors = reading_cursors
         self._trimming = trimming

@@ -31,10 +31,15 @@ class Match(StrEnum):
     """
 
     SAME = "same"
+    """The read covers exactly the gap."""
     INCLUDED = "included"
+    """The read covers the gap and more."""
     LEFT = "left"
+    """The read lacks entries at the begin of the gap."""
     RIGHT = "right"
+    """The read lacks entries at the end of the gap."""
     BOTH = "both"
+    """The read lacks entries at both ends of the gap."""
 
 
 class Join(NamedTuple):

@@ -147,6 +147,7 @@ class SqliteMetadataStore:
         """The writer thread: for each group one commit and one call back into the loop."""
         while True:
             self._wanted.wait()
+            # Before the look at the queue: a write that comes behind it sets the event again.
             self._wanted.clear()
             while self._queue:
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]

@@ -66,6 +66,7 @@ class WriteGroups:
         # On closing the queue is emptied first.
         while not (self._closing and not self._queue):
             await self._wanted.wait()
+            # Before the look at the queue: a write that comes behind it sets the event again.
             self._wanted.clear()
             while self._queue:
                 group = self._next_group()

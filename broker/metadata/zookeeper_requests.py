@@ -76,6 +76,7 @@ class ZookeeperRequests:
     def __init__(self, session: ZookeeperSession) -> None:
         """Use `connect`. Belongs to the running loop."""
         self.session = session
+        """Replaces itself when ZooKeeper expires it; `close` ends it."""
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
         self._connected.set()

@@ -90,6 +90,7 @@ class Scraper:
 
     async def _every(self, seconds: float, roll: Callable[[], Awaitable[None]]) -> None:
         while True:
+            # The time that has really passed is measured at the roll, so waking late changes no rate.
             await asyncio.sleep(seconds)
             await roll()
 
@@ -121,6 +122,8 @@ class Scraper:
         openmetrics = content_type.startswith("application/openmetrics-text")
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
+            # By a callback, so that a text which failed is forgotten too: otherwise every later scrape would share
+            # its error.
             self._writing.add_done_callback(self._written)
         # Shielded: a scraper that gives up must not cancel the text that others wait for.
         exposition = await asyncio.shield(self._writing)

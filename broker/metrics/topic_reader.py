@@ -10,7 +10,6 @@ from typing import Final
 
 from broker.metrics.readings import ConsumerReading, ProducerReading, SubscriptionReading, TopicReading
 from broker.service.consumer import Consumer
-from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
@@ -73,6 +72,7 @@ class TopicReader:
             backlog=backlog,
             # An estimate by the mean size of an entry: exact bytes would need a look at every ledger.
             backlog_size=size * slowest // entries if entries else 0,
+            # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
             entries_added=stats.entries_added,
@@ -92,13 +92,13 @@ class TopicReader:
         )
 
     def _subscription(self, subscription: Subscription) -> SubscriptionReading:
-        consumers, dispatcher = subscription.consumers, subscription.dispatcher
+        consumers = subscription.consumers
         reads = subscription.cursor.reader.reads
         # Begins with the counts of consumers that have left; those of the connected ones are added below.
         result = SubscriptionReading(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
-            in_replay=len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0,
+            in_replay=subscription.waiting_for_redelivery,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
@@ -47,7 +48,11 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.lookup_failed(request.request_id, error.code, str(error))
 
-    cnx.run(_lookup(cnx, request), refuse, "LOOKUP")
+    # A task, because `owner_of` may wait: with several brokers it reads the owner from the metadata store. A client
+    # sends one LOOKUP per topic that it opens, so the task costs nothing on the way of a message.
+    # At level debug, because clients repeat a refused lookup for as long as their application waits for the topic: one
+    # client with a wrong namespace would fill the log.
+    cnx.run(_lookup(cnx, request), refuse, "LOOKUP", logging.DEBUG)
 
 
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:

@@ -90,9 +90,13 @@ class Connection(Protocol):
         ...
 
     def run(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        name: str,
+        refusal_level: int = ...,
     ) -> None:
-        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError."""
+        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError, logged at `refusal_level`."""
         ...
 
 

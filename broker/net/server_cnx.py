@@ -328,18 +328,28 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.send(frame)
 
     def run(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        name: str,
+        refusal_level: int = logging.INFO,
     ) -> None:
-        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError."""
-        self.context.spawn(self._guarded(work, refuse), f"{name} {self.address}")
+        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError.
+
+        `refusal_level` is the level of the log line for a BrokerError.
+        """
+        self.context.spawn(self._guarded(work, refuse, refusal_level), f"{name} {self.address}")
 
     async def _guarded(
-        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes]
+        self,
+        work: Coroutine[object, object, None],
+        refuse: Callable[[BrokerError], bytes],
+        refusal_level: int,
     ) -> None:
         try:
             await work
         except BrokerError as error:
-            log.info("! %s %s: %s", self.address, type(error).__name__, error)
+            log.log(refusal_level, "! %s %s: %s", self.address, type(error).__name__, error)
             self.send(refuse(error))
         except ProtocolError as error:
             self.close(f"{type(error).__name__}: {error}")

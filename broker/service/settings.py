@@ -42,6 +42,22 @@ class ServiceSettings(RoomSettings):
     """Create a subscription for its first consumer."""
     partitions_max: int = broker_key.int("maxNumPartitionsPerPartitionedTopic")
     """Partitions of one topic; 0 = no limit."""
+    persistent_topics: bool = broker_key.bool("enablePersistentTopics")
+    """Serve topics of the domain `persistent`."""
+    non_persistent_topics: bool = broker_key.bool("enableNonPersistentTopics")
+    """Serve topics of the domain `non-persistent`."""
+    delete_inactive: bool = broker_key.bool("brokerDeleteInactiveTopicsEnabled")
+    """Delete unused topics."""
+    inactive_mode: str = broker_key.str("brokerDeleteInactiveTopicsMode")
+    """Condition under which a topic counts as unused."""
+    inactive_after_s: int = broker_key.int("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds")
+    """Seconds without use after which a topic is deleted."""
+    inactive_frequency_s: int = broker_key.int("brokerDeleteInactiveTopicsFrequencySeconds")
+    """Seconds between two looks for unused topics."""
+    delete_inactive_partitioned_metadata: bool = broker_key.bool(
+        "brokerDeleteInactivePartitionedTopicMetadataEnabled"
+    )
+    """Delete a partitioned topic as well when the last of its partitions was deleted as unused."""
     deduplication: bool = broker_key.bool("brokerDeduplicationEnabled")
     """Confirm a message with a known sequence id without storing it."""
     deduplication_snapshot_entries: int = broker_key.int("brokerDeduplicationEntriesInterval")

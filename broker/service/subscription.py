@@ -99,7 +99,6 @@ class Subscription:
         "kind",
         "name",
         "resetting",
-        "retired_acked",
         "retired_bytes_out",
         "retired_messages_out",
         "retired_redelivered",
@@ -131,14 +130,18 @@ class Subscription:
         """Bytes delivered to consumers that left."""
         self.retired_redelivered = 0
         """Messages delivered again to consumers that left."""
-        self.retired_acked = 0
-        """Acknowledgements of consumers that left."""
         self._call_later = call_later
 
     @property
     def consumers(self) -> list[Consumer]:
         """Connected consumers; [] before the first one."""
         return [] if self.dispatcher is None else self.dispatcher.consumers
+
+    @property
+    def waiting_for_redelivery(self) -> int:
+        """Entries in the redelivery queue; 0 for Exclusive and Failover, which rewind the cursor instead."""
+        dispatcher = self.dispatcher
+        return len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0
 
     # Consumers
 
@@ -241,7 +244,6 @@ class Subscription:
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
-        self.retired_acked += consumer.acked_messages
         self.dispatcher.remove_consumer(consumer)
         self._deactivate_if_empty()
 

@@ -70,6 +70,7 @@ class Topic:
         "publish_rate_limited",
         "rates",
         "settings",
+        "used_at_ns",
     )
 
     subscriptions: Mapping[str, SubscriptionLike]
@@ -98,6 +99,8 @@ class Topic:
         """SENDs after which a connection had to wait for a publish rate."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
+        self.used_at_ns = 0
+        """When the topic was opened, or was last seen in use by `InactiveTopics`; monotonic."""
         self.messages_in = 0
         """Messages that producers sent since the topic was opened, batches counted by their messages."""
         self.bytes_in = 0

@@ -21,7 +21,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
@@ -137,6 +137,10 @@ class TopicRegistry:
             await asyncio.wait((closing,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
+        settings = self.settings
+        if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
+            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
+            raise NotAllowed(f"Broker is unable to load {domain} topic")
         await self.ownership.check_owned(name)
         started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
@@ -154,6 +158,7 @@ class TopicRegistry:
         while changes != self._policy_changes:
             changes = self._policy_changes
             await topic.policies_changed()
+        topic.used_at_ns = self._environment.now_ns()
         self.topics[str(name)] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
@@ -293,6 +298,15 @@ class TopicRegistry:
         if name.partition < 0:
             await self.namespaces.forget_topic(str(name))
         self._announce(name, exists=False)
+
+    async def forget_partitioned(self, name: TopicName) -> None:
+        """Deletes the metadata and policies of a partitioned topic, unless one of its partitions exists."""
+        for index in range(await self.partitions.count(name)):
+            partition = name.with_partition(index)
+            if str(partition) in self.topics or await self.is_stored(partition):
+                return
+        await self.partitions.delete(name)
+        await self.namespaces.forget_topic(str(name))
 
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""

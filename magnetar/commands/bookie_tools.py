@@ -171,6 +171,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     directories = zip(settings.ledger_directories, settings.index_directories, strict=True)
     cookie = current(settings.ledger_directories[0]) / COOKIE_FILE
     with closed_entries(settings, cookie, _say) as closed:
+        # One directory after the other: a rebuild that is interrupted leaves the finished ones usable, and is
+        # repeated for the rest.
         for place, (logs, index) in enumerate(directories):
             done = rebuild(
                 current(logs),

@@ -174,6 +174,7 @@ def _work(
         if len(ledger.numbers) >= count and sum(len(worker.numbers) for worker in workers) >= count:
             break
         time.sleep(0.05)
+    # Also after the deadline: the output then shows which messages are missing.
     done.set()
     for thread in threads:
         thread.join()
@@ -269,6 +270,7 @@ def scrape(admin_url: str) -> Samples:
     samples = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
+            # The last brace, because a label's value may have braces and spaces of its own.
             at = line.rfind("}") + 1 or line.index(" ")
             samples[line[:at]] = float(line[at:].split()[0])
     return samples

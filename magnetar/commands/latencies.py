@@ -38,6 +38,7 @@ class Latencies:
         self._histogram = HdrHistogram(1, HIGHEST_US, DIGITS)
         self._sum_us = 0
         self.max_us = 0
+        """The highest value recorded, in µs and unrounded; 0 before the first."""
 
     @property
     def count(self) -> int:

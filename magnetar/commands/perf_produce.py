@@ -74,6 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 interval_s=arguments.stats_interval_seconds,
                 histogram_file=arguments.histogram_file,
             )
+            # A daemon: after an error nothing sets `stop`, and the process must still end.
             printer = threading.Thread(target=reporter.run, args=(stop,), daemon=True)
             printer.start()
             _publish(producers, payloads, arguments, tally, stop)
@@ -108,6 +109,7 @@ def _publish(
         if arguments.num_messages and sent >= arguments.num_messages:
             say(f"------------- DONE (reached the maximum number: {sent} of production) --------------")
             return
+        # Looked at before each message and not by a timer: at low rates the end comes up to one message late.
         if ends_at and time.monotonic_ns() >= ends_at:
             seconds = f"[{arguments.test_duration:g} seconds]"
             say(f"------------- DONE (reached the maximum duration: {seconds} of production) --------------")

@@ -155,6 +155,7 @@ class Reporter:
         They are printed after Ctrl-C too. Closes the histogram file.
         """
         now, counts = time.monotonic(), self._tally.counts()
+        # The rest of the last interval belongs to the total as well, and has no line of its own.
         self._take(max(now - self._last_at, 1e-9))
         elapsed = max(now - self._started, 1e-9)
         word = "sent" if self._producing else "received"

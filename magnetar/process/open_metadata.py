@@ -26,6 +26,7 @@ class OpenedMetadata(NamedTuple):
     """An open store and its source of ledger ids."""
 
     store: MetadataStore
+    """The caller closes it."""
     ids: LedgerIdSource | None
     """None = the broker counts ids in the store itself."""
 

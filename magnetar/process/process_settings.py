@@ -20,7 +20,9 @@ class StandaloneSettings(NamedTuple):
     """The settings of both sides."""
 
     broker: Settings
+    """With every key of the file that is no bookie key."""
     bookie: Settings
+    """With the bookie keys of the same file."""
     notes: tuple[Note, ...]
     """The notes of both sides, each once."""
 
@@ -41,6 +43,8 @@ def load_standalone_settings(
 ) -> StandaloneSettings:
     """Returns the settings of both sides; `path` None means the shipped values. Raises SettingsError."""
     bookies_own = {*BOOKIE_KEYS.keys, *(set(BOOKIE_KEYS.unused.defaults) - set(BROKER_KEYS.unused.defaults))}
+    # tlsKeyStore and tlsTrustStore are keys of both. Here they are the broker's: this bookie has no port to protect.
+    bookies_own -= BROKER_KEYS.unused.asks_for.keys()
     broker = load_broker_settings(
         path,
         environ=environ,

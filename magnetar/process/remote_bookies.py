@@ -69,6 +69,7 @@ class RegisteredBookies:
     """
 
     sole: LedgerClient | None = None
+    """Always None: the list in ZooKeeper may grow, so no bookie may be treated as the only one."""
 
     def __init__(self, connect: Connect, settings: Settings) -> None:
         """No bookie is known before `follow`."""
@@ -84,9 +85,13 @@ class RegisteredBookies:
         )
         # The set's own methods, so that a read costs no call more than with a fixed set.
         self.client: Callable[[str], LedgerClient] = self._set.client
+        """See `Bookies.client`."""
         self.choose = self._set.choose
+        """See `Bookies.choose`."""
         self.failed = self._set.failed
+        """See `Bookies.failed`."""
         self.reachable_clients: Callable[[], Collection[LedgerClient]] = self._set.reachable_clients
+        """See `Bookies.reachable_clients`."""
 
     async def follow(self, metadata: MetadataStore) -> None:
         """Begin to watch ZooKeeper, where the broker's metadata must be.

@@ -24,6 +24,7 @@ class ApacheLedger(NamedTuple):
     """One ledger of a log."""
 
     ledger_id: int
+    """BookKeeper's id."""
     entries: int
     """0 while the ledger is open."""
     size_bytes: int
@@ -38,7 +39,9 @@ class ApacheCursor(NamedTuple):
     cursor_ledger: int
     """NO_LEDGER when the cursor is closed; only then `acked` is complete."""
     mark_ledger: int
+    """Ledger of the mark-delete position."""
     mark_entry: int
+    """Entry of the mark-delete position; -1 = before the ledger's first entry."""
     acked: list[tuple[int, int, int]]
     """(ledger, entry before the first acknowledged one, last acknowledged entry)"""
     compacted_ledger: int | None

@@ -26,11 +26,13 @@ class NodePath(NamedTuple):
     kind: str
     """A word of the column `kind` in `docs/reference/audits.md`."""
     namespace: str | None = None
+    """tenant/namespace"""
     topic: str | None = None
     """persistent://tenant/namespace/name"""
     name: str | None = None
     """Of the subscription or tenant."""
     ledger_id: int | None = None
+    """Of a node below `/ledgers`."""
 
 
 def describe(path: str) -> NodePath:

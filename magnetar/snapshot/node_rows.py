@@ -31,6 +31,7 @@ class Node(NamedTuple):
     value: bytes
     """Without bytes: a parent that no process has put."""
     version: int
+    """Number of changes since the node was created; a compare-and-set names it."""
     modified_ms: int | None
     """None where the store keeps no time."""
     children: int | None
@@ -146,6 +147,7 @@ def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int
     while bits:
         zeros = (bits & -bits).bit_length() - 1
         bits >>= zeros
+        # `~bits & bits + 1` has a single bit: that of the lowest zero.
         ones = (~bits & bits + 1).bit_length() - 1
         bits >>= ones
         entry += zeros + ones

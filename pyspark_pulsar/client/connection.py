@@ -136,10 +136,13 @@ class Connection:
             plain = socket.create_connection((host, port), timeout=self.timeout_s)
         except OSError as error:
             raise BrokerLost(f"no connection to {host}:{port}: {error}") from None
+        # Otherwise the kernel holds a FLOW back until the data before it is acknowledged, and the broker waits for
+        # permits.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.endpoint.tls:
             return plain
         context = ssl.create_default_context(cafile=security.trust_file)
+        # The certificate itself is verified in any case; only the comparison of its name can be switched off.
         context.check_hostname = security.verify_host
         try:
             return context.wrap_socket(plain, server_hostname=host)

@@ -86,6 +86,7 @@ def _integer(data: Bytes, at: Ints, node: Node) -> _Read:
 
 def _real(data: Bytes, at: Ints, node: Node) -> _Read:
     width, kind = (4, "<f4") if node.kind == "float" else (8, "<f8")
+    # Byte by byte, because a view of the buffer as floats would need aligned places.
     places = data[at[:, None] + np.arange(width)]
     values: npt.NDArray[Any] = np.ascontiguousarray(places).view(kind).ravel()
     return _Read(numbers(values, pa.float32() if width == 4 else pa.float64()), at + width)
@@ -195,6 +196,7 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
             left[begins] = np.abs(blocks)
             open_rows = open_rows[left[open_rows] > 0]
         if open_rows.size:
+            # All parts of an item in turn: for a map the key, then the value.
             here = at[open_rows]
             for number, part in enumerate(parts):
                 column, here = _read(data, here, part)

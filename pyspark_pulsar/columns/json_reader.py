@@ -16,31 +16,57 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from pyspark_pulsar.columns.arrow_spans import bytes_scalar, numbers
+from pyspark_pulsar.columns.avro_schema import Node
 from pyspark_pulsar.errors import MalformedEntry
 
 _NEWLINE, _NOTHING = bytes_scalar(b"\n"), bytes_scalar(b"")
 
 
-def read_json(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
+def read_json(
+    values: pa.BinaryArray, schema: pa.Schema, definition: Node | None = None
+) -> dict[str, pa.Array]:
     """Returns a column per field of `schema`; `values` have no nulls. Fields that a value lacks are null.
 
+    Times are milliseconds, unless the record's `definition` says microseconds, as that of this package's sink does.
     MalformedEntry where a value is no JSON object, or a field has another type.
     """
     if len(values) and all(_arrow_can(field.type) for field in schema):
         table = _read_all(values, schema)
         if table is not None:
             return {
-                field.name: _finish(table.column(field.name).combine_chunks(), field.type) for field in schema
+                field.name: _finish(
+                    table.column(field.name).combine_chunks(), field.type, _part(definition, field.name)
+                )
+                for field in schema
             }
-    return _one_by_one(values, schema)
+    return _one_by_one(values, schema, definition)
 
 
-def _arrow_can(kind: pa.DataType) -> bool:
+def _part(node: Node | None, name: str) -> Node | None:
+    """Returns the definition of a field, `items` or `values` below a node, which may be a union with null."""
+    if node is None:
+        return None
+    nullable = node.nullable_part()
+    return (node if nullable is None else nullable[1]).parts.get(name)
+
+
+def _factor(node: Node | None) -> int:
+    """Returns the microseconds in a unit of a time: 1000, or 1 where the definition says microseconds."""
+    if node is None:
+        return 1000
+    nullable = node.nullable_part()
+    return 1 if (node if nullable is None else nullable[1]).logical.endswith("timestamp-micros") else 1000
+
+
+def _arrow_can(kind: pa.DataType, *, top: bool = True) -> bool:
     """Returns False for types that Arrow's parser reads otherwise than Pulsar's clients write them."""
     if pa.types.is_struct(kind):
-        return all(_arrow_can(kind.field(number).type) for number in range(kind.num_fields))
+        return all(_arrow_can(kind.field(number).type, top=False) for number in range(kind.num_fields))
     if pa.types.is_list(kind):
-        return _arrow_can(kind.value_type)
+        return _arrow_can(kind.value_type, top=False)
+    # `_finish` converts the unit of whole columns only, so a time inside of a struct or list is read in Python.
+    if pa.types.is_timestamp(kind):
+        return top
     return not (pa.types.is_map(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind))
 
 
@@ -55,9 +81,9 @@ def _on_wire(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_date32(kind) else kind
 
 
-def _finish(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _finish(column: pa.Array, kind: pa.DataType, node: Node | None) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        return pc.multiply(column, numbers(np.array([1000]))[0]).view(kind)
+        return pc.multiply(column, numbers(np.array([_factor(node)]))[0]).view(kind)
     return column if column.type == kind else column.cast(kind)
 
 
@@ -74,6 +100,7 @@ def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
         table = arrow_json.read_json(pa.BufferReader(lines), read, parse)
     except pa.ArrowInvalid:
         return None
+    # A value that holds no object, or two of them, would shift every row behind it.
     return table if table.num_rows == len(values) else None
 
 
@@ -81,7 +108,7 @@ def _longest(values: pa.BinaryArray) -> int:
     return int(np.diff(np.frombuffer(values.buffers()[1], np.int32)).max(initial=0))
 
 
-def _one_by_one(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
+def _one_by_one(values: pa.BinaryArray, schema: pa.Schema, definition: Node | None) -> dict[str, pa.Array]:
     rows = []
     for value in values.to_pylist():
         try:
@@ -95,7 +122,8 @@ def _one_by_one(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array
         rows.append(row)
     columns = {}
     for field in schema:
-        plain = [_plain(row.get(field.name), field.type) for row in rows]
+        node = _part(definition, field.name)
+        plain = [_plain(row.get(field.name), field.type, node) for row in rows]
         try:
             columns[field.name] = pa.array(plain, field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -103,19 +131,19 @@ def _one_by_one(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array
     return columns
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
+def _plain(value: Any, kind: pa.DataType, node: Node | None) -> Any:
     """Converts a value of Python's parser to what Arrow accepts for this type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
         fields = (kind.field(number) for number in range(kind.num_fields))
-        return {part.name: _plain(value.get(part.name), part.type) for part in fields}
+        return {part.name: _plain(value.get(part.name), part.type, _part(node, part.name)) for part in fields}
     if pa.types.is_list(kind):
-        return [_plain(item, kind.value_type) for item in value]
+        return [_plain(item, kind.value_type, _part(node, "items")) for item in value]
     if pa.types.is_map(kind):
-        return [(key, _plain(item, kind.item_type)) for key, item in value.items()]
+        return [(key, _plain(item, kind.item_type, _part(node, "values"))) for key, item in value.items()]
     if pa.types.is_timestamp(kind):
-        return int(value) * 1000
+        return int(value) * _factor(node)
     if pa.types.is_binary(kind) and isinstance(value, str):
         return base64.b64decode(value)
     return value

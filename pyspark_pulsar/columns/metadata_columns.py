@@ -107,6 +107,7 @@ def _message_id(rows: Rows) -> pa.Array:
         write_varints(rows.per_message(entries.entry_ids)),
     ]
     _add_where(parts, b"\x18", _partition_numbers(rows))
+    # Left out of a message that is no batch, as clients do: an id with a batch index of 0 would be another id.
     _add_where(parts, b"\x20", messages.batch_indexes)
     if messages.fields is not None:
         _add_where(parts, b"\x30", rows.per_message(entries.message_counts()))

@@ -123,6 +123,7 @@ def _decode(name: str, places: Any) -> pa.Array:
         kind, arrow_type = plain[name]
         return numbers(big(kind), arrow_type)
     if name == "DATE":
+        # Rounded down, so that a time before 1970 falls on its own day and not on the next.
         return numbers(big(">i8") // _MS_PER_DAY, pa.date32())
     if name == "INSTANT":
         micros = big(">i8", 0, 8) * 1_000_000 + big(">i4", 8) // 1000
@@ -167,7 +168,8 @@ class RecordValue:
         schema = to_arrow_schema(chosen, timezone="UTC")
         if self._kind == "JSON":
             null = is_null(rows)
-            columns = read_json(value_bytes(rows).drop_null(), schema)
+            definition = None if self._definition is None else parse_definition(self._definition)
+            columns = read_json(value_bytes(rows).drop_null(), schema, definition)
             return {name: spread(one, ~null) if null.any() else one for name, one in columns.items()}
         return self._read_avro(rows, schema, schemas)
 
@@ -208,6 +210,8 @@ def _gather(part: pa.Field, pieces: Sequence[tuple[Flags, dict[str, pa.Array]]],
             column = found[part.name]
             source[mine] = length + np.arange(len(column))
             length += len(column)
+            # Cast before they are joined: `concat_arrays` takes arrays of one type alone, and versions may differ in
+            # width.
             columns.append(_fitted(column, part))
     if not columns:
         return pa.nulls(count, part.type)

@@ -25,23 +25,41 @@ class EntryField:
     """Field numbers of the protocol's MessageMetadata, under shorter names than the `.proto` has."""
 
     PRODUCER_NAME: Final = 1
+    """The field `producer_name`."""
     SEQUENCE_ID: Final = 2
+    """The field `sequence_id`."""
     PUBLISH_TIME: Final = 3
+    """The field `publish_time`: ms since 1970."""
     PROPERTIES: Final = 4
+    """The field `properties`, repeated."""
     PARTITION_KEY: Final = 6
+    """The field `partition_key`."""
     COMPRESSION: Final = 8
+    """The field `compression`, a `CompressionType`."""
     UNCOMPRESSED_SIZE: Final = 9
+    """The field `uncompressed_size`: bytes."""
     MESSAGES_IN_BATCH: Final = 11
+    """The field `num_messages_in_batch`; absent for an entry that is no batch."""
     EVENT_TIME: Final = 12
+    """The field `event_time`: ms since 1970, 0 = none."""
     ENCRYPTION_KEYS: Final = 13
+    """The field `encryption_keys`, repeated; present = the payload is encrypted."""
     SCHEMA_VERSION: Final = 16
+    """The field `schema_version`: bytes."""
     KEY_IS_BASE64: Final = 17
+    """The field `partition_key_b64_encoded`."""
     MARKER_TYPE: Final = 20
+    """The field `marker_type`; present = written by a broker for itself."""
     NULL_VALUE: Final = 25
+    """The field `null_value`: a tombstone for compaction."""
     UUID: Final = 26
+    """The field `uuid`: names the message that a chunk belongs to."""
     CHUNKS: Final = 27
+    """The field `num_chunks_from_msg`."""
     CHUNKED_BYTES: Final = 28
+    """The field `total_chunk_msg_size`: bytes of all chunks."""
     CHUNK_ID: Final = 29
+    """The field `chunk_id`: number of the chunk, from 0."""
 
 
 _SINGLE = tuple(
@@ -112,6 +130,7 @@ def cut_entries(messages: Messages) -> EntryTable:
     table.payload_starts = metadata_starts + _u32(data, bodies)
     if (table.payload_starts > ends).any():
         raise MalformedEntry("an entry's metadata reaches behind its end")
+    # Only behind the checksums: damaged metadata would be reported as malformed instead of as a wrong checksum.
     table.metadata = read_fields(data, metadata_starts, table.payload_starts, _SINGLE, _REPEATED)
     return table
 

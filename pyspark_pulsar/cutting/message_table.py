@@ -33,12 +33,19 @@ class MessageField:
     """Field numbers of the protocol's SingleMessageMetadata, under shorter names than the `.proto` has."""
 
     PROPERTIES: Final = 1
+    """The field `properties`, repeated."""
     KEY: Final = 2
+    """The field `partition_key`."""
     COMPACTED_OUT: Final = 4
+    """The field `compacted_out`: the compaction dropped the message, its place remains."""
     EVENT_TIME: Final = 5
+    """The field `event_time`: ms since 1970, 0 = none."""
     KEY_IS_BASE64: Final = 6
+    """The field `partition_key_b64_encoded`."""
     SEQUENCE_ID: Final = 8
+    """The field `sequence_id` of the message within its producer."""
     NULL_VALUE: Final = 9
+    """The field `null_value`: a tombstone for compaction."""
 
 
 _SINGLE = (
@@ -166,6 +173,7 @@ def _portions(entries: EntryTable, rows: Ints) -> Iterator[Ints]:
     """Groups consecutive entries whose decompressed payloads have a bounded size together."""
     if rows.size:
         sizes = entries.metadata.numbers(EntryField.UNCOMPRESSED_SIZE)[rows]
+        # By the bytes in front of each entry, so that an entry above the limit still belongs to a portion.
         portion_of = (np.cumsum(sizes) - sizes) // UNPACKED_BYTES_MAX
         for number in np.unique(portion_of):
             yield rows[portion_of == number]
@@ -176,6 +184,7 @@ def _unpack(entries: EntryTable, rows: Ints, buffer: bytearray) -> _Payloads:
     kinds = entries.metadata.numbers(EntryField.COMPRESSION)
     ends = np.cumsum(sizes)
     starts = ends - sizes
+    # Spare bytes, because reading a damaged number may go on behind the last message.
     unpacked = bytearray(int(ends[-1]) + SLACK_BYTES)
     view = memoryview(buffer)
     for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
@@ -241,6 +250,7 @@ def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple
     head = _size_at(payloads.buffer, start)[0]
     if 4 + head > stride:
         return None
+    # The first message alone is read in Python; the others are compared with it.
     layout = _layout(payloads.buffer, start, head)
     if layout is None or 4 + head + layout[1] != stride:
         return None
@@ -289,6 +299,8 @@ def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> t
     at = start
     for _ in range(count):
         head = at + 4
+        # A size field that is cut off by the end of the batch is not read at all: the bytes behind it belong to
+        # another entry.
         value = head + _size_at(buffer, at)[0] if head <= end else end + 1
         if value > end:
             raise MalformedEntry("a message's metadata reaches behind the end of its batch")

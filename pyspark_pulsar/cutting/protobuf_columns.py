@@ -47,6 +47,7 @@ def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
         behind[rows] += 1
         rows = rows[(more & 0x80) != 0]
         shift += 7
+    # Protobuf writes a negative number as its two's complement in 64 bits.
     return values.view(np.int64), behind
 
 
@@ -78,6 +79,8 @@ class Fields:
         """Number of messages."""
         self._values: dict[int, Ints] = {}
         self._lengths: dict[int, Ints] = {}
+        # One empty array for all fields stands for "in no message". `put` makes a real one for a field that occurs:
+        # most fields never do, and a column may have a million rows.
         self._present: dict[int, Flags] = dict.fromkeys(single, np.zeros(0, np.bool_))
         self._repeated: dict[int, list[tuple[Ints, Ints, Ints]]] = {number: [] for number in repeated}
 
@@ -106,6 +109,8 @@ class Fields:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
         rows, starts, lengths = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        # Occurrences were found step by step over all messages; a stable sort keeps those of one message in their
+        # order.
         order = np.argsort(rows, kind="stable")
         return rows[order], starts[order], lengths[order]
 
@@ -182,6 +187,7 @@ def write_varints(numbers: Ints) -> tuple[Bytes, Flags]:
     width = max(1, (int(unsigned.max(initial=0)).bit_length() + 6) // 7)
     shifted = unsigned[:, None] >> (np.arange(width, dtype=np.uint64) * np.uint64(7))
     used = shifted != 0
+    # Also 0 takes one byte.
     used[:, 0] = True
     places = (shifted & np.uint64(0x7F)).astype(np.uint8)
     places[:, :-1] |= used[:, 1:].astype(np.uint8) << 7

@@ -2,7 +2,9 @@
 
 Up to `READABLE_MAX` topics the JSON is a table that people can read and edit:
 
-    {"version": 1, "id": "3f9c…", "topics": {"persistent://public/default/a": "12:40"}}
+    {"version": 1, "id": "3f9c…", "tasks": 8, "topics": {"persistent://public/default/a": "12:40"}}
+
+`tasks` is the limit of tasks of the batch that ends here (`task_limit`).
 
 Above that it is two blocks, base64 of compressed bytes: the names in order, and the columns ledger, entry and batch
 index. With `offsetsLocation` the blocks are files named by their content, and the JSON holds only their names.
@@ -138,9 +140,12 @@ def new_identity() -> str:
 # To and from the JSON in Spark's checkpoint
 
 
-def to_json(offsets: Offsets, files: OffsetFiles | None = None) -> dict[str, Any]:
-    """Encodes offsets for Spark's checkpoint; with `files`, large ones are stored there."""
-    head: dict[str, Any] = {"version": VERSION, "id": offsets.identity}
+def to_json(offsets: Offsets, tasks: int, files: OffsetFiles | None = None) -> dict[str, Any]:
+    """Encodes offsets for Spark's checkpoint; with `files`, large ones are stored there.
+
+    `tasks` is the largest number of tasks for the batch that ends here.
+    """
+    head: dict[str, Any] = {"version": VERSION, "id": offsets.identity, "tasks": tasks}
     if len(offsets) <= READABLE_MAX:
         table = {topic: str(offsets.position(row)) for row, topic in enumerate(offsets.topics)}
         return head | {"topics": table}
@@ -177,6 +182,22 @@ def from_json(found: Mapping[str, Any], files: OffsetFiles | None = None) -> Off
         packed = base64.b64decode(found["positions"])
     columns = _unpack_columns(packed, len(topics))
     return Offsets(identity, topics, *columns)
+
+
+def task_limit(found: Mapping[str, Any], option: int) -> int:
+    """Returns the largest number of tasks for the batch that ends at this offset.
+
+    It comes from the checkpoint: a repeated batch is cut into the same tasks as at its first attempt, even if
+    `numPartitions` (or its default, the number of CPUs) has changed since. Other tasks would give rows other sequence
+    ids, and the exactly-once sink would store some rows twice and drop others. `option` is the value for offsets that
+    an older release wrote without the number. PulsarSourceError unless it is a whole number from 1 on.
+    """
+    tasks = found.get("tasks", option)
+    if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
+        raise PulsarSourceError(
+            f"the checkpoint's offset has tasks {tasks!r} where a whole number from 1 on is expected"
+        )
+    return tasks
 
 
 def _position(text: str) -> Position:

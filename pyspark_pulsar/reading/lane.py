@@ -92,6 +92,7 @@ class Lane:
             window = int(min(max(WINDOW_BYTES / size, WINDOW_MESSAGES_MIN), WINDOW_MESSAGES_MAX))
         else:
             window = int(min(max(AHEAD_BYTES / size, 1), AHEAD_MESSAGES_MAX))
+        # Behind the head only a lane without any permit gets more: its rows stay in memory until it becomes the head.
         if self._permits > window // 2 or (not self.is_head and self._permits > 0):
             return 0
         due = window - self._permits

@@ -173,6 +173,8 @@ class RangeReader:
         connection = head.connection
         assert connection is not None
         self._grant(head)
+        # Of this connection alone: messages of other brokers wait in their sockets, as many as permits were granted
+        # for.
         connection.expect_bytes(BUFFER_BYTES)
         # Collect a chunk, but never delay rows for it: after the first message, `QUIET_S` of silence end the wait.
         wait = IDLE_CHECK_S
@@ -229,6 +231,8 @@ class RangeReader:
     def _receive(self, connection: Connection, messages: Messages) -> None:
         arrived = cut_entries(messages)
         lanes = self._lanes_of(connection, arrived)
+        # Of `arrived`, because permits are used up by every message that was sent, also by those outside of the
+        # range.
         counts = arrived.message_counts()
         self._bytes_per_message = _sizes(arrived) / max(1, int(counts.sum()))
         for lane in lanes:

@@ -34,7 +34,7 @@ from pyspark_pulsar.errors import DataLoss
 from pyspark_pulsar.options import Limits, SourceOptions
 from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
-from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, to_json
+from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, task_limit, to_json
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
@@ -197,7 +197,8 @@ class StreamDriver:
             # After a restart Spark first repeats the unfinished batch, without a call of `latest` before it.
             self._follow(begin).refresh(all_topics=True)
         assert self._watch is not None
-        return stream_tasks(begin, last, self._watch, self._options.start, self._options.partitions_max)
+        tasks = task_limit(end, self._options.partitions_max)
+        return stream_tasks(begin, last, self._watch, self._options.start, tasks)
 
     def commit(self, end: Json) -> None:
         """Moves the subscription's cursors up to `end`."""
@@ -254,10 +255,12 @@ class StreamDriver:
         return Offsets(begin.identity, watch.topics, watch.ledgers.copy(), watch.entries.copy(), whole)
 
     def _encode(self, offsets: Offsets) -> Json:
+        # Equal positions get the JSON that Spark has, even one that names another limit of tasks than the option:
+        # Spark would take a different JSON for new data and run an empty batch.
         for encoded, known in self._decoded:
             if known.identity == offsets.identity and known.same_as(offsets):
                 return encoded
-        encoded = to_json(offsets, self._files)
+        encoded = to_json(offsets, self._options.partitions_max, self._files)
         self._remember(encoded, offsets)
         return encoded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from broker.ledger_client.digest import seal
+from tests.bookie_stub.bookie_process import Process
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
@@ -226,6 +227,16 @@ class Bench:
         async with asyncio.timeout(HANG_S):
             while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads
                 await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    """A bookie process of its own, killed at the end if it still runs."""
+    process = Process(tmp_path / "data")
+    yield process
+    if process.process is not None and process.process.poll() is None:
+        process.process.kill()
+        process.process.communicate()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pulsar
 import pytest
 
-from tests.interop.support import Admin, nothing_comes, numbered, publish, receive, wait_until
+from tests.interop.support import Admin, Json, nothing_comes, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
 TOPIC = "persistent/public/default"
@@ -149,3 +149,34 @@ def _all_that_come(consumer: pulsar.Consumer) -> list[pulsar.Message]:
             messages.append(consumer.receive(300))
         except pulsar.Timeout:
             return messages
+
+
+def test_unused_topic_is_deleted_by_its_policy_and_one_with_a_subscription_stays(
+    broker: BrokerProcess, admin: Admin, connected: Connect
+) -> None:
+    client = connected(broker.addresses.pulsar)
+    policy: Json = {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 1,
+        "deleteWhileInactive": True,
+    }
+    for topic in ("unused", "used"):
+        publish(client.create_producer(topic), numbered(1))
+        admin.post(f"{TOPIC}/{topic}/inactiveTopicPolicies", policy)
+    consumer = client.subscribe("used", "s", initial_position=pulsar.InitialPosition.Earliest)
+    consumer.close()
+    client.close()
+    admin.configure("brokerDeleteInactiveTopicsFrequencySeconds", "1")
+    wait_until(lambda: admin.get(TOPIC) and f"{_FULL}/unused" not in _topics(admin), "a deleted topic")
+    assert f"{_FULL}/used" in _topics(admin)
+    again = connected(broker.addresses.pulsar).subscribe("used", "s")
+    assert receive(again, 1) == numbered(1)
+
+
+_FULL = "persistent://public/default"
+
+
+def _topics(admin: Admin) -> list[Json]:
+    found = admin.get(TOPIC)
+    assert isinstance(found, list)
+    return found

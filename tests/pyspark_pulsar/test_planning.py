@@ -17,7 +17,7 @@ from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
 from pyspark_pulsar.options import Limits  # noqa: E402
 from pyspark_pulsar.planning.admission import Backlog, fair_level, share  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
-from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json  # noqa: E402
+from pyspark_pulsar.planning.offsets import Offsets, from_json, task_limit, to_json  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
 from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
 from pyspark_pulsar.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
@@ -43,7 +43,7 @@ def random_offsets(count: int, seed: int) -> Offsets:
 def test_offsets_survive_json_and_files(count: int, stored: bool, tmp_path: Path) -> None:
     offsets = random_offsets(count, count)
     files = OffsetFolder(str(tmp_path / "offsets")) if stored else None
-    text = json.dumps(to_json(offsets, files))
+    text = json.dumps(to_json(offsets, 2, files))
     back = from_json(json.loads(text), files)
     assert back.topics == offsets.topics
     assert [back.position(row) for row in range(count)] == [offsets.position(row) for row in range(count)]
@@ -53,9 +53,10 @@ def test_offsets_survive_json_and_files(count: int, stored: bool, tmp_path: Path
 
 def test_offsets_json_is_a_readable_table_for_few_topics() -> None:
     offsets = Offsets.at("3f", ["persistent://public/default/a"], [Position(12, 40)])
-    assert to_json(offsets) == {
+    assert to_json(offsets, 8) == {
         "version": 1,
         "id": "3f",
+        "tasks": 8,
         "topics": {"persistent://public/default/a": "12:40"},
     }
 
@@ -67,7 +68,7 @@ def test_offsets_json_stays_small_for_hundreds_of_thousands_of_topics() -> None:
     topics = tuple(f"persistent://public/default/device-{number:06d}" for number in range(count))
     whole = np.full(count, WHOLE, np.int64)
     offsets = Offsets("id", topics, np.arange(count) + 1000, chance.integers(0, 100, count), whole)
-    assert len(json.dumps(to_json(offsets))) < 2_000_000 / 3
+    assert len(json.dumps(to_json(offsets, 2))) < 2_000_000 / 3
 
 
 @pytest.mark.parametrize(
@@ -87,9 +88,20 @@ def test_from_json_refuses_foreign_offsets(found: dict[str, object], sentence: s
         from_json(found)
 
 
+def test_task_limit_is_that_of_the_checkpoint_or_else_the_option() -> None:
+    assert task_limit({"version": 1, "id": "x", "tasks": 3}, 8) == 3
+    assert task_limit({"version": 1, "id": "x"}, 8) == 8, "an offset of a release that kept no limit"
+
+
+@pytest.mark.parametrize("tasks", [0, -1, "3", None, True])
+def test_task_limit_refuses_an_impossible_number(tasks: object) -> None:
+    with pytest.raises(PulsarSourceError, match="a whole number from 1 on is expected"):
+        task_limit({"version": 1, "id": "x", "tasks": tasks}, 8)
+
+
 def test_offset_folder_refuses_damaged_and_missing_files(tmp_path: Path) -> None:
     files = OffsetFolder(str(tmp_path))
-    encoded = to_json(random_offsets(200, 1), files)
+    encoded = to_json(random_offsets(200, 1), 2, files)
     (tmp_path / encoded["positionsFile"]).write_bytes(b"other")
     with pytest.raises(PulsarSourceError, match="is damaged"):
         from_json(encoded, files)

@@ -96,6 +96,44 @@ def test_running_stream_reads_new_messages_and_partitions(
         query.stop()
 
 
+def test_repeated_batch_keeps_its_tasks_when_num_partitions_changes(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
+    """The sink numbers rows within a task, so another cut of the same batch would store rows twice and drop others."""
+    for number in range(3):
+        publish(f"{topic}-{number}", BODIES[:60], batching_enabled=False)
+
+    def run(tasks: int, act: Callable[[Any, int], None]) -> Any:
+        stream = source.stream(
+            topicsPattern=f"{topic}-.*", columns="value", startingOffsets="earliest", numPartitions=str(tasks)
+        )
+        query = (
+            stream.writeStream.foreachBatch(act)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    def fail(rows: Any, number: int) -> None:
+        raise RuntimeError("the sink dies")
+
+    with pytest.raises(Exception, match="the sink dies"):
+        run(3, fail)
+
+    seen: list[tuple[int, int, int]] = []
+
+    def note(rows: Any, number: int) -> None:
+        seen.append((number, rows.rdd.getNumPartitions(), rows.count()))
+
+    run(1, note)
+    for number in range(3):
+        publish(f"{topic}-{number}", BODIES[60:80], batching_enabled=False)
+    run(1, note)
+    assert seen == [(0, 3, 180), (1, 1, 60)]
+
+
 def test_stream_keeps_large_offsets_in_files(
     source: Source, publish: Publish, topic: str, tmp_path: Path
 ) -> None:

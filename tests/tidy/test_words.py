@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
@@ -68,6 +68,105 @@ class Bare: ...
 '''
     found = list(undocumented(invented({"a.py": text})))
     assert found == ["a.py:2: public", "a.py:15: Bare", "a.py:9: method"]
+
+
+def undocumented_attributes(modules: Iterable[Source]) -> Iterator[str]:
+    """Yields public attributes of public classes without a string below them.
+
+    Attributes are assigned in the class body (enum members, fields of dataclasses and named tuples) or in `__init__`.
+    One that overrides a described attribute of a base class needs no text of its own.
+    """
+    modules = list(modules)
+    classes = {
+        node.name: node
+        for module in modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                described = _described(node, classes)
+                for name, line in dict(_attributes(node)).items():
+                    if name not in described:
+                        yield f"{module.path}:{line}: {node.name}.{name}"
+
+
+def _described(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> set[str]:
+    """Returns the attributes with a text, and the public members, of a class and its bases."""
+    found = {name for name, _ in _attributes(node, described=True)}
+    found |= {member.name for member in node.body if isinstance(member, Function)}
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
+            found |= _described(classes[base.id], classes)
+    return found
+
+
+def _attributes(node: ast.ClassDef, *, described: bool = False) -> Iterator[tuple[str, int]]:
+    """Yields (name, line) of the public attributes of a class; with `described`, of those with a text alone."""
+    inits = [member for member in node.body if isinstance(member, Function) and member.name == "__init__"]
+    bodies = [node.body, *(init.body for init in inits)]
+    for body in bodies:
+        for statement, following in zip(body, [*body[1:], None], strict=True):
+            if described and not _is_text(following):
+                continue
+            for target in _targets(statement):
+                own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+                name = target.attr if isinstance(target, ast.Attribute) else ast.unparse(target)
+                if not name.startswith("_") and (own if body is not node.body else name.isidentifier()):
+                    yield name, statement.lineno
+
+
+def _is_text(statement: ast.stmt | None) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, ast.AnnAssign) else []
+
+
+def test_public_attributes_have_docstrings() -> None:
+    """A field's name seldom tells its unit, its range, or which value stands for "none"."""
+    report(
+        undocumented_attributes(sources(*PRODUCT)),
+        "write a string below the attribute, or begin its name with an underscore",
+    )
+
+
+def test_public_attributes_without_docstring_are_found() -> None:
+    text = '''
+class Base:
+    code: int = 0
+    """On the wire."""
+class Derived(Base):
+    code = 1
+    status = 2
+class Color(Enum):
+    RED = 1
+    """Stop."""
+    GREEN = 2
+class Thing:
+    def __init__(self):
+        self.size = 0
+        """In bytes."""
+        self.rest = 0
+        self._own = self.both = 1
+        size = 2
+class _Private:
+    field: int
+'''
+    assert list(undocumented_attributes(invented({"a.py": text}))) == [
+        "a.py:7: Derived.status",
+        "a.py:11: Color.GREEN",
+        "a.py:16: Thing.rest",
+        "a.py:17: Thing.both",
+    ]
 
 
 def riddles(modules: Iterable[Source]) -> Iterator[str]:

@@ -34,7 +34,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
         ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get ns-compactionThreshold-set
         ns-compactionThreshold-delete ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
-        ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
+        ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
         ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
         ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
@@ -44,7 +44,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
         topic-delayedDelivery-set topic-delayedDelivery-get
         topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
-        topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
+        topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,
     "Schemas are not built yet.": """

@@ -83,7 +83,9 @@ class Whole:
     def __init__(self, low: int = 0, high: int = INT_MAX, kind_max: int = INT_MAX) -> None:
         """`kind_max` is the largest value of Pulsar's type; numbers beyond it are no numbers of that type."""
         self.low = low
+        """The smallest number allowed."""
         self.high = high
+        """The largest number allowed."""
         self._kind_max = kind_max
 
     @property

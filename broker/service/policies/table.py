@@ -30,6 +30,7 @@ from broker.service.policies.values import (
     AutoSubscriptionCreation,
     AutoTopicCreation,
     DispatchRate,
+    InactiveTopics,
     PublishRate,
     Retention,
     SubscribeRate,
@@ -260,7 +261,11 @@ SUBSCRIPTION_EXPIRATION: Final = Policy(
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
     name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies"),
-    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True))
+    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True),
+    key="brokerDeleteInactiveTopicsEnabled",
+    setting=lambda settings: InactiveTopics(
+        settings.inactive_mode, settings.inactive_after_s, settings.delete_inactive),
+    acts="A topic that is not used for so long is deleted with its messages.")
 STORED: Final = Policy(
     title="bookies of a ledger", form=PERSISTENCE,
     name="persistence", namespace=Rest("persistence"),

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,6 @@ from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
 ROUNDS = 6
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    process = Process(tmp_path / "data")
-    yield process
-    if process.process is not None and process.process.poll() is None:
-        process.process.kill()
-        process.process.communicate()
 
 
 def payload_of(ledger: int, entry: int) -> bytes:

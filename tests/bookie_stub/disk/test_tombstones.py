@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.base.file_system import FileSystem
+from bookie_stub.disk import id_set
+from bookie_stub.disk.id_set import IdSet
 from bookie_stub.disk.tombstones import Tombstones
 
 
@@ -131,3 +134,33 @@ def test_tombstones_join_many_blocks_with_the_first_add_after_a_start(
     Tombstones(path, FileSystem()).add([20])
     assert path.stat().st_size < size / 5
     assert len(Tombstones(path, FileSystem(), count_min=21)) == 21
+
+
+@pytest.mark.parametrize("last", [501, 60_000], ids=["one id more", "a long range"])
+def test_id_set_has_its_ids_while_a_chunk_becomes_a_bitmap(
+    last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop looks at the ids while the checkpoint's thread adds some."""
+    ids = IdSet()
+    for number in range(0, 1000, 2):
+        ids.add_range(number, number)
+    seen: list[bool] = []
+    real = id_set._bits_of
+
+    def watched(lows: Iterable[int]) -> int:
+        seen.append(all(number in ids for number in range(0, 1000, 2)))
+        return real(lows)
+
+    monkeypatch.setattr(id_set, "_bits_of", watched)
+    ids.add_range(501, last)
+    assert seen == [True]
+    assert 501 in ids
+
+
+def test_id_set_moves_no_id_under_a_reader() -> None:
+    ids = IdSet()
+    ids.add_range(100, 100)
+    seen_by_a_reader = ids._arrays[0]
+    ids.add_range(50, 50)
+    assert list(seen_by_a_reader) == [100]
+    assert list(ids) == [50, 100]

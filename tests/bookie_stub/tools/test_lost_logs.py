@@ -9,7 +9,6 @@ import asyncio
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,15 +82,6 @@ def entries_in_logs(directory: Path) -> int:
         for entry in LogScan(path)
     }
     return len(found)
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    process = Process(tmp_path / "data")
-    yield process
-    if process.process is not None and process.process.poll() is None:
-        process.process.kill()
-        process.process.communicate()
 
 
 def damage(logs: Path, what: str) -> int:

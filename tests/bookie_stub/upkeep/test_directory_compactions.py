@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,22 @@ async def test_forced_compaction_runs_when_its_interval_is_off(
     bookie = bench.open(collection=settings)
     await compact(bench, ForcedRound(major=True))
     assert bookie.stats.collection.majors == compactions
+
+
+async def test_compactions_are_not_due_when_the_wall_clock_jumps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = CollectionSettings(
+        wait_s=0.01, minor_interval_s=3600, major_interval_s=3600, index_interval_s=3600
+    )
+    bookie = bench.open(collection=settings)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+    rounds = bookie.stats.collection.rounds.ok
+    begun = rounds.count
+    await bench.until(lambda: rounds.count >= begun + 3)
+    stats = bookie.stats.collection
+    assert (stats.minors, stats.majors, stats.indexes) == (0, 0, 0)
 
 
 async def test_compaction_begins_no_log_after_its_time_limit(bench: Bench) -> None:

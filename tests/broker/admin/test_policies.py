@@ -36,6 +36,11 @@ VALUES: dict[str, object] = {
     "replicatorDispatchRate": _DISPATCH_RATE,
     "dispatchRate": _DISPATCH_RATE,
     "subscriptionDispatchRate": _DISPATCH_RATE,
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 100,
+        "deleteWhileInactive": True,
+    },
     "publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 100},
     "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
     "properties": {"a": "b"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -196,3 +197,16 @@ async def test_two_requests_for_one_watcher_id_create_one_watcher() -> None:
     assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "WATCH_TOPIC_UPDATE"]
     await client.lose()
     assert stage.registry._watchers == []
+
+
+async def test_refused_lookup_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+    """A client repeats a refused lookup for as long as its application waits."""
+    client = await Port(Stage()).client()
+    lookup = {"topic": "persistent://no/such/t", "request_id": 7}
+    with caplog.at_level(logging.DEBUG):
+        client.say(BaseCommand.LOOKUP, "lookupTopic", **lookup)
+        (answer,) = await client.hear()
+    assert answer.lookupTopicResponse.error == ServerError.TopicNotFound
+    assert [record.levelname for record in caplog.records if "Namespace not found" in record.message] == [
+        "DEBUG"
+    ]

@@ -53,7 +53,10 @@ class LogReaders:
     )
 
     def __init__(self, active: ActiveCursors) -> None:
-        """Begins to watch these cursors; those that are active already are taken over."""
+        """Begins to watch these cursors, of which none may be active yet: reports begin with the next change."""
+        assert not len(active), (
+            "the watcher was attached after the first cursor, of which it would never hear"
+        )
         self._active = active
         self._cursors: dict[str, ReadingCursor] = {}
         self._going: list[Place] | None = None
@@ -85,8 +88,6 @@ class LogReaders:
         """All cursors have acknowledged everything up to here, as the last round found."""
         self._acknowledged_behind_so_far = LATEST
         """The same, of the cursors that the round under way has met."""
-        for name in active:
-            self.added(name, None)
 
     # Reports of the active cursors
 
