@@ -172,7 +172,11 @@ class BrokerService:
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         await self._open_ports()
         self._cache_passes.start()
-        self._ledger_upkeep.start(self._timers, self.settings.int("retentionCheckIntervalInSeconds"))
+        self._ledger_upkeep.start(
+            self._timers,
+            self.settings.int("retentionCheckIntervalInSeconds"),
+            self.settings.int("brokerDeduplicationSnapshotFrequencyInSeconds"),
+        )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._publish_counts()
         return self.addresses

@@ -62,7 +62,9 @@ DEDUPLICATION = Section("Deduplication", (
             "later one."),
     Key("brokerDeduplicationMaxNumberOfProducers", "int", 10_000, "producers", low=1,
         doc="Producers of one topic whose last sequence ids a deduplication snapshot keeps."),
-    Key("brokerDeduplicationSnapshotIntervalSeconds", "int", 120, "s", used=False,
+    Key("brokerDeduplicationSnapshotFrequencyInSeconds", "int", 120, "s",
+        doc="Seconds between two looks for topics whose deduplication snapshot is due by time; 0 or less: never."),
+    Key("brokerDeduplicationSnapshotIntervalSeconds", "int", 120, "s",
         doc="Seconds after which a deduplication snapshot is due even if few entries came; 0 or less: never "
             "by time."),
     Key("brokerDeduplicationEntriesInterval", "int", 1000, "entries", low=1,

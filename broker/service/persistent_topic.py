@@ -29,6 +29,7 @@ from broker.service.durable_deduplication import (
 )
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -190,6 +191,12 @@ class PersistentTopic(Topic):
     def last_sequence_id(self, producer_name: str) -> int:
         """As deduplication knows it; -1 without deduplication."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
+
+    def save_deduplication(self, now_ns: int) -> None:
+        """Saves the sequence ids of deduplication when the time of the topic's policy is over."""
+        if self.deduplication is not None:
+            interval_s = self.policies.of(self.name, DEDUPLICATION_SNAPSHOTS)
+            self.deduplication.save_if_due(now_ns, interval_s, self.access.producers)
 
     async def set_deduplication(self, enabled: bool) -> None:
         """Switches deduplication on or off; a call that changes nothing is allowed."""

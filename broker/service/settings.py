@@ -62,6 +62,8 @@ class ServiceSettings(RoomSettings):
     """Confirm a message with a known sequence id without storing it."""
     deduplication_snapshot_entries: int = broker_key.int("brokerDeduplicationEntriesInterval")
     """Entries between two deduplication snapshots."""
+    deduplication_snapshot_s: int = broker_key.int("brokerDeduplicationSnapshotIntervalSeconds")
+    """Seconds after which sequence ids are saved although few entries came; 0 or less = not by time."""
     deduplication_producers_max: int = broker_key.int("brokerDeduplicationMaxNumberOfProducers")
     """Producers in a deduplication snapshot."""
     batch_index_acks: bool = broker_key.bool("acknowledgmentAtBatchIndexLevelEnabled")
@@ -144,6 +146,14 @@ class ServiceSettings(RoomSettings):
     """Messages per consumer that may wait for their key while later ones are read; 0 or less = no limit."""
     look_ahead_per_subscription: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerSubscription")
     """Messages of a subscription that may wait for their key; 0 or less = no limit."""
+    ensemble_size: int = broker_key.int("managedLedgerDefaultEnsembleSize")
+    """Bookies of a ledger."""
+    write_quorum: int = broker_key.int("managedLedgerDefaultWriteQuorum")
+    """Bookies that get each entry."""
+    ack_quorum: int = broker_key.int("managedLedgerDefaultAckQuorum")
+    """Bookies that must confirm an entry."""
+    mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
+    """Times per second that a cursor's position is written."""
     entry_timestamp: bool = broker_key.rule(_entry_timestamp)
     """Stamp entries with the broker's clock."""
     entry_index: bool = broker_key.rule(_entry_index)

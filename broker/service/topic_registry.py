@@ -194,7 +194,7 @@ class TopicRegistry:
             timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
         )
         ledger = await ManagedLedger.open(
-            name.ledger_name, self._environment, self._ledger_settings, stamp=stamp
+            name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
         )
         topic = PersistentTopic(
             name,
@@ -250,7 +250,10 @@ class TopicRegistry:
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.reconfigure(self._ledger_settings)
+            topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+
+    def _ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+        return self.policies.ledger_settings(name, self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
@@ -270,6 +273,8 @@ class TopicRegistry:
             if not topic.closed:
                 try:
                     await topic.policies_changed()
+                    if isinstance(topic, PersistentTopic):
+                        topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
                 except BrokerError as error:
                     log.warning("! policies of %s: %s", topic.name, error)
                     errors.append(error)

@@ -28,8 +28,8 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
-        ns-deduplicationSnapshotInterval-get ns-delayedDelivery-set ns-delayedDelivery-get
+        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
+        ns-delayedDelivery-set ns-delayedDelivery-get
         ns-delayedDelivery-delete ns-schemaCompatibilityStrategy-get
         ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
         ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get ns-compactionThreshold-set
@@ -41,7 +41,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     """,
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
-        topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
+        topic-retention-delete
         topic-delayedDelivery-set topic-delayedDelivery-get
         topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
         topic-messageTTL-set

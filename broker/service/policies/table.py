@@ -31,6 +31,7 @@ from broker.service.policies.values import (
     AutoTopicCreation,
     DispatchRate,
     InactiveTopics,
+    Persistence,
     PublishRate,
     Retention,
     SubscribeRate,
@@ -191,10 +192,13 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
-    title="entries between two snapshots of deduplication", form=Whole(),
+    title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
     namespace=Rest("deduplicationSnapshotInterval", removable=False),
-    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"))
+    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"),
+    key="brokerDeduplicationSnapshotIntervalSeconds",
+    setting=lambda settings: settings.deduplication_snapshot_s,
+    acts="Sequence ids are saved after so much time too, not only after many entries. 0 = not by time.")
 DELAYED: Final = Policy(
     title="delayed delivery", form=DELAYED_DELIVERY,
     name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
@@ -269,7 +273,12 @@ INACTIVE: Final = Policy(
 STORED: Final = Policy(
     title="bookies of a ledger", form=PERSISTENCE,
     name="persistence", namespace=Rest("persistence"),
-    topic_name="persistence", topic=Rest("persistence", applied=True))
+    topic_name="persistence", topic=Rest("persistence", applied=True),
+    key="managedLedgerDefaultEnsembleSize",
+    setting=lambda settings: Persistence(
+        settings.ensemble_size, settings.write_quorum, settings.ack_quorum, settings.mark_delete_rate),
+    acts="The next ledger has so many bookies and copies, unless the broker has one bookie; positions are written at "
+         "this rate at once.")
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),

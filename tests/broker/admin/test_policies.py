@@ -41,6 +41,12 @@ VALUES: dict[str, object] = {
         "maxInactiveDurationSeconds": 100,
         "deleteWhileInactive": True,
     },
+    "persistence": {
+        "bookkeeperEnsemble": 3,
+        "bookkeeperWriteQuorum": 2,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 2.0,
+    },
     "publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 100},
     "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
     "properties": {"a": "b"},
