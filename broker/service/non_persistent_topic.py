@@ -16,8 +16,8 @@ from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
-from broker.service.topic import Topic
-from protocol.message_metadata import NO_KEY
+from broker.service.topic import EncryptionRequired, Topic
+from protocol.message_metadata import NO_KEY, read_facts
 
 
 class NonPersistentSubscription:
@@ -125,6 +125,8 @@ class NonPersistentTopic(Topic):
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
+        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
+            raise EncryptionRequired("Messages must be encrypted")
         if self.message_bytes_max:
             self.check_size(len(body), chunk=chunk)
         if self.publish_limits:

@@ -12,9 +12,11 @@ stored entries leave in the order of their entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.opening import INDEX
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
 from broker.model.position import Position
@@ -39,7 +41,9 @@ from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
 from protocol.message_metadata import read_facts
 
-_EPOCH_PROPERTY = "topicEpoch"
+_EPOCH_PROPERTY: Final = "topicEpoch"
+OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
+"""Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
 
 class PersistentTopic(Topic):
@@ -100,6 +104,11 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """Texts that an administrator gave."""
+        return {name: text for name, text in self.ledger.properties.items() if name not in OWN_PROPERTIES}
+
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
@@ -118,7 +127,7 @@ class PersistentTopic(Topic):
 
     async def keep_epoch(self) -> None:
         """Writes the access epoch into the log's properties."""
-        await self.ledger.set_property(_EPOCH_PROPERTY, str(self.access.epoch))
+        await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
     # Publishing
 

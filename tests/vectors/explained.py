@@ -58,7 +58,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
     "Expiry, skipping, peeking, compaction and looking at single messages over REST are not built yet.": """
-        properties-get properties-put
         subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
         subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
         subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry
