@@ -18,8 +18,14 @@ UNSENT_ANSWERS = 4
 """The client does not take the bytes written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
 UNHANDLED_FRAMES = 8
 """Frames that have arrived are to be handled later: too many for one turn, or more than a publish rate allows."""
-PUBLISH_RATE = 16
+PUBLISH_RATE = 32
 """A producer of the connection publishes faster than its topic or the broker allows."""
+
+PENDING_REQUESTS = 16
+"""Too many requests of this connection are in progress (`REQUESTS_MAX`)."""
+
+REQUESTS_MAX = 1000
+"""Requests of one connection in progress at which it is not read until half of them have ended. Each is a task."""
 
 
 class ReadGate:
@@ -35,6 +41,7 @@ class ReadGate:
         "_transport",
         "pending_bytes",
         "pending_publishes",
+        "pending_requests",
         "reasons",
     )
 
@@ -43,6 +50,8 @@ class ReadGate:
         """SENDs that were handled and have neither a receipt nor an error yet."""
         self.pending_bytes = 0
         """Bytes of those SENDs."""
+        self.pending_requests = 0
+        """Requests that run as tasks."""
         self.reasons = 0
         """Reasons not to read, as bits; 0 = the connection is read."""
         self._context = context
@@ -80,6 +89,18 @@ class ReadGate:
         # Half, as in Pulsar: at the limit itself reading would stop and resume with every receipt.
         elif self.reasons & PENDING_PUBLISHES and self.pending_publishes <= limit // 2:
             self.go_on(PENDING_PUBLISHES)
+
+    def begin_request(self) -> None:
+        """Counts a request that has to wait."""
+        self.pending_requests += 1
+        if self.pending_requests >= REQUESTS_MAX:
+            self.stop(PENDING_REQUESTS)
+
+    def end_request(self) -> None:
+        """Subtracts a request that has ended."""
+        self.pending_requests -= 1
+        if self.reasons & PENDING_REQUESTS and self.pending_requests <= REQUESTS_MAX // 2:
+            self.go_on(PENDING_REQUESTS)
 
     def resume_publishing(self) -> None:
         """The common publish buffer has space again. Called by the buffer."""
