@@ -53,6 +53,9 @@ async def test_unused_topic_is_deleted_with_its_messages_policies_and_cursors() 
 
 async def test_producer_keeps_a_topic() -> None:
     scene = Scene()
+    scene.now_ns += 1000 * S
+    await scene.open()
+    assert await scene.look_after(59) == {TOPIC}, "its time begins when it is opened"
     topic = await scene.open()
     producer = await scene.producer(topic)
     assert await scene.look_after(600) == {TOPIC}
