@@ -62,6 +62,10 @@ class ManagedLedgerSettings(RoomSettings):
     """Bookies of the next ledger and copies of its entries, by a policy; None = the ledger client's settings."""
     read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
     """Seconds after which a read for a cursor fails; 0 = the ledger client's time-out alone."""
+    delayed_segment_entries: int = broker_key.int("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")
+    """Delayed entries of one segment of a bucket; a sealed one is one entry of the bucket's ledger."""
+    delayed_bucket_entries: int = broker_key.int("delayedDeliveryMinIndexCountPerBucket")
+    """Delayed entries at which a bucket is stored."""
 
     def __post_init__(self) -> None:
         if self.entries_per_ledger_max < 1:

@@ -23,8 +23,12 @@ SETTINGS = (
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
     # A reader looks for lost messages at the end, without a subscription: they must still be there.
     "brokerDeleteInactiveTopicsEnabled=false",
+    "isDelayedDeliveryDeliverAtTimeStrict=true",
+    "delayedDeliveryTickTimeMillis=50",
+    "delayedDeliveryMinIndexCountPerBucket=100",
 )
-"""Acks are answered when they are durable, and ledgers roll often, so that kills meet rolls too."""
+"""Acks are answered when they are durable; ledgers roll and buckets of delayed messages are stored often, so that kills
+meet these too."""
 
 
 class BrokerError(Exception):

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
 _QUOTAS: Final = "Backlog quotas are not built yet."
 _TRANSACTIONS: Final = "There is no transaction coordinator."
 
 EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-schema-invalid-json": _SCHEMAS,
-    "schema-types": _SCHEMAS,
     "producer-backlog-quota": _QUOTAS,
     "transactions-wrong-tc": _TRANSACTIONS,
     "transactions-timeout-is-milliseconds": _TRANSACTIONS,
@@ -29,10 +26,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
-        ns-delayedDelivery-set ns-delayedDelivery-get
-        ns-delayedDelivery-delete ns-schemaCompatibilityStrategy-get
-        ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
-        ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get ns-compactionThreshold-set
+        ns-compactionThreshold-set
         ns-compactionThreshold-delete ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
         ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
@@ -42,15 +36,9 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
         topic-retention-delete
-        topic-delayedDelivery-set topic-delayedDelivery-get
-        topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
+        topic-compactionThreshold-set topic-compactionThreshold-get
         topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
-    """,
-    "Schemas are not built yet.": """
-        schema-post schema-post-missing-topic schema-post-new-version schema-post-incompatible
-        schema-post-unknown-type schema-post-string schema-get-all schema-version-of
-        schema-version-of-unknown schema-compatibility schema-compatibility-bad
     """,
     "Statistics over REST have only the fields that are counted so far.": """
         stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
