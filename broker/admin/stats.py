@@ -95,6 +95,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
         "replication": {},
+        "publishRateLimitedTimes": topic.publish_rate_limited,
         "ownerBroker": owner.partition("://")[2],
         **_NOT_HERE,
     }
@@ -163,6 +164,9 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_index_bytes
     # An estimate by the mean size of an entry, like that of the metrics.
     stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
+    for word, limit in subscription.topic.rates.dispatch_events(subscription.dispatch_limit).items():
+        stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages if limit else 0
+        stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes if limit else 0
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
@@ -272,7 +276,6 @@ _NOT_HERE: dict[str, Json] = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "msgChunkPublished": False,
-    "publishRateLimitedTimes": 0,
     "earliestMsgPublishTimeInBacklogs": 0,
     "offloadedStorageSize": 0,
     "lastOffloadLedgerId": 0,

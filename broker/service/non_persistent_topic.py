@@ -12,11 +12,12 @@ from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import facts_of
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
-from broker.service.topic import Topic
-from protocol.message_metadata import NO_KEY
+from broker.service.topic import EncryptionRequired, Topic
+from protocol.message_metadata import NO_KEY, read_facts
 
 
 class NonPersistentSubscription:
@@ -105,8 +106,10 @@ class NonPersistentTopic(Topic):
 
     __slots__ = ("subscriptions",)
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
-        super().__init__(name, settings, policies)
+    def __init__(
+        self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
+    ) -> None:
+        super().__init__(name, settings, policies, limits)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
 
@@ -123,8 +126,12 @@ class NonPersistentTopic(Topic):
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
+        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
+            raise EncryptionRequired("Messages must be encrypted")
         if self.message_bytes_max:
             self.check_size(len(body), chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, len(body))
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)

@@ -13,10 +13,12 @@ stored entries leave in the order of their entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.opening import INDEX
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
 from broker.model.position import Position
@@ -32,7 +34,8 @@ from broker.service.durable_deduplication import (
     PublishContext,
 )
 from broker.service.effective_policies import EffectivePolicies
-from broker.service.policies.table import DELAYED
+from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -42,7 +45,9 @@ from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
 from protocol.message_metadata import read_facts
 
-_EPOCH_PROPERTY = "topicEpoch"
+_EPOCH_PROPERTY: Final = "topicEpoch"
+OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
+"""Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
 
 class PersistentTopic(Topic):
@@ -69,6 +74,7 @@ class PersistentTopic(Topic):
         ledger: ManagedLedger,
         settings: ServiceSettings,
         policies: EffectivePolicies,
+        limits: BrokerLimits,
         *,
         turn: Turn,
         call_later: CallLater,
@@ -76,7 +82,7 @@ class PersistentTopic(Topic):
         compactor: Compactor,
     ) -> None:
         """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
-        super().__init__(name, settings, policies)
+        super().__init__(name, settings, policies, limits)
         self.ledger = ledger
         """The topic's log."""
         self.turn = turn
@@ -112,6 +118,11 @@ class PersistentTopic(Topic):
         return self.ledger.is_terminated
 
     @property
+    def properties(self) -> dict[str, str]:
+        """Texts that an administrator gave."""
+        return {name: text for name, text in self.ledger.properties.items() if name not in OWN_PROPERTIES}
+
+    @property
     def is_idle(self) -> bool:
         """True when, besides, nothing is stored."""
         return super().is_idle and not self.ledger.ledgers.size_bytes
@@ -123,6 +134,7 @@ class PersistentTopic(Topic):
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
+            subscription.renew_limits()
             if subscription.dispatcher is not None:
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
 
@@ -141,7 +153,7 @@ class PersistentTopic(Topic):
 
     async def keep_epoch(self) -> None:
         """Writes the access epoch into the log's properties."""
-        await self.ledger.set_property(_EPOCH_PROPERTY, str(self.access.epoch))
+        await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
     # Publishing
 
@@ -170,6 +182,8 @@ class PersistentTopic(Topic):
         size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, size)
         if self.deduplication is not None:
             verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
             if verdict is Verdict.UNKNOWN:
@@ -215,6 +229,12 @@ class PersistentTopic(Topic):
     def last_sequence_id(self, producer_name: str) -> int:
         """As deduplication knows it; -1 without deduplication."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
+
+    def save_deduplication(self, now_ns: int) -> None:
+        """Saves the sequence ids of deduplication when the time of the topic's policy is over."""
+        if self.deduplication is not None:
+            interval_s = self.policies.of(self.name, DEDUPLICATION_SNAPSHOTS)
+            self.deduplication.save_if_due(now_ns, interval_s, self.access.producers)
 
     async def set_deduplication(self, enabled: bool) -> None:
         """Switches deduplication on or off; a call that changes nothing is allowed."""

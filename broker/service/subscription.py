@@ -26,7 +26,9 @@ from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
-from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
+from broker.service.limits.broker_limits import TopicRates
+from broker.service.limits.dispatch_limit import DispatchLimit
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION, SUBSCRIPTION_DISPATCH
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
 
@@ -69,6 +71,8 @@ class SubscribedTopic(Protocol):
     """Lowers the expected reads of delivered entries in the entry cache."""
     policies: EffectivePolicies
     """Limits and permissions."""
+    rates: TopicRates
+    """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
     positions: TopicPositions
@@ -96,6 +100,7 @@ class Subscription:
     __slots__ = (
         "_call_later",
         "cursor",
+        "dispatch_limit",
         "dispatcher",
         "durable",
         "kind",
@@ -122,6 +127,8 @@ class Subscription:
         """Type of the connected consumers, or of the last one that left."""
         self.dispatcher: AnyDispatcher | None = None
         """None until the first consumer joins; it stays when the last one leaves."""
+        self.dispatch_limit: DispatchLimit | None = None
+        """The subscription's own delivery rate; None until a policy sets one."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.retired_messages_out = 0
@@ -229,6 +236,7 @@ class Subscription:
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
+            broker_unacked=topic.rates.unacked,
             delays=topic.delays,
             compacted_reads=self._compacted_reads,
         )
@@ -241,6 +249,15 @@ class Subscription:
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
+        self.renew_limits()
+
+    def renew_limits(self) -> None:
+        """Gives the dispatcher the delivery rates that hold now."""
+        topic = self.topic
+        rate = topic.policies.of(topic.name, SUBSCRIPTION_DISPATCH)
+        self.dispatch_limit = topic.rates.limit_of(self.dispatch_limit, rate)
+        if self.dispatcher is not None:
+            self.dispatcher.limits = topic.rates.dispatch_limits(self.dispatch_limit)
 
     def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
         return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)

@@ -254,7 +254,11 @@ def stored(url: str, topic: str) -> int:
 def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: str, tmp_path: Path) -> None:
     if OTHER_BROKER in os.environ:
         pytest.skip("the other broker's settings are its own")
-    with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "false"}, memory=True) as broker:
+    with BrokerProcess(
+        tmp_path,
+        {"brokerDeduplicationEnabled": "false", "brokerDeleteInactiveTopicsEnabled": "false"},
+        memory=True,
+    ) as broker:
         other = Source(source.spark, broker.addresses.pulsar)
         frame = source.spark.range(0, 10, 1, 1).selectExpr("cast(cast(id as string) as binary) as value")
         with pytest.raises(Exception, match="does not deduplicate persistent://public/default"):

@@ -27,7 +27,6 @@ class SingleActiveDispatcher(Dispatcher):
 
     __slots__ = (
         "_announcements",
-        "_call_later",
         "_compacted",
         "_compacted_reads",
         "_delayed",
@@ -46,7 +45,6 @@ class SingleActiveDispatcher(Dispatcher):
         """The consumer that receives; None without consumers."""
         self._topic_name = context.topic_name
         self._partition = context.partition
-        self._call_later = context.call_later
         self._compacted_reads = context.compacted_reads
         self._compacted: CompactedView | None = None
         self._delayed = False
@@ -155,6 +153,8 @@ class SingleActiveDispatcher(Dispatcher):
         consumer = self.active
         if consumer is None or self._delayed:
             return
+        bytes_max = self.settings.read_bytes_max
+        limits = None if self.limits is None else self._limits_in_force()
         for _ in range(RUNS_PER_TURN):
             if not consumer.port.writable:
                 consumer.port.when_writable(self.wake)
@@ -164,16 +164,25 @@ class SingleActiveDispatcher(Dispatcher):
             # Permits count messages and the cursor counts entries.
             wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
             wanted = min(wanted, self.settings.read_entries_max)
-            entries = self.reads.take(wanted, self.settings.read_bytes_max)
+            if limits is not None:
+                messages, size = self._allowed(limits, now_ns)
+                if not messages:
+                    return
+                per_entry = 1.0 if self.settings.throttle_entries else consumer.messages_per_entry
+                wanted = min(wanted, max(1, int(messages / per_entry)))
+                bytes_max = min(self.settings.read_bytes_max, size)
+            entries = self.reads.take(wanted, bytes_max)
             if not entries:
                 self._read_on(wanted)
                 return
-            self._send(consumer, entries)
+            messages, size = self._send(consumer, entries)
+            if limits is not None:
+                limits.take(len(entries) if self.settings.throttle_entries else messages, size, now_ns)
         # Every round sent something, so there may be more: go on in the next round of the turn.
         self.wake()
 
-    def _send(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Sends entries while permits last; the reads take the rest back.
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> tuple[int, int]:
+        """Sends entries while permits last; the reads take the rest back. Returns the messages and bytes sent.
 
         The last entry may use more permits than are left: a batch is sent whole.
         """
@@ -199,6 +208,7 @@ class SingleActiveDispatcher(Dispatcher):
         elif wanted:
             consumer.deliver(wanted, messages, size)
         self.count_delivered(entries)
+        return messages, size
 
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Sends entries with their ack sets. The client drops acknowledged messages of a batch."""
