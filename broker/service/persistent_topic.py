@@ -16,7 +16,7 @@ from collections.abc import Callable
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
+from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady, TopicTerminated
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
@@ -154,6 +154,11 @@ class PersistentTopic(Topic):
             self._writer.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
         except LedgerFenced:
             self._on_fenced(self)
+            raise
+        except TopicTerminated:
+            # CLOSE_PRODUCER goes before the SEND_ERROR, as in Pulsar. The Go client forgets a producer at a SEND_ERROR
+            # that says "terminated": it would ignore a later CLOSE_PRODUCER and its sends would time out.
+            self.disconnect_producers()
             raise
 
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
