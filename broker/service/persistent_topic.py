@@ -181,9 +181,10 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             # Or a message that the client sends again would be judged UNKNOWN for ever.
             self.deduplication.add_failed()
+        # CLOSE_PRODUCER goes first, as in `publish`.
+        self.disconnect_producers()
         for producer, sequence_id, _, size in contexts:
             producer.port.refused(sequence_id, size, error)
-        self.disconnect_producers()
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
 
