@@ -41,6 +41,9 @@ var checks = []check{
 	{"non_persistent", nonPersistent},
 	{"zero_queue", zeroQueue},
 	{"table_view", tableView},
+	{"terminated_send", terminatedSend},
+	{"end_without_spin", endWithoutSpin},
+	{"active_is_told", activeIsTold},
 }
 
 func thousandUnbatched(b *bench) {
