@@ -26,7 +26,7 @@ RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q 
     && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
     && find /opt/magnetar \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \) -delete \
     && find /opt/magnetar -name '*.so' -exec strip --strip-unneeded {} + \
-    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, google.protobuf.message, hdrh.histogram, pulsar, rocksdict, uvloop'
+    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, re2, google.protobuf.message, hdrh.histogram, pulsar, rocksdict, uvloop'
 
 FROM ${BASE} AS trim
 COPY docker/trim /tmp/trim
@@ -34,7 +34,10 @@ RUN sh /tmp/trim && rm /tmp/trim
 COPY --from=install /opt/magnetar /opt/magnetar
 COPY docker/bin /pulsar/bin
 COPY conf/broker.conf conf/standalone.conf conf/bookkeeper.conf conf/client.conf /pulsar/conf/
-RUN chmod 0755 /pulsar/bin/* \
+# A container has addresses of its own, which others reach only through a published port or a network that they share.
+# On the loopback, the default elsewhere, nobody could reach them at all.
+RUN sed -i 's/^bindAddress=.*/bindAddress=0.0.0.0/' /pulsar/conf/*.conf \
+    && chmod 0755 /pulsar/bin/* \
     && ln -s /opt/magnetar/bin/magnetar /usr/local/bin/magnetar \
     && echo 'pulsar:x:10000:0:pulsar:/pulsar:/bin/sh' >>/etc/passwd \
     && mkdir -p /pulsar/data /pulsar/logs \

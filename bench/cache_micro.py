@@ -17,10 +17,11 @@ import gc
 import time
 from collections.abc import Callable
 
+from broker.config.policy_names import MAGNETAR
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.eviction import VISITS_PER_SLICE
-from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
+from broker.entry_cache.profiles import PROFILES
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
@@ -28,7 +29,7 @@ from broker.model.position import Position
 
 SECOND = 1_000_000_000
 TAKE = 100
-POLICIES = (*PROFILE_NAMES, MAGNETAR)
+POLICIES = (*PROFILES, MAGNETAR)
 BODY_BYTES = 1024
 COLUMNS = ("insert", "read", "deliver", "requeue", "evict", "all but requeue", "worst slice ms")
 
@@ -38,8 +39,8 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
     composed = ComposedCache(
         EntryCacheSettings(
             size_bytes_max=1 << 50,
-            policy=policy if policy not in PROFILE_NAMES else "pip430",
-            profile=policy if policy in PROFILE_NAMES else "4.2",
+            policy=policy if policy not in PROFILES else "pip430",
+            profile=policy if policy in PROFILES else "4.2",
             ttl_ns=SECOND,
             extend_recently_accessed=False,
         )
@@ -119,7 +120,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.collect:
         gc.disable()
-    name = f"pip430 {options.policy}" if options.policy in PROFILE_NAMES else options.policy
+    name = f"pip430 {options.policy}" if options.policy in PROFILES else options.policy
     print(f"policy {name}, {options.readers} reader(s), µs of CPU per entry")
     print(f"{'entries':>9} {'run':>4} {'bodies':>7}" + "".join(f"{name:>16}" for name in COLUMNS))
     for entries in options.entries:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +38,11 @@ SETTINGS: Final[Mapping[str, str]] = {
 SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
-def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
-    """Publishes each round's messages; each subscription receives them its lag later."""
+def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int]) -> float:
+    """Publishes each round's messages; each subscription receives them its lag later.
+
+    Returns by how many seconds the latest round ended too late.
+    """
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
         (topic, name): client.subscribe(topic, name, receiver_queue_size=MESSAGES)
@@ -48,10 +51,10 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
     }
     producers = {topic: client.create_producer(topic, batching_enabled=False) for topic in TOPICS}
     waiting = {key: deque(range(rounds)) for key in consumers}
-    began = time.monotonic()
+    began, late_s = time.monotonic(), 0.0
     for number in range(rounds + max(lag_rounds.values())):
         if number < rounds:
-            for topic, size in zip(TOPICS, BODY_BYTES, strict=True):
+            for topic, size in zip(TOPICS, body_bytes, strict=True):
                 for _ in range(MESSAGES):
                     producers[topic].send_async(bytes(size), None)
             for producer in producers.values():
@@ -61,19 +64,31 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
                 waiting[topic, name].popleft()
                 for _ in range(MESSAGES):
                     consumer.acknowledge_cumulative(consumer.receive(20_000))
-        time.sleep(max(0.0, began + (number + 1) * ROUND_S - time.monotonic()))
+        left_s = began + (number + 1) * ROUND_S - time.monotonic()
+        late_s = max(late_s, -left_s)
+        time.sleep(max(0.0, left_s))
     client.close()
+    return late_s
 
 
 def record(
-    folder: Path, rounds: int, settings: Mapping[str, str], lag_rounds: Mapping[str, int] = LAG_ROUNDS
-) -> None:
-    """Starts a broker, does the work, and stops it; the access record is below `folder`."""
+    folder: Path,
+    rounds: int,
+    settings: Mapping[str, str],
+    lag_rounds: Mapping[str, int] = LAG_ROUNDS,
+    body_bytes: Sequence[int] = BODY_BYTES,
+) -> float:
+    """Starts a broker, does the work, and stops it; the access record is below `folder`.
+
+    Returns by how many seconds the latest round ended too late. A cache with a time to live sees another workload when
+    rounds are late.
+    """
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            work(broker.addresses.pulsar, rounds, lag_rounds)
+            late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes)
             broker.stop()
+    return late_s
 
 
 def main() -> None:

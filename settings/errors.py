@@ -12,5 +12,9 @@ class SettingsError(Exception):
         return str(self)
 
 
+class MissingProtection(SettingsError):
+    """Settings ask for a protection that this process does not have."""
+
+
 class NotDynamic(SettingsError):
     """The key does not exist, or changes with a restart only."""

@@ -37,6 +37,11 @@ MASKED = frozenset(
         "bookkeeperClientAuthenticationParameters",
         "tokenSecretKey",
         "authParams",
+        "brokerClient_authParams",
+        "brokerClient_authParamMap",
+        "basicAuthConf",
+        "brokerClientSslFactoryPluginParams",
+        "sslFactoryPluginParams",
     )
 )
 """Keys that hold secrets, besides every key with "password" in its name."""
@@ -49,6 +54,7 @@ class Key:
     """
 
     __slots__ = (
+        "asks_for",
         "choices",
         "computed",
         "default",
@@ -69,6 +75,48 @@ class Key:
         "v40",
         "v50",
     )
+
+    name: str
+    """As in the conf file and in Pulsar's documentation."""
+    kind: Kind
+    """Decides how the text of a value is parsed."""
+    default: Value | None
+    """Default of every profile without a column of its own; None = unset, see `computed`."""
+    unit: str
+    """Of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts."""
+    doc: str
+    """Effect of the key, for conf files and docs."""
+    v40: Value | None
+    """Default in profile 4.0, where it differs."""
+    v50: Value | None
+    """Default in profile 5.0, where it differs."""
+    standalone: Value | None
+    """Default of `magnetar standalone`, where it differs; it wins over the profile."""
+    shipped: Value | None
+    """Value in our conf file, where it differs from the default."""
+    low: float | None
+    """Smallest number allowed; None = the smallest of the kind."""
+    high: float | None
+    """Largest number allowed; None = the largest of the kind."""
+    choices: tuple[str, ...]
+    """Allowed texts of the value, or of each item of a list; () = any."""
+    form: tuple[str, str] | None
+    """(pattern that the whole text must match, the same in words for errors)."""
+    needs: tuple[str, str] | None
+    """(another key, the value that it must have); otherwise this key has no effect."""
+    dynamic: bool
+    """True if the value may change while the process runs."""
+    computed: str
+    """Says in words which value holds while the key is unset; a rule of the process computes it."""
+    ours: bool
+    """True for a key that Pulsar does not have."""
+    used: bool
+    """False for a key that is checked and shown but read by no code: setting it has no effect."""
+    asks_for: str
+    """Protection that any value but a default asks for; such a value is refused while the key is not `used`,
+    and so is a misspelt name of the key."""
+    section: str
+    """Title of its section; set by the `KeyTable` that takes the key in."""
 
     def __init__(
         self,
@@ -91,45 +139,28 @@ class Key:
         computed: str = "",
         ours: bool = False,
         used: bool = True,
+        asks_for: str = "",
     ) -> None:
         self.name = name
-        """As in the conf file and in Pulsar's documentation."""
-        self.kind: Kind = kind
-        """Decides how the text of a value is parsed."""
+        self.kind = kind
         self.default = default
-        """Default of every profile without a column of its own; None = unset, see `computed`."""
         self.unit = unit
-        """Of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts."""
         self.doc = doc
-        """Effect of the key, for conf files and docs."""
         self.v40 = v40
-        """Default in profile 4.0, where it differs."""
         self.v50 = v50
-        """Default in profile 5.0, where it differs."""
         self.standalone = standalone
-        """Default of `magnetar standalone`, where it differs; it wins over the profile."""
         self.shipped = shipped
-        """Value in our conf file, where it differs from the default."""
         self.low = low
-        """Smallest number allowed; None = the smallest of the kind."""
         self.high = high
-        """Largest number allowed; None = the largest of the kind."""
         self.choices = choices
-        """Allowed texts of the value, or of each item of a list; () = any."""
         self.form = form
-        """(pattern that the whole text must match, the same in words for errors)."""
         self.needs = needs
-        """(another key, the value that it must have); otherwise this key has no effect."""
         self.dynamic = dynamic
-        """True if the value may change while the process runs."""
         self.computed = computed
-        """Says in words which value holds while the key is unset; a rule of the process computes it."""
         self.ours = ours
-        """True for a key that Pulsar does not have."""
         self.used = used
-        """False for a key that is checked and shown but read by no code: setting it has no effect."""
+        self.asks_for = asks_for
         self.section = ""
-        """Title of its section; set by the `KeyTable` that takes the key in."""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
         """Returns the default in a profile; None where the value is computed or the key stays unset."""
@@ -246,6 +277,14 @@ def mask(name: str, text: str) -> str:
     return MASK if secret and text else text
 
 
+def _plain_text(text: str) -> str | float:
+    """Returns a value in which the spelling of numbers and switches does not matter: 0, 00 and 0.0 are equal."""
+    try:
+        return _parse_double(text)
+    except ValueError:
+        return text.lower() if text.lower() in ("true", "false") else text
+
+
 class Section(NamedTuple):
     """Keys under one title of conf file and documentation, in order."""
 
@@ -304,6 +343,21 @@ class KeyTable:
         """Tells whether the key may change at run time."""
         key = self.keys.get(name)
         return name in self.unused.dynamic if key is None else key.dynamic
+
+    def says_nothing(self, name: str, text: str) -> bool:
+        """Tells whether the key is left alone: `text` is empty or one of its defaults."""
+        # The broker.conf that Pulsar ships sets hundreds of keys to their defaults: naming or refusing each of them
+        # would hide the few that the user has changed.
+        key = self.keys.get(name)
+        if key is None:
+            plain = _plain_text(text)
+            return any(plain == _plain_text(value) for value in ("", *self.unused.defaults.get(name, ())))
+        return not text or key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
+
+    def protection(self, name: str) -> str:
+        """Returns the protection that a value of the key asks for, empty for none."""
+        key = self.keys.get(name)
+        return self.unused.asks_for.get(name, "") if key is None else key.asks_for
 
     def nearest(self, name: str) -> str | None:
         """Returns the known key that `name` probably misspells."""

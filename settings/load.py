@@ -5,8 +5,9 @@
 3. `PULSAR_PREFIX_<key>` variables in the order of their names (the second rule)
 4. `--set key=value`
 
-An empty value unsets a key. A bad value stops the start with one line (SettingsError). Everything else
-is a note for the log: a key given twice, an unknown key, the keys that Pulsar knows and this project does not use.
+An empty value unsets a key. A bad value stops the start with one line (SettingsError), and so does a value that asks
+for a protection which is not there. Everything else is a note for the log: a key given twice, an unknown key, the keys
+that Pulsar knows and this project does not use.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from settings.errors import SettingsError
 from settings.keys import DEFAULT_PROFILE, PROFILES, KeyTable, format_value, mask
 from settings.properties import parse_properties
+from settings.protection import refuse_missing, refuse_misspelt
 from settings.settings import Assigned, Computed, Note, Settings, parse_value
 
 PREFIX = "PULSAR_PREFIX_"
@@ -41,7 +43,7 @@ def load_settings(
     `path` None means the shipped values. `overrides` are `key=value` texts; `profile`, where given, outranks the key
     `magnetarProfile`; `standalone` takes the defaults of `magnetar standalone`. `neighbours` has the keys of the same
     file that another table reads: they are skipped here. `rules` compute the keys whose default is unset.
-    Raises SettingsError for a file that cannot be read and for the first bad value.
+    Raises SettingsError for a file that cannot be read and for the first bad value, and MissingProtection.
     """
     loader = _Loader(table, neighbours)
     if path is None:
@@ -120,34 +122,26 @@ class _Loader:
         return text or DEFAULT_PROFILE
 
     def assigned(self) -> dict[str, Assigned]:
-        """Returns the parsed values; notes unknown keys and keys without effect."""
+        """Returns the parsed values; notes unknown keys and keys without effect. Raises MissingProtection."""
         assigned: dict[str, Assigned] = {}
         without_effect: list[str] = []
         for name, (text, where) in self.texts.items():
             if name not in self.table:
-                self._warn_unknown(name, where)
+                self._warn_unknown(name, text, where)
                 continue
             # An empty text unsets a key, so its default holds, also over an earlier source.
             if text and name in self.table.keys:
                 assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
-            if text and self.table.is_unused(name) and not self._says_nothing(name, text):
+            if self.table.is_unused(name) and not self.table.says_nothing(name, text):
                 if name in self.table.removed:
                     self._warn(f"{where}: {name} is not read any more: {self.table.removed[name]}")
                 else:
                     without_effect.append(name)
+        refuse_missing(self.table, {name: self.texts[name] for name in without_effect})
         if without_effect:
             # One line for all of them: a broker.conf of a real cluster may set many.
             self._warn("set, but not used here: " + ", ".join(sorted(without_effect)))
         return assigned
-
-    def _says_nothing(self, name: str, text: str) -> bool:
-        """Tells whether an unused key is left at one of its defaults."""
-        # The broker.conf that Pulsar ships sets hundreds of keys to their defaults: naming each of them would hide
-        # the few that the user has changed.
-        key = self.table.keys.get(name)
-        if key is None:
-            return text in self.table.unused.defaults.get(name, ())
-        return key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
 
     def _add(self, key: str, value: str, where: str) -> bool:
         # One file of `magnetar standalone` has keys of broker and bookie; neither may call the other's unknown.
@@ -156,8 +150,10 @@ class _Loader:
         self.texts[key] = (value, where)
         return True
 
-    def _warn_unknown(self, name: str, where: str) -> None:
+    def _warn_unknown(self, name: str, text: str, where: str) -> None:
         near = self.table.nearest(name)
+        if near:
+            refuse_misspelt(self.table, name, text, where, near)
         hint = f"; did you mean {near}?" if near else ""
         self._warn(f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}")
 

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from settings.errors import NotDynamic, SettingsError
 from settings.keys import KeyTable, Kind, Value, mask
 from settings.memory import DirectMemory, direct_memory
+from settings.protection import refuse_missing
 
 DYNAMIC = "dynamic"
 """Origin of a value that was set at run time."""
@@ -172,7 +173,7 @@ class Settings:
         """Returns these settings with `texts` on top, as set at run time.
 
         Call it on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
-        a restart, SettingsError for a text that its key does not allow.
+        a restart, SettingsError for a text that its key does not allow, and MissingProtection as a start does.
         """
         assigned = dict(self._assigned)
         for name, text in texts.items():
@@ -180,6 +181,7 @@ class Settings:
             if name in self.table.keys:
                 # Unused keys that Pulsar lets change are accepted and dropped, as at a start.
                 assigned[name] = Assigned(parse_value(self.table, name, text, DYNAMIC), DYNAMIC)
+        refuse_missing(self.table, {name: (text, DYNAMIC) for name, text in texts.items()})
         return Settings(
             self.table,
             self.profile,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from settings.addresses import LOOPBACK
 from settings.keys import KIB, MIB, PORT_MAX, Key, KeyTable, Section
 from settings.unused import UnusedKeys
 
@@ -24,13 +25,16 @@ SERVER = Section("Server", (
             "directories of their own. A relative path starts at the working directory."),
     Key("bookiePort", "int", 3181, "port", low=0, high=PORT_MAX,
         doc="TCP port of the bookie; 0 takes any free port."),
-    Key("bindAddress", "string", "0.0.0.0", ours=True,
+    Key("bindAddress", "string", LOOPBACK, ours=True,
         doc="Address that both ports listen on (BookKeeper names a network card, listeningInterface, "
-            "instead)."),
-    Key("advertisedAddress", "string", None, computed="the machine's host name",
-        doc="Host name under which brokers find this bookie; part of its identity, which its directories "
-            "remember."),
-    Key("bookieId", "string", None, computed="advertisedAddress:bookiePort",
+            "instead, and listens on every address without it). There is no authentication, so a start with "
+            "more than the loopback logs a warning."),
+    Key("advertisedAddress", "string", None,
+        computed="the machine's host name; localhost if bindAddress is the loopback",
+        doc="Host name under which brokers find this bookie; where it is set it is part of its identity, "
+            "which its directories remember."),
+    Key("bookieId", "string", None,
+        computed="advertisedAddress:bookiePort; the machine's host name where that is unset",
         doc="Identity of the bookie, remembered by its directories."),
     Key("prometheusStatsHttpPort", "int", 8000, "port", low=0, high=PORT_MAX,
         doc="TCP port of the bookie's `/metrics`; 0 takes any free port."),
@@ -45,23 +49,23 @@ SERVER = Section("Server", (
 ))
 
 TLS = Section("TLS", (
-    Key("tlsProviderFactoryClass", "string", "", choices=("", TLS_FACTORY),
+    Key("tlsProviderFactoryClass", "string", "", choices=("", TLS_FACTORY), asks_for="TLS",
         doc=f"`{TLS_FACTORY}` offers TLS on the data port to clients that ask "
             "for it; empty: no TLS."),
     Key("tlsKeyStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
         doc="Form of tlsKeyStore. Only PEM is read here."),
-    Key("tlsKeyStore", "string", "",
+    Key("tlsKeyStore", "string", "", asks_for="TLS",
         doc="File with the private key."),
     Key("tlsKeyStorePasswordPath", "string", "",
         doc="File whose text is the password of the private key."),
-    Key("tlsCertificatePath", "string", "",
+    Key("tlsCertificatePath", "string", "", asks_for="TLS",
         doc="File with the certificate, and with the certificates that vouch for it."),
-    Key("tlsClientAuthentication", "bool", False,
+    Key("tlsClientAuthentication", "bool", False, asks_for="TLS",
         doc="Ask clients for a certificate, and close connections without one that tlsTrustStore vouches "
             "for."),
     Key("tlsTrustStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
         doc="Form of tlsTrustStore. Only PEM is read here."),
-    Key("tlsTrustStore", "string", "",
+    Key("tlsTrustStore", "string", "", asks_for="TLS",
         doc="File with the certificates that vouch for clients."),
 ))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bookie_stub.config.keys import BOOKIE_KEYS
+from settings.addresses import advertised_host, check_addresses
 from settings.computed import Rule, host_name, share_of_memory, value_of
 from settings.load import load_settings
 from settings.settings import Computed, Settings
@@ -25,7 +26,7 @@ def load_bookie_settings(
     `path` None means the defaults. `standalone` takes the defaults of the embedded bookie; `neighbours` has the keys
     of the same file that the broker reads. Raises SettingsError, whose text is one line.
     """
-    return load_settings(
+    settings = load_settings(
         BOOKIE_KEYS,
         path,
         environ=environ,
@@ -34,6 +35,9 @@ def load_bookie_settings(
         neighbours=neighbours,
         rules=BOOKIE_RULES,
     )
+    if not standalone:  # An embedded bookie has no port.
+        settings.notes += tuple(check_addresses(settings, "bookiePort and prometheusStatsHttpPort"))
+    return settings
 
 
 def _journal_directory(settings: Settings) -> Computed:
@@ -54,14 +58,18 @@ def _metadata_service_uri(settings: Settings) -> Computed:
 
 
 def _bookie_id(settings: Settings) -> Computed:
-    text = f"{settings.str('advertisedAddress')}:{settings.int('bookiePort')}"
-    return Computed(text, "advertisedAddress:bookiePort")
+    if settings.is_set("advertisedAddress"):
+        host, source = settings.str("advertisedAddress"), "advertisedAddress"
+    else:
+        # The computed address follows bindAddress. An identity must not: directories remember it.
+        host, source = str(host_name(settings).value), "host name"
+    return Computed(f"{host}:{settings.int('bookiePort')}", f"{source}:bookiePort")
 
 
 _A_QUARTER: Final = share_of_memory(25)
 
 BOOKIE_RULES: Final[dict[str, Rule]] = {
-    "advertisedAddress": host_name,
+    "advertisedAddress": advertised_host,
     "bookieId": _bookie_id,
     "metadataServiceUri": _metadata_service_uri,
     "journalDirectory": _journal_directory,

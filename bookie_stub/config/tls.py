@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookie_stub.config.keys import PEM
+from bookie_stub.config.keys import PEM, TLS_FACTORY
 from settings.errors import SettingsError
 from settings.settings import Settings
 
@@ -35,9 +35,10 @@ class TlsFiles:
 def tls_files(settings: Settings) -> TlsFiles | None:
     """Returns the files, None when TLS is off.
 
-    Raises SettingsError for other forms than PEM and missing names.
+    Raises SettingsError for other forms than PEM, for missing names, and for keys that ask for TLS while it is off.
     """
     if not settings.str("tlsProviderFactoryClass"):
+        _check_off(settings)
         return None
     _check_form(settings, "tlsKeyStoreType")
     trusted = None
@@ -51,6 +52,15 @@ def tls_files(settings: Settings) -> TlsFiles | None:
         password=Path(password) if password else None,
         trusted=trusted,
     )
+
+
+def _check_off(settings: Settings) -> None:
+    """Refuses files and duties of TLS without TLS: the port would be open although its owner believes otherwise."""
+    for name, key in settings.table.keys.items():
+        if key.section == "TLS" and key.asks_for and settings.value(name) not in (key.default, None):
+            raise settings.error(
+                name, f"asks for TLS, which is off: set tlsProviderFactoryClass={TLS_FACTORY} or remove it"
+            )
 
 
 def _check_form(settings: Settings, key: str) -> None:

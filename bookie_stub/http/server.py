@@ -7,16 +7,36 @@ is imported later still, at the first scrape, so a bookie without Prometheus nev
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import BookieSettings
 from bookie_stub.http.api import BookieApi
+from protocol.foreign_pages import ForeignPages
 
 if TYPE_CHECKING:
     from bookie_stub.http.exposition import Load
+
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""A function behind a route."""
+
+
+def own_names(settings: BookieSettings) -> Iterator[str]:
+    """Yields the names under which others may address the bookie."""
+    yield settings.advertised_address
+    yield settings.host
+    yield settings.bookie_id.rpartition(":")[0]
+    yield socket.gethostname()
 
 
 class HttpServer:
@@ -27,7 +47,8 @@ class HttpServer:
         self._bookie = bookie
         self._load = load
         self._imported = False
-        app = web.Application()
+        self._foreign_pages = ForeignPages(own_names(bookie.settings), "set advertisedAddress")
+        app = web.Application(middlewares=[self._refuse_foreign_pages])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/", self._metrics)
         app.router.add_get("/heartbeat", self._heartbeat)
@@ -47,6 +68,15 @@ class HttpServer:
     async def close(self) -> None:
         """Ends the requests and stops listening."""
         await self._runner.cleanup()
+
+    @web.middleware
+    async def _refuse_foreign_pages(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = self._foreign_pages.refusal(request.method, request.headers)
+        if refusal is None:
+            return await handler(request)
+        if count := self._foreign_pages.count(time.monotonic()):
+            log.warning("%s %s: %s (%d refused)", request.method, request.path, refusal.reason, count)
+        return web.Response(status=refusal.status, text=refusal.reason)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         if not self._imported:

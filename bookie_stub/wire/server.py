@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.wire.connection import BookieConnection, Scratch
+from protocol.receive_memory import ReceiveMemory
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -22,6 +24,12 @@ log = logging.getLogger(__name__)
 
 OUTSTANDING_BYTES_MAX = 32 << 20
 """Most charges of unanswered requests before a connection stops reading."""
+
+
+UNFINISHED_BYTES_MAX = 256 << 20
+"""Memory of long frames that are not complete, of all connections together.
+
+Above it, frames that began 10 seconds ago are ended with their connections, then the connection that asks for more."""
 
 
 class BookieServer:
@@ -33,17 +41,22 @@ class BookieServer:
         *,
         tls: SSLContext | None = None,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
+        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     ) -> None:
         self.bookie = bookie
         """Serves the requests of all connections."""
         self.tls = tls
         """For clients that ask for TLS; None: they are refused."""
+        self.clear_text = tls is None or tls.verify_mode.name != "CERT_REQUIRED"
+        """False where each client must show a certificate, so that the first request must be START_TLS."""
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max
         """See OUTSTANDING_BYTES_MAX."""
         self.scratch = Scratch()
         """The memory that all connections receive into."""
+        self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
+        """Accounts for long frames that are not complete."""
         self.blocked = 0
         """Number of connections that have stopped reading.
 

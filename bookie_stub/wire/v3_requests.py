@@ -57,6 +57,12 @@ LONG_POLLS_MAX: Final = 10_000
 The next one is answered "too many requests"."""
 
 
+def asks_for_tls(packet: memoryview) -> bool:
+    """Tells whether a packet is the v3 request START_TLS."""
+    request = parse_request(packet)
+    return request is not None and request.header.operation == START_TLS
+
+
 class V3Requests:
     """Parses v3 packets, calls the bookie, encodes its answers."""
 

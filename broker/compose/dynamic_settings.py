@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.config import changed_settings
-from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
+from broker.metadata.dynamic_configuration import KEY, load_dynamic_configuration, save_dynamic_configuration
 from broker.metadata.metadata_store import MetadataStore
 from settings.errors import SettingsError
 from settings.keys import mask
+from settings.protection import refuse_missing
 from settings.settings import Note, Settings
 
 log = logging.getLogger("magnetar")
@@ -47,7 +48,10 @@ class DynamicSettings:
         return self._texts
 
     async def open(self) -> None:
-        """Applies the stored changes; leaves out, with a warning, those that the rules of this start refuse."""
+        """Applies the stored changes; leaves out, with a warning, those that the rules of this start refuse.
+
+        Raises MissingProtection for a stored change that asks for a protection which is not there.
+        """
         stored = await load_dynamic_configuration(self._metadata)
         if not stored:
             return
@@ -96,8 +100,10 @@ class DynamicSettings:
         """Returns the stored texts that this start allows, and the settings.
 
         File and profile may have changed since the texts were stored. All texts are tried together first, because two of
-        them may only be allowed together.
+        them may only be allowed together. Raises MissingProtection: a protection that is left out would open the broker.
         """
+        place = f"{KEY} in the metadata store"
+        refuse_missing(self._started.table, {name: (text, place) for name, text in stored.items()})
         try:
             return stored, changed_settings(self._started, stored)
         except SettingsError:

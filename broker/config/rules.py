@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from settings.computed import Rule, host_name, memory_share, share_of_memory, value_of
+from settings.addresses import advertised_host, check_addresses
+from settings.computed import Rule, memory_share, share_of_memory, value_of
 from settings.keys import MIB, format_value
 from settings.settings import DYNAMIC, Computed, Note, Settings
 
@@ -50,7 +51,7 @@ def _continue_caching(settings: Settings) -> Computed:
 
 BROKER_RULES: Final[dict[str, Rule]] = {
     # Functions and not values: a key that is set, or never read, costs no look at memory or name server.
-    "advertisedAddress": host_name,
+    "advertisedAddress": advertised_host,
     "metadataStoreUrl": _metadata_store_url,
     "managedLedgerDefaultEnsembleSize": _ensemble_size,
     "managedLedgerDefaultWriteQuorum": _usual_quorum_up_to("managedLedgerDefaultEnsembleSize"),
@@ -116,7 +117,12 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
-    return [*_without_effect(settings), *_smaller_than_a_read(settings), *_one_copy(settings)]
+    return [
+        *check_addresses(settings, "brokerServicePort and webServicePort"),
+        *_without_effect(settings),
+        *_smaller_than_a_read(settings),
+        *_one_copy(settings),
+    ]
 
 
 def _check_memory(settings: Settings) -> None:

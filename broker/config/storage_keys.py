@@ -6,9 +6,8 @@ words are ours. `settings.keys.Key` explains the columns.
 
 from __future__ import annotations
 
+from broker.config.policy_names import PIP430, POLICY_NAMES
 from settings.keys import COMPUTED, Key, Section
-
-POLICIES = ("pip430", "pip430-stash", "fifo-ttl", "magnetar")
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
@@ -65,8 +64,8 @@ ENTRY_CACHE = Section("Entry cache", (
     Key("managedLedgerCacheSizeMB", "int", None, "MiB", low=0, dynamic=True,
         computed="a fifth of direct memory, at least 64",
         doc="MiB of entries that the broker keeps for its readers; 0 switches the cache off."),
-    Key("entryCachePolicy", "string", "pip430",
-        choices=POLICIES, ours=True,
+    Key("entryCachePolicy", "string", PIP430,
+        choices=POLICY_NAMES, ours=True,
         doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of magnetarProfile "
             "decides; magnetar: by the positions of the readers, see docs/explanation/entry_cache.md; pip430-stash: as "
             "the first revision of PIP-430; fifo-ttl: the oldest are evicted first, as before PIP-430."),

@@ -69,13 +69,19 @@ class EntryCache:
 
     # Cursors
 
-    def attach_cursors(self, cursors: ActiveCursors, now_ns: int = 0, detail: int = 0) -> None:
-        """Takes the active cursors of the managed ledger, for policies and listeners that look at them.
-
-        `detail` tells a listener by which rules the cursors count; see `observe.cache_events.Op.OPEN`.
-        """
+    def attach_cursors(
+        self,
+        cursors: ActiveCursors,
+        now_ns: int = 0,
+        *,
+        counts_reads: bool = False,
+        by_mark_delete: bool = False,
+    ) -> None:
+        """Takes the active cursors, and tells listeners their rules (`CacheListener.cursors_attached`)."""
         self.cursors = cursors
-        self.listener.cursors_attached(self, cursors, detail, now_ns)
+        self.listener.cursors_attached(
+            self, cursors, now_ns, counts_reads=counts_reads, by_mark_delete=by_mark_delete
+        )
 
     def reader(self, name: str) -> Reader:
         """Returns the reader of that name; a cursor that is made anew continues the counts of the old one."""
@@ -277,6 +283,11 @@ class EntryCache:
     def present(self, positions: Iterable[tuple[int, int]]) -> list[Entry]:
         """Returns those entries that are cached, not counted as read."""
         return [entry for position in positions if (entry := self.peek(*position)) is not None]
+
+    def present_between(self, ledger_id: int, first: int, end: int) -> list[Entry]:
+        """Returns the cached entries from `first` up to but not including `end`, not counted as read."""
+        ledger = self.ledgers.get(ledger_id)
+        return [] if ledger is None else ledger.between(first, end)
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """Returns one entry, not counted as read; None if it is not cached."""

@@ -1,7 +1,6 @@
 """Eviction: says when entries are evicted and how many, and keeps the totals (PIP-430, eviction handler).
 
 The policy says which entries go. Passes run for two reasons:
-
 * age: `tick`, called every `managedLedgerCacheEvictionIntervalMs`, removes entries that were queued longer ago than the TTL;
 * size: when the cached bytes exceed 98 % of the size (`TRIGGER`), a size pass brings them down to the watermark.
 

@@ -129,8 +129,20 @@ class CacheListener:
     def reader_made(self, cache: CachedLog, reader: Reader) -> None:
         """A cursor of the log got its number."""
 
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
-        """The managed ledger was opened; `detail` says by which rules its cursors count."""
+    def cursors_attached(
+        self,
+        cache: CachedLog,
+        cursors: ActiveCursors,
+        now_ns: int,
+        *,
+        counts_reads: bool,
+        by_mark_delete: bool,
+    ) -> None:
+        """The managed ledger was opened.
+
+        `counts_reads`: it inserts entries with expected reads. `by_mark_delete`: its cursors stand at their mark-delete
+        positions.
+        """
 
     def cursor_changed(
         self,

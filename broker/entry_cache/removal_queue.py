@@ -53,12 +53,15 @@ class RemovalQueue:
     def __init__(self, profile: Profile, settings: EntryCacheSettings) -> None:
         """Follows the rules of one release (`Profile`) with these settings."""
         self.name = profile.name
+        """The release whose rules it follows, or `fifo-ttl`."""
         self.counts = profile.counts
+        """Counts expected reads as that release does."""
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
+        """See `Policy.requeues`."""
         self._profile = profile
         self._slots: deque[Entry] = deque()
-        # Bound once: inserts call it for each run, and a method that only forwards would double the cost.
         self.admit = self._slots.extend
+        """See `Policy.admit`. Bound once: inserts call it for each run, and a method that forwards would double the cost."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:
@@ -114,9 +117,9 @@ class RemovalQueue:
         removed: list[Entry] = []
         size_bytes = visits = requeued_accessed = requeued_expected = 0
         extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True
-        while slots:
-            if visits == visits_max:
-                done = False
+        # The range counts the visits, which costs a removal less than adding and comparing by hand.
+        for visits in range(visits_max):
+            if not slots:
                 break
             entry = slots[0]
             if (
@@ -124,7 +127,6 @@ class RemovalQueue:
             ):  # Invalidated: tested first, so each pass drops the slot, even one that needs nothing.
                 pop()
                 entry.holder = None
-                visits += 1
                 continue
             if entry.queued_at_ns >= threshold_ns or size_bytes >= bytes_to_free:
                 break
@@ -153,7 +155,8 @@ class RemovalQueue:
                 entry.cached = False
                 size_bytes += size
                 removed.append(entry)
-            visits += 1
+        else:
+            visits, done = visits_max, not slots
         self.requeues[RECENTLY_ACCESSED] += requeued_accessed
         self.requeues[EXPECTED_READS] += requeued_expected
         return Removed(removed, size_bytes, visits, done)

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 
 from broker.config.fields import broker_key
-from broker.entry_cache.policies.names import POLICY_NAMES, PROFILE_NAMES
+from broker.config.policy_names import POLICY_NAMES
+from broker.entry_cache.profiles import PROFILES
 from settings.fields import RoomSettings
 from settings.settings import Settings
 
@@ -14,6 +15,11 @@ from settings.settings import Settings
 def _profile(settings: Settings) -> str:
     # PIP-430 came with 4.1, whose rules are those of 4.2; profile 4.0 switches it off by cacheEvictionByExpectedReadCount.
     return "5.0" if settings.profile == "5.0" else "4.2"
+
+
+def no_such_policy(name: str) -> str:
+    """Returns the text of the error for a policy's name that is unknown."""
+    return f"no such cache policy: {name}; choose one of {', '.join(POLICY_NAMES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,9 @@ class EntryCacheSettings(RoomSettings):
         if self.topic_quota_bytes < 0:
             raise ValueError(f"cache quota of a topic is negative: {self.topic_quota_bytes}")
         if self.policy not in POLICY_NAMES:
-            raise ValueError(f"no such cache policy: {self.policy}; choose one of {', '.join(POLICY_NAMES)}")
-        if self.profile not in PROFILE_NAMES:
-            raise ValueError(
-                f"no such cache profile: {self.profile}; choose one of {', '.join(PROFILE_NAMES)}"
-            )
+            raise ValueError(no_such_policy(self.policy))
+        if self.profile not in PROFILES:
+            raise ValueError(f"no such cache profile: {self.profile}; choose one of {', '.join(PROFILES)}")
 
     def to_text(self) -> str:
         """Formats the settings for an access record."""

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.listener import CursorChange, Obstacle
-from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.ledger_context import LedgerContext
@@ -85,8 +84,9 @@ class ReadingCursors:
         now_ns = self._environment.now_ns()
         self.active = ActiveCursors(continue_ns, now_ns)
         """Their positions; the policy `magnetar` looks at them too."""
-        rules = COUNTS_READS * self._counted + BY_MARK_DELETE * self._track_mark_delete
-        cache.attach_cursors(self.active, now_ns, rules)
+        cache.attach_cursors(
+            self.active, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
+        )
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; used with the older rules only."""
         self._invalidation_due = False

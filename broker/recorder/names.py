@@ -18,6 +18,7 @@ class _Topics(dict[str, int]):
         self._names = names
 
     def __missing__(self, log: str) -> int:
+        # 0 is taken by "no topic", so the length is the next free id.
         self[log] = topic = len(self)
         self._names.say({"topic": topic, "name": log})
         return topic
@@ -49,13 +50,16 @@ class NamesWriter:
         sub = known.get(name)
         if sub is None:
             taken = known.values()
+            # The cache's number, if it is free: then rows need no translation (`numbers_are_ids`).
             sub = known[name] = number if number not in taken else max(taken) + 1
             self.say({"topic": self.topics[log], "sub": sub, "name": name})
+        # A subscription was made anew after the topic had been closed, and readers are numbered from 1 again.
         if sub != number:
             self._moved.setdefault(log, {})[number] = sub
 
     def closed(self, log: str) -> None:
         """Forgets the topic's numbers: when it is opened again, readers are numbered anew."""
+        # The ids in `_known` stay: a subscription keeps its id for the whole lifetime.
         self._moved.pop(log, None)
 
     @property
@@ -94,6 +98,7 @@ class NamesRead:
         """Names of subscriptions by the ids of topic and subscription."""
         self.bad_lines = 0
         """Lines that were skipped."""
+        # Not `splitlines`: a name may hold other characters that end a line, such as U+2028.
         for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")):
             try:
                 found = json.loads(line)

@@ -27,6 +27,7 @@ from broker.recorder.schema import (
 SCHEMA: Final = pa.schema(
     [pa.field(name, pa.from_numpy_dtype(dtype), nullable=False) for name, dtype in COLUMNS.items()]
 )
+"""The columns of every file, none of which may be null."""
 
 
 def _array(name: str, values: Ints) -> pa.Array:
@@ -62,6 +63,7 @@ class RecordFile:
             self._sink,
             SCHEMA,
             compression="zstd",
+            # Times and entry ids are nearly all different: a dictionary would be larger than the column.
             use_dictionary=[name for name in COLUMNS if name not in (*DELTA_COLUMNS, "more")],
             column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
             write_page_checksum=True,
@@ -95,10 +97,12 @@ class RecordFile:
         self._sink.close()
         file = os.open(self._part, os.O_RDONLY)
         try:
+            # Before the rename: after a crash of the machine the whole name must stand for a whole file.
             os.fsync(file)
             size_bytes = os.fstat(file).st_size
         finally:
             os.close(file)
+        # Readers look for whole names only, so they see a file either complete or not at all.
         self._part.rename(self.path)
         return size_bytes
 

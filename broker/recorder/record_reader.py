@@ -24,6 +24,7 @@ from broker.recorder.record_file import SCHEMA
 from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
+"""Rows that `events` turns into Python objects at once."""
 _OPS: Final = {op.value: op for op in Op}
 _NAME: Final = re.compile(r".+-\d{6,}\.parquet")
 _REFUSALS: Final = (OSError, pa.ArrowException)
@@ -34,8 +35,9 @@ class RejectedFile:
     """A file that is not read."""
 
     path: Path
+    """As it was found."""
     reason: str
-    """One sentence."""
+    """The defect, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,13 @@ class FileOnDisk:
     """A complete file of an access record."""
 
     path: Path
+    """As it was found."""
     rows: int
+    """Events in the file."""
     size_bytes: int
+    """The size on disk."""
     facts: FileFacts
+    """The facts in its metadata."""
 
 
 @dataclass(slots=True)
@@ -53,11 +59,13 @@ class BrokerLifetime:
     """One broker lifetime: the access record of one broker from its start to its end."""
 
     broker: str
+    """The broker's address."""
     start: str
+    """The UTC time when the broker started."""
     files: list[FileOnDisk] = field(default_factory=list)
-    """In order."""
+    """Its files in the order of their events."""
     names: NamesRead | None = None
-    """None where the file of names is missing."""
+    """The names of topics and subscriptions; None if the file of names is missing."""
 
     @property
     def rows(self) -> int:
@@ -65,7 +73,7 @@ class BrokerLifetime:
         return sum(file.rows for file in self.files)
 
     def why_not_exact(self) -> str:
-        """Why a replay cannot give what the broker did; empty when it can."""
+        """Returns the reason against an exact replay; an empty text if it is possible."""
         sample = self.files[0].facts.sample
         if sample < 1:
             return f"it is a sample of {sample:g} of the entries (entryCacheRecordSample)"
@@ -84,14 +92,16 @@ class Found:
     """The access records below some folders."""
 
     lifetimes: list[BrokerLifetime] = field(default_factory=list)
-    """By broker and start."""
+    """Sorted by broker and start."""
     rejected: list[RejectedFile] = field(default_factory=list)
+    """Files that are not read."""
 
 
 def find(folders: Iterable[Path]) -> Found:
     """Returns the records below these folders or files; reads only the ends of the files."""
     found = Found()
     lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
+    # A set: overlapping folders would give one file twice, and its events would count twice.
     for path in sorted(set(_record_files(folders))):
         try:
             file = look_at(path)
@@ -126,7 +136,7 @@ def _names_of(lifetime: BrokerLifetime) -> NamesRead | None:
 
 
 def look_at(path: Path) -> FileOnDisk:
-    """Raises RecordError, which says what is wrong with the file."""
+    """Reads the end of a file: its facts and columns. Raises RecordError with its defect."""
     if path.name.endswith(".part"):
         raise RecordError("it is being written, or its writer did not end it")
     if not path.exists():
@@ -136,25 +146,29 @@ def look_at(path: Path) -> FileOnDisk:
             metadata, schema = file.metadata, file.schema_arrow
     except _REFUSALS as error:
         raise RecordError(f"not a whole Parquet file: {_one_line(error)}") from None
+    # Parquet's own metadata, so that a file tells everything about itself when it is moved or copied.
     text = (metadata.metadata or {}).get(FACTS_KEY)
     if text is None:
         raise RecordError("a Parquet file, but not of an access record")
     facts = FileFacts.from_bytes(text)
+    # A version alone would not reveal a file that another program has rewritten with other types.
     if not schema.remove_metadata().equals(SCHEMA):
         raise RecordError(f"its columns are not those of version {VERSION} of the format")
     return FileOnDisk(path, metadata.num_rows, path.stat().st_size, facts)
 
 
 def read_table(file: FileOnDisk) -> pa.Table:
-    """All of its rows. Raises RecordError where they are damaged."""
+    """Returns all rows of a file. Raises RecordError if they are damaged."""
     try:
+        # `partitioning=None`: otherwise pyarrow would add columns for `broker=`, `date=` and `hour=` in the
+        # path.
         return pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
     except _REFUSALS as error:
         raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Yield the files of each lifetime with their rows; a damaged file is added to those rejected."""
+    """Yields the files of each lifetime with their rows; a damaged file is added to those rejected."""
     for lifetime in found.lifetimes:
         for file in lifetime.files:
             try:
@@ -166,8 +180,10 @@ def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
 
 
 def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
-    """The run's rows with their names and the times that the cache knew, in order, some at a time. Raises
-    RecordError."""
+    """Yields the events of a lifetime in order, `BATCH_ROWS` at a time.
+
+    They have names instead of ids, and the monotonic times that the cache decided by. Raises RecordError.
+    """
     names = lifetime.names
     if names is None:
         raise RecordError(lifetime.why_not_exact())
@@ -178,6 +194,7 @@ def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
                     yield _events_of(batch, file.facts, names)
         except _REFUSALS as error:
             raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
+        # An id without a line in the file of names, or the number of an operation of a newer version.
         except KeyError as error:
             raise RecordError(
                 f"{file.path}: {error} stands for nothing that this version knows, or has no line in the file of names"
@@ -210,7 +227,8 @@ def _events_of(batch: pa.RecordBatch, facts: FileFacts, names: NamesRead) -> lis
 
 
 def _values(column: pa.Array) -> list[int]:
-    """Numbers from the bytes, which is ten times as fast as from pyarrow's scalars and needs no pandas."""
+    """Returns the numbers of a column from its bytes: ten times as fast as by pyarrow's scalars, and without pandas."""
+    # Booleans are packed eight to a byte, so they have no bytes to look at.
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     kind = np.dtype(column.type.to_pandas_dtype())

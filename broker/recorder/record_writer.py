@@ -24,6 +24,7 @@ from broker.recorder.schema import FileFacts, broker_folder, file_name, names_na
 from broker.recorder.settings import RecordSettings
 
 log = logging.getLogger("magnetar")
+"""The log of the process; lines that begin with `!` need attention."""
 
 RETRY_S: Final = 30.0
 """Seconds after an error during which nothing is written."""
@@ -80,10 +81,14 @@ class RecordWriter:
 
     def write(self, rows: Sequence[Row], now_s: float) -> None:
         """Writes rows in their order. Errors of the disk are counted and logged, never raised."""
+        # Operations are below 128, so the search for SETTINGS is one `find` over bytes instead of a loop over
+        # rows.
         ops = bytes(map(_op, rows))
         begin, at = 0, ops.find(Op.SETTINGS)
         while at >= 0:
             self._append(rows[begin:at], now_s)
+            # Before the new settings are stored: the file's metadata tells the settings that held for all its
+            # rows.
             self._guarded(now_s, self._end_file)
             self._cache_settings = rows[at][9][0]
             begin, at = at, ops.find(Op.SETTINGS, at + 1)
@@ -98,6 +103,8 @@ class RecordWriter:
         """Completes the last file. `totals`: the counts of the broker."""
 
         def end() -> None:
+            # The totals go into the metadata of the last file, so a file without rows is made for them if the
+            # last one has ended.
             if self._file is None and self._sequence:
                 self._file = self._new_file(self._file_hour, now_s)
             self._end_file(totals)
@@ -108,6 +115,8 @@ class RecordWriter:
         if not rows:
             return
         self.rows += len(rows)
+        # Encoded even while writing is paused after an error: the encoder gives ids to names, which later rows
+        # need.
         columns = self._encoder.encode(rows)
         if self._retry_at_s is not None and now_s < self._retry_at_s:
             self.lost += len(rows)
@@ -117,11 +126,14 @@ class RecordWriter:
         self._in_hand = len(rows)
 
         def append() -> None:
+            # The names first. After a crash a name without rows is harmless, and a row without a name cannot be
+            # read.
             self._names.flush()
             if self._file is not None and hour > self._file_hour:
                 self._end_file()
             if self._file is None:
                 self._file = self._new_file(hour, now_s)
+            # Moved before the append: if that fails, the rows count as lost once, with the file.
             self._in_file, self._in_hand = self._in_file + self._in_hand, 0
             self._file.append(columns)
             if self._file.size_bytes >= self._settings.file_bytes:
@@ -140,6 +152,8 @@ class RecordWriter:
     def _end_file(self, totals: Mapping[str, int] | None = None) -> None:
         if self._file is None:
             return
+        # Each file tells of the rows lost since the one before, so a replay knows between which files its
+        # record has a gap.
         dropped = self.lost + self._overflowed()
         facts = FileFacts(
             broker=self._settings.broker,
@@ -176,6 +190,7 @@ class RecordWriter:
             action()
         except _REFUSALS as error:
             self.errors += 1
+            # One line for each outage, not one every RETRY_S.
             if self._retry_at_s is None:
                 log.error(
                     "! cannot write the access record in %s: %s; its rows are dropped and it is tried again"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.recorder.record_writer import RecordWriter
 
 log = logging.getLogger("magnetar")
+"""The log of the process; lines that begin with `!` need attention."""
 
 POLL_S: Final = 0.25
 """The thread looks at the buffer this often, in seconds."""
@@ -67,6 +68,8 @@ class Recorder:
     def open(self) -> None:
         """Begins to write. Raises RecordError if a package is missing or the folder cannot be made."""
         try:
+            # Here and not at the top: pyarrow is an optional package and a broker without a record starts
+            # without it.
             from broker.recorder.record_writer import RecordWriter
         except ImportError as error:
             raise RecordError(
@@ -78,6 +81,8 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"entryCacheRecordDirectory={self.settings.directory}: {error}") from None
+        # Read side by side, once: events carry monotonic time, and one offset for the whole lifetime keeps
+        # their order when the wall clock is set.
         wall_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
         self._writer = RecordWriter(
             self.settings,
@@ -132,9 +137,11 @@ class Recorder:
     # The thread
 
     def _run(self, writer: RecordWriter) -> None:
+        # A quarter of a small buffer, so that it is emptied before it overflows.
         enough = min(ROWS_AT_ONCE, self.settings.buffer_rows // 4)
         drained_s = time.monotonic()
         while not self._stop.wait(POLL_S):
+            # Polling costs the loop nothing. Waking the thread from `take` would cost a lock for each event.
             now_s = time.monotonic()
             if len(self._rows) >= enough or now_s - drained_s >= WAIT_S:
                 drained_s = now_s
@@ -154,5 +161,6 @@ class Recorder:
                 log.exception("! %d rows of the access record are lost", len(rows))
                 writer.lost += len(rows)
                 writer.errors += 1
+            # Gives the interpreter to the loop between two batches, each of which takes 1 to 2 ms.
             time.sleep(0)
         writer.tick(time.monotonic())

@@ -60,9 +60,13 @@ def _replay(run: BrokerLifetime, out: TextIO) -> bool:
 
 def _verdict(replay: Replay, totals: Mapping[str, int] | None, out: TextIO) -> bool:
     if replay.difference is not None:
+        # The first difference only: the cache of the replay is another one from there on, so later ones follow
+        # from it.
         print(replay.difference, file=out)
         return _say(f"NOT EQUAL: {replay.differences:,} of {replay.events:,} events", out)
     columns = [replay.recorded_totals, replay.totals, *([totals] if totals is not None else [])]
+    # Totals that differ although every event is equal: rows were lost without being counted, or an event has no
+    # row.
     if any(column != columns[0] for column in columns):
         return _say("NOT EQUAL: every event was repeated, but the totals differ", out)
     if totals is None:

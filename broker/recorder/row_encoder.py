@@ -57,6 +57,7 @@ class RowEncoder:
     def encode(self, rows: Sequence[Row]) -> Columns:
         """Returns the columns of at least one row."""
         at_ns, op, log, reader, ledger, first, count, size, detail, who, sizes = zip(*rows, strict=True)
+        # Membership in bytes is one search in C; in the tuple it would compare object by object.
         ops = bytes(op)
         columns: Columns = {
             "ts": _ints(at_ns) // 1000 + self._clock_offset_us,
@@ -65,6 +66,7 @@ class RowEncoder:
             "sub": self._subs(ops, log, reader, who),
             "ledger": _ints(ledger),
             "entry": _ints(first),
+            # NO_LIMIT, the visits of a pass without a limit, does not fit into the column's 32 bits.
             "count": np.minimum(_ints(count), COUNT_MAX),
             "bytes": _ints(size),
             "detail": _ints(detail),
@@ -73,6 +75,7 @@ class RowEncoder:
         mixed = dict(_mixed_sizes(columns["op"], sizes))
         if mixed:
             columns = _in_runs_of_one_size(columns, mixed)
+        # A READER row has told the file of names what it had to tell; readers of the file need no row.
         if Op.READER in ops:
             stays = columns["op"] != Op.READER
             columns = {name: column[stays] for name, column in columns.items()}
@@ -82,6 +85,8 @@ class RowEncoder:
         self, ops: bytes, logs: Sequence[str], readers: Sequence[int], who: Sequence[Sequence[str]]
     ) -> Ints:
         names = self._names
+        # The usual batch. In others the numbers of readers change meaning from row to row, so the loop below
+        # goes in order.
         if Op.READER not in ops and Op.CLOSE not in ops:
             return _ints(readers if names.numbers_are_ids else list(map(names.sub, logs, readers)))
         subs = []
@@ -119,6 +124,7 @@ def _in_runs_of_one_size(columns: Columns, mixed: dict[int, SizeRuns]) -> Column
         result["count"][rows] = counts
         result["bytes"][rows] = counts * sizes
         result["more"][rows] = 1
+        # The last row ends the call; a replay repeats all rows up to it as one.
         result["more"][rows.stop - 1] = 0
     return result
 
@@ -137,6 +143,8 @@ def _in_sample_alone(columns: Columns, sample: float) -> Columns:
     begins[1:] = (row_of[1:] != row_of[:-1]) | (entries[1:] != entries[:-1] + 1)
     firsts = np.flatnonzero(begins)
     lengths = np.diff(np.append(firsts, len(entries)))
+    # Rows of cursors, passes and settings stay whole: they are few, and decisions about each entry depend on
+    # them.
     others = np.flatnonzero(~about_runs)
     taken = np.concatenate([others, row_of[firsts]])
     result = {name: column[taken] for name, column in columns.items()}
@@ -144,6 +152,8 @@ def _in_sample_alone(columns: Columns, sample: float) -> Columns:
     result["bytes"][runs] = result["bytes"][runs] * lengths // np.maximum(result["count"][runs], 1)
     result["entry"][runs] = entries[firsts]
     result["count"][runs] = lengths
+    # A sample is not replayed exactly, so the parts of a call need not be known.
     result["more"][:] = 0
+    # Stable: runs cut from one row have one number and must stay in ascending order.
     order = np.argsort(taken, kind="stable")
     return {name: column[order] for name, column in result.items()}

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+"""Ids, or any other column of a record."""
+# The constants of SplitMix64 and two odd ones before it, so that neighbouring ids get hashes far apart.
 _ENTRY: Final = np.uint64(0x9E3779B97F4A7C15)
 _LEDGER: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,8 +22,9 @@ _SHIFTS: Final = tuple(np.uint64(shift) for shift in (30, 27, 31))
 
 
 def sample_hash(ledgers: Ints, entries: Ints) -> npt.NDArray[np.uint64]:
-    """Evenly spread over 64 bits."""
+    """Returns a hash of each entry, evenly spread over 64 bits."""
     mixed: npt.NDArray[np.uint64]
+    # The multiplications overflow on purpose: this is arithmetic modulo 2 ** 64.
     with np.errstate(over="ignore"):
         mixed = ledgers.astype(np.uint64) * _LEDGER + entries.astype(np.uint64) * _ENTRY
         mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _MIX_1
@@ -31,5 +34,5 @@ def sample_hash(ledgers: Ints, entries: Ints) -> npt.NDArray[np.uint64]:
 
 
 def in_sample(ledgers: Ints, entries: Ints, sample: float) -> npt.NDArray[np.bool_]:
-    """`sample`: above 0, below 1."""
+    """Returns True for each entry of the sample; its share `sample` is above 0 and below 1."""
     return sample_hash(ledgers, entries) < np.uint64(int(sample * 2**64))

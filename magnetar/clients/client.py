@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 """Address without `--url` and without client.conf."""
 
+KEYS_READ = frozenset(
+    (
+        "authParams",
+        "authPlugin",
+        "brokerServiceUrl",
+        "serviceUrl",
+        "tlsAllowInsecureConnection",
+        "tlsEnableHostnameVerification",
+        "tlsTrustCertsFilePath",
+        "webServiceUrl",
+    )
+)
+"""The keys of client.conf that commands use."""
+
 
 class CommandError(Exception):
     """Ends a command; the text is for the user, fits on one line and names the remedy where there is one."""
@@ -124,8 +138,7 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
 def read_client_conf() -> dict[str, str]:
     """Returns the texts in the file named by `PULSAR_CLIENT_CONF`, else in `conf/client.conf` if there is one.
 
-    Raises CommandError when the file cannot be read. The typed table of `client_keys` is not used: importing it
-    takes longer than reading the few keys that a command needs.
+    Raises CommandError when the file cannot be read, and for a key that asks for a protection which commands lack.
     """
     from settings.errors import SettingsError
     from settings.properties import parse_properties
@@ -135,8 +148,16 @@ def read_client_conf() -> dict[str, str]:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
-        return {entry.key: entry.value for entry in parse_properties(text, str(path))}
-    except (OSError, UnicodeDecodeError, SettingsError) as error:
+        conf = {entry.key: entry.value for entry in parse_properties(text, str(path))}
+        if conf.keys() - KEYS_READ:
+            # The table is imported only for other keys: that takes longer than reading the few that commands need.
+            from magnetar.clients.client_keys import load_client_settings
+
+            load_client_settings(path, environ={})
+        return conf
+    except SettingsError as error:
+        raise CommandError(error.line) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"cannot read {path}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""`python -m magnetar.commands.generate` writes conf files and two reference pages from the tables of keys and policies.
+"""`python -m magnetar.commands.generate` writes conf files and pages of reference from the tables of keys and policies.
 
 The files are committed, and `tests/magnetar/test_generate.py` fails when they differ from the tables.
 `--check` only compares, and exits with 1 when a file would change.
@@ -25,7 +25,7 @@ WIDTH = 110
 EMBEDDED_BOOKIE = [
     Section(f"Embedded bookie: {title}", [key for key in keys if key.name not in BROKER_KEYS.keys])
     for title, keys in BOOKIE_KEYS.sections
-    if title not in ("Server", "Metadata store")
+    if title not in ("Server", "TLS", "Metadata store")  # This bookie has no port.
 ]
 
 
@@ -41,6 +41,7 @@ def files() -> dict[str, str]:
         "conf/bookkeeper.conf": conf_file("the bookie", BOOKIE_KEYS.sections),
         "conf/client.conf": conf_file("the command line's clients", CLIENT_KEYS.sections),
         "docs/reference/configuration.md": documentation(),
+        "docs/reference/fails_closed.md": fails_closed(),
         "docs/reference/policies.md": policies_page(),
         "docs/reference/wire_fields.md": wire_fields_page(),
     }
@@ -123,7 +124,8 @@ comes from one of these sources; a later one wins:
 4. `--set key=value` on the command line.
 
 An empty value unsets a key: the default of the profile holds, or the computed value. A bad value stops the
-start with one line (place, key, value, allowed values) and exit status 2. A key that Pulsar has and Magnetar does not
+start with one line (place, key, value, allowed values) and exit status 2. So does a value that asks for
+[a protection which is missing](fails_closed.md). Any other key that Pulsar has and Magnetar does not
 use is accepted, and named once in the log if it differs from its default. An unknown
 key is a warning that names the nearest known one; of a key that stands twice in a file the later line wins,
 with a warning that names both. Values of keys that hold secrets are masked wherever they are shown.
@@ -183,6 +185,62 @@ def documentation() -> str:
     return "\n".join(parts)
 
 
+FAILS_CLOSED = """\
+# Settings that fail closed
+
+Written by `make generate` from the tables of keys.
+
+A value that asks for a protection which Magnetar lacks stops the start: one line with the place, the key, the value
+and the remedy, and exit status 2. A broker that ignored such a value would be open while its owner believes that it
+is closed. The rule holds for file, environment and `--set`, for `magnetar config show`, for changes at run time (412
+with the reason), and for changes that another broker has stored in the metadata store.
+
+The value decides. An empty value passes, and so do those in the column *passes*; numbers and switches may be spelt
+differently (`0.0`, `FALSE`). A misspelt name of such a key stops the start too. Keys that refine a protection without
+asking for it, such as the size of a cache of tokens, pass and are named in the log.
+
+To go without the protection, leave the key at a value that passes, and keep the ports on the loopback or on a network that
+you trust ([security](../../SECURITY.md)).
+"""
+
+
+def fails_closed() -> str:
+    """Makes the page with every key whose value may ask for a missing protection."""
+    parts = [FAILS_CLOSED]
+    for title, table in (("Broker", BROKER_KEYS), ("Bookie", BOOKIE_KEYS), ("Client", CLIENT_KEYS)):
+        parts += _protections(title, table)
+    parts += [FAILS_CLOSED_BY_RULE]
+    return "\n".join(parts)
+
+
+FAILS_CLOSED_BY_RULE = """\
+## By a rule
+
+| setting of the bookie | is refused |
+|---|---|
+| `tlsKeyStore`, `tlsCertificatePath`, `tlsTrustStore`, `tlsClientAuthentication` | while TLS is off |
+| `tlsKeyStoreType`, `tlsTrustStoreType` | if TLS is on and the form is not PEM |
+"""
+
+
+def _protections(title: str, table: KeyTable) -> Iterator[str]:
+    """Yields a table of keys by missing protection."""
+    by_protection: dict[str, list[tuple[str, str]]] = {}
+    planned = [key for key in table.keys.values() if not key.used]
+    rows = [(row.asks_for, row.name, row.defaults) for row in table.unused.rows]
+    rows += [(key.asks_for, key.name, (format_value(key.default),)) for key in planned]
+    for protection, name, harmless in rows:
+        if protection:
+            passes = ", ".join(f"`{value}`" for value in harmless if value)
+            by_protection.setdefault(protection, []).append((name, passes))
+    yield f"## {title}\n"
+    yield "| key | passes | asks for |\n|---|---|---|"
+    for protection, keys in sorted(by_protection.items(), key=lambda pair: pair[0].lower()):
+        for name, passes in sorted(keys, key=lambda pair: pair[0].lower()):
+            yield f"| `{name}` | {passes} | {protection} |"
+    yield ""
+
+
 def _chapter(title: str, table: KeyTable) -> Iterator[str]:
     yield f"## {title}\n"
     for section, keys in _used(table.sections):
@@ -192,11 +250,12 @@ def _chapter(title: str, table: KeyTable) -> Iterator[str]:
             yield _row(key)
         yield ""
     yield "### Accepted, not used\n"
-    yield "Pulsar's keys without effect here, by reason:\n"
+    yield "Pulsar's keys without effect here, by reason. Those that [fail closed](fails_closed.md) are not among them.\n"
     by_reason: dict[str, list[str]] = {}
     for unused in table.unused.rows:
-        by_reason.setdefault(unused.reason, []).append(unused.name)
-    if planned := [key.name for key in table.keys.values() if not key.used]:
+        if not unused.asks_for:
+            by_reason.setdefault(unused.reason, []).append(unused.name)
+    if planned := [key.name for key in table.keys.values() if not key.used and not key.asks_for]:
         by_reason["values are checked, without effect"] = planned
     for reason, names in sorted(by_reason.items(), key=lambda pair: pair[0].lower()):
         text = f"* **{reason}**: {', '.join(sorted(names, key=str.lower))}"

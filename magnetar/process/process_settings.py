@@ -43,6 +43,8 @@ def load_standalone_settings(
 ) -> StandaloneSettings:
     """Returns the settings of both sides; `path` None means the shipped values. Raises SettingsError."""
     bookies_own = {*BOOKIE_KEYS.keys, *(set(BOOKIE_KEYS.unused.defaults) - set(BROKER_KEYS.unused.defaults))}
+    # tlsKeyStore and tlsTrustStore are keys of both. Here they are the broker's: this bookie has no port to protect.
+    bookies_own -= BROKER_KEYS.unused.asks_for.keys()
     broker = load_broker_settings(
         path,
         environ=environ,

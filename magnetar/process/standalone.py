@@ -109,6 +109,9 @@ def run(options: BrokerOptions) -> int:
         _run_loop(_serve(settings, options.ready_file))
     except _ToldToStop:
         log.info("stopped before it was ready")
+    except SettingsError as error:  # A stored change of a setting.
+        print(error, file=sys.stderr)
+        return 2
     except (OSError, BookieError, MetadataError, RecordError) as error:
         log.error("cannot start: %s", error)
         return 1

@@ -62,6 +62,7 @@ def run_audit(
         raise SnapshotError(f"{out} exists; a plan needs a folder of its own")
     snapshot = open_snapshot(spark, folder)
     progress(f"audit {name}: reading {folder}")
+    # Spark refuses to write into an existing folder, so two runs never mix their findings.
     AUDITS[name](snapshot, limits).write.parquet(str(out / _PLAN))
     progress(f"audit {name}: summing up")
     # Read back: summing the DataFrame itself would run the audit a second time.
@@ -92,6 +93,7 @@ def largest(plan: DataFrame) -> list[TableRow]:
 
     One row per finding, columns of the plan.
     """
+    # The subject as well, so that equal sizes always give the same page.
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
     first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)
     return [row.asDict() for row in first.orderBy("class", "place").drop("place").collect()]

@@ -90,6 +90,7 @@ def taken_ms_of(folder: Path) -> int:
         raise SnapshotError(f"{folder / FACTS} cannot be read: {error}") from error
     if found != FORMAT:
         raise SnapshotError(f"{folder} is a snapshot of format {found}, and format {FORMAT} is understood")
+    # The facts are written last, but a copy of the folder may have lost tables since.
     missing = [name for name in COLUMNS if not (folder / name).is_dir()]
     if missing:
         raise SnapshotError(f"{folder} is no whole snapshot: {', '.join(missing)} is missing")

@@ -82,6 +82,7 @@ def baseline_of(task: tuple[BrokerLifetime, int, float, Sequence[str]]) -> list[
     capacity = max(round(size_bytes * accesses.bytes_rate), 1)
     found = []
     for policy in policies:
+        # Some policies divide the capacity among several queues, so they need a smallest one.
         if capacity < POLICIES[policy]:
             continue
         if policy == _W_TINY_LFU:
@@ -101,6 +102,7 @@ def in_units(trace: Trace, capacity: int, units_max: int) -> tuple[Trace, int]:
     W-TinyLFU's sketch takes 58 bytes per unit of the capacity, whatever the trace: with a capacity of 1 GiB in
     bytes it would take 8 GB of memory.
     """
+    # Rounded up, so that the capacity in units is never above the limit.
     unit = -(-capacity // units_max)
     if unit == 1:
         return trace, capacity

@@ -103,6 +103,7 @@ def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) 
     partial = reads_by(record.rows, *LIFETIME, "topic", "sub", "minute").persist()
     by_reader = _with_names(_rolled(partial, *LIFETIME, "topic", "sub"), record)
     by_minute = [row.asDict() for row in _rolled(partial, "minute").orderBy("minute").collect()]
+    # Both tables are collected by now, and the cached sums would stay in memory for the rest of the job.
     partial.unpersist()
     total = {name: sum(row[name] for row in by_minute) for name in ("hits", "misses", "coalesced")}
     reads = sum(total.values())

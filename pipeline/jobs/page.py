@@ -29,6 +29,7 @@ def write(report: Report, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in report.tables.items():
+        # A file without rows would have no columns either, and Spark could not read it.
         if table.rows:
             pq.write_table(
                 pa.Table.from_pylist([dict(row) for row in table.rows]), folder / f"{name}.parquet"
@@ -57,6 +58,7 @@ def _table(table: Table) -> str:
     if not table.rows:
         return f"<section><h2>{escape(table.title)}</h2><p>no rows</p></section>"
     names = list(table.rows[0])
+    # By the first row: a column has values of one type.
     right = {name for name in names if isinstance(table.rows[0][name], int | float)}
     head = "".join(f'<th class="{"n" if name in right else "t"}">{escape(name)}</th>' for name in names)
     lines = [

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.policies.names import MAGNETAR, PIP430
+from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
@@ -38,7 +38,9 @@ POLICY_WORTH: Final = 0.03
 The replay of `magnetar` may be wrong by this much.
 
 In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
-replayed hit ratio by up to three points. The error of a sample of OBJECTS_ROWS rows is a tenth of that.
+replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
+reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
+rows is a tenth of that.
 """
 EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""
@@ -72,6 +74,7 @@ def recommend(
     """
     report = Report("recommend", "Recommendation", checked.summary())
     own = own_settings(checked.lifetimes[0])
+    # Multiples of a size of 0 are 0, so there is nothing to compare.
     if not own.size_bytes_max:
         report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
         return report
@@ -82,6 +85,7 @@ def recommend(
     grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
+    # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     policies = _policies(spark, checked, own, rate, say)
     baseline = _baseline(spark, checked.lifetimes, best.settings.size_bytes_max, rate, say)

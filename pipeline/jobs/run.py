@@ -54,6 +54,7 @@ class Session:
     def __exit__(self, *ended: object) -> None:
         if self._spark is not None:
             self._spark.stop()
+        # After Spark, which may still read the copies.
         if self._copies is not None:
             self._copies.cleanup()
 

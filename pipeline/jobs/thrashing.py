@@ -120,6 +120,7 @@ def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) ->
 
     0 where none fits.
     """
+    # Less one: a bookie reads the requested entry and B more.
     return max(0, int(cache_bytes / max(readers, 1) / slot_bytes(entry_bytes)) - 1)
 
 
@@ -130,6 +131,8 @@ def amplification(
 
     The model assumes equally fast readers.
     """
+    # All or nothing: with equally fast readers each one's readahead is evicted just before it is used, once
+    # they do not fit together.
     fits = readers * (batch + 1) * slot_bytes(entry_bytes) <= cache_bytes
     return 1.0 if fits else max(1.0, (batch + 1) / per_request)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.policies.names import PIP430
+from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot

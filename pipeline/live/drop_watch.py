@@ -75,6 +75,7 @@ class DropWatch:
         if minute.reads < self._reads_min:
             return None
         past = self._past.get(minute.topic)
+        # The first minute is the average; a topic's start can be no drop.
         if past is None:
             self._past[minute.topic] = _Past(minute.ratio)
             return None

@@ -53,6 +53,8 @@ class Cache(NamedTuple):
         new = old
         while new < slots:
             new *= 2
+        # Head and tail count on for ever, and a slot's place is its number modulo the length, so each used slot
+        # moves to its new place.
         used = np.arange(self.s[c.HEAD], self.s[c.TAIL])
         slot_entry, slot_ns = np.empty(new, np.int32), np.empty(new, np.int64)
         slot_entry[used & (new - 1)] = self.slot_entry[used & (old - 1)]

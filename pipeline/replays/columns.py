@@ -82,6 +82,7 @@ def read_columns(lifetime: BrokerLifetime, ops: Collection[Op] = INPUTS) -> Colu
         ops_read = table.column("op").to_numpy()
         detail = table.column("detail").to_numpy().copy()
         detail[ops_read == Op.SETTINGS] = number
+        # Back to monotonic time, which the cache decided by; `ts` is wall-clock time in microseconds.
         at_ns = (table.column("ts").to_numpy() - file.facts.clock_offset_us) * 1000
         topic, sub, ledger, entry, count, size = (
             table.column(name).to_numpy() for name in ("topic", "sub", "ledger", "entry", "count", "bytes")

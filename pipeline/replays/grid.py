@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.policies.names import PIP430
+from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.replays.accesses import Accesses
@@ -184,6 +184,8 @@ def _replay_task(task: _Task) -> Iterable[_Replayed]:
     accesses: Accesses | None = None
     for number, overrides in numbered:
         settings = overrides.applied_to(own)
+        # Made by the first setting of the task and shared by the others: reading the files costs more than a
+        # replay.
         if accesses is None:
             accesses = accesses_of(lifetime)
             accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
@@ -200,6 +202,7 @@ def _summed(overrides: Overrides, answers: Sequence[_Replayed]) -> GridRow:
         return round(sum(answer.outcome.totals[name] / answer.rate for answer in answers))
 
     settings, by = answers[0].settings, answers[0].by
+    # The largest and not the sum: each lifetime had a cache of its own.
     peak = max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
     return GridRow(
         overrides=overrides,

@@ -76,6 +76,7 @@ class WhatIf:
         """The largest use of the cache so far."""
         self.new_misses = 0
         """Misses of entries that the recorded cache had."""
+        # The core asks for a check and leaves the time of it to its owner, here as in the broker.
         self._manager.eviction.on_size_check = self._size_check_wanted
         self._tick_ns = tick_ns
         self._last_tick_ns: int | None = None
@@ -94,6 +95,7 @@ class WhatIf:
     def feed(self, record: Iterable[Recorded]) -> None:
         """Replay the next events, in order; recorded decisions are skipped."""
         for event in record:
+            # Decisions of the recorded cache; this one decides anew.
             if event.op in OUTPUTS:
                 continue
             self.events += 1
@@ -118,6 +120,7 @@ class WhatIf:
         if self._last_tick_ns is None:
             self._last_tick_ns = now_ns
         while now_ns - self._last_tick_ns > 2 * self._tick_ns:
+            # An empty queue: all passes of the gap would do nothing, so they are skipped together.
             if not self._manager.policy:
                 self._last_tick_ns = now_ns
                 break
@@ -165,6 +168,7 @@ class WhatIf:
     def _fetch_otherwise(self, event: Recorded) -> None:
         self._remember_sizes(event)
         wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
+        # Each arrival is used once; a second one for the same entry is another reader's.
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
         if event.detail >= 0 and self._manager.policy.counts.fills_cache(event.detail):
             self._insert(event, wanted, event.detail)
@@ -173,6 +177,7 @@ class WhatIf:
         log = self._objects.log_of(event)
         reader = log.cache.reader(event.reader)
         expected_reads = self._expected_reads(event)
+        # Not `read_run`: in this cache the run may have gaps, which the recorded one had not.
         present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
         if event.detail == HIT_REDELIVERY:
             for entry in present:
@@ -181,6 +186,7 @@ class WhatIf:
         missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
         missing_bytes = sum([self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing])
+        # As if read from storage at once: the record has no time of an arrival for a read that was a hit.
         log.cache.reads.count_arrived(False, len(missing), missing_bytes)
         self.new_misses += len(missing)
         if expected_reads >= 0 and self._manager.policy.counts.fills_cache(expected_reads):
@@ -204,6 +210,8 @@ class WhatIf:
         found = self._found.setdefault((event.log, event.reader), set())
         for entry_id in _ids(event):
             place = (event.ledger_id, entry_id)
+            # With a positive `detail` the broker read from storage although it had entries of the range, so
+            # this replay does, too.
             entry = None if event.detail else cache.peek(*place)
             if entry is None:
                 self._pending.add(place)
@@ -282,6 +290,7 @@ def replay_objects(
     """
     replay = WhatIf(settings, tick_ns)
     for batch in events(lifetime):
+        # Sampling here gives the entries that a recorder with that rate would have written.
         replay.feed(batch if rate >= 1 else _sampled(batch, rate))
     return replay.outcome
 

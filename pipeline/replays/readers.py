@@ -35,6 +35,7 @@ def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArr
         t = topic[i]
         if op[i] == _OPEN:
             closed[t] = False
+        # Topic 0 stands for events about the whole cache, which no closing ends.
         elif closed[t] and t:
             stays[i] = False
         elif op[i] == _CLOSE:
@@ -96,12 +97,15 @@ def _expected_reads(
             result[i] = _if_missed(
                 flags[t], active, at_ledger, at_entry, begins[t], begins[t + 1], c, ledger[i], entry[i]
             )
+            # An admin call looks at entries and does not fill the cache, whatever the cursors are.
             if only[c]:
                 result[i] = _UNOFFERED
+            # A hit moves the cursor without an event of its own, which would double the record.
             if detail[i] == _MOVES and active[c] and not flags[t] & _BY_MARK:
                 at_ledger[c], at_entry[c] = ledger[i], entry[i] + count[i]
         elif kind == _OPEN:
             flags[t], continue_ns[t], changed_ns[t] = detail[i], size[i] * 1000, at_ns[i]
+            # A topic that is opened again begins without cursors; they report anew.
             active[begins[t] : begins[t + 1]] = False
             how_many[t] = 0
         elif kind == _LEFT and active[c]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.config.policy_names import FIFO_TTL, PIP430
 from broker.entry_cache.eviction import TRIGGER
-from broker.entry_cache.policies.names import FIFO_TTL, PIP430
 from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.replays import counters as c
@@ -124,5 +124,6 @@ def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
     s[c.STOPS_AT_ZERO] = as_5_0
     entries = np.zeros(accesses.entries, ENTRY)
     entries["size"] = accesses.sizes
+    # The highest number: nothing is cached yet, so the first invalidation of a ledger has nothing to visit.
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
     return Cache(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)

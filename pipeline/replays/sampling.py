@@ -64,6 +64,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
         sizes=accesses.sizes[kept],
         numbering=numbering,
         rate=rate,
+        # The share of the bytes that were drawn, and not `rate`: few large entries make the two differ.
         bytes_rate=accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
     )
 

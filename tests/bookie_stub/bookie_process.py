@@ -27,7 +27,7 @@ class Process:
         ready = self.directory.with_suffix(".ready")
         ready.unlink(missing_ok=True)
         words = ["--data", str(self.directory), "--ready-file", str(ready)]
-        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", "bindAddress=127.0.0.1", *settings):
+        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", *settings):
             words += ["--set", setting]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bookie_stub", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True

@@ -18,7 +18,7 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError
 from broker.net.settings import NetSettings
 from broker.service.settings import ServiceSettings
-from settings.errors import NotDynamic, SettingsError
+from settings.errors import MissingProtection, NotDynamic, SettingsError
 from settings.keys import Key
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
@@ -120,6 +120,17 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
     await both
     assert await load_dynamic_configuration(metadata) == {SIZE: "32", TTL: "500"}
     assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
+
+
+async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
+    metadata = FakeMetadata()
+    # Beside a value that is left out, because that one must not carry the other away with it.
+    await save_dynamic_configuration(metadata, {TTL: "0", "superUserRoles": "admin"})
+    with pytest.raises(MissingProtection) as caught:
+        await opened(metadata)
+    assert caught.value.line.startswith(
+        "/admin/configuration in the metadata store: superUserRoles=admin: asks for authorization"
+    )
 
 
 async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_it(

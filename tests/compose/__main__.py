@@ -89,6 +89,16 @@ class Stack:
         wait_for(lambda: self.get("/admin/v2/brokers/health") == "ok", 60, "the broker's health")
         print(f"  healthy after {time.monotonic() - started:.1f} s")
 
+    def check_reach(self) -> None:
+        """Expects ports on the loopback of the host only, and a warning about those inside, once."""
+        for port in ("6650", "8080"):
+            published = self.compose("port", "broker", port).strip()
+            expect(published.startswith("127.0.0.1:"), f"port {port} is published at {published}")
+        for service in ("broker", "bookie"):
+            warnings = self.compose("logs", service).count("without authentication, everyone who reaches")
+            expect(warnings == 1, f"{service} warns {warnings} times that its ports are open")
+        print("  ports are published on the loopback, and each service warns once")
+
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.admin + path, timeout=10) as answer:
             text: str = answer.read().decode()
@@ -124,6 +134,7 @@ def main(arguments: list[str]) -> int:
 def run(stack: Stack) -> None:
     build()
     stack.up()
+    stack.check_reach()
     produce(stack)
     consume_some(stack)
     scrape(stack)

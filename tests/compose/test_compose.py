@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,60 @@ def test_boards_name_the_provisioned_data_source() -> None:
         for panel in board["panels"]:
             assert panel["datasource"]["uid"] == "prometheus"
             assert all(target["expr"] for target in panel["targets"])
+
+
+def test_ports_are_published_on_the_loopback_only() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    published = re.findall(r'^ +- "(.*:\d+)"$', text, re.M)
+    assert [port.rpartition(":")[2] for port in published] == ["6650", "8080", "9090", "3000"]
+    assert all(port.startswith("127.0.0.1:${MAGNETAR_") for port in published)
+
+
+def test_image_listens_on_the_containers_addresses() -> None:
+    """On the loopback of the container no published port would lead anywhere."""
+    command = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if "bindAddress=" in line)
+    expression = command.split("'")[1]
+    for name in ("broker", "standalone", "bookkeeper"):
+        conf = (ROOT / f"conf/{name}.conf").read_text()
+        changed = subprocess.run(
+            ["sed", expression], input=conf, capture_output=True, text=True, check=True
+        ).stdout
+        assert "\nbindAddress=127.0.0.1\n" in conf
+        assert "\nbindAddress=0.0.0.0\n" in changed
+
+
+def environment_of_grafana(tmp_path: Path, **given: str) -> dict[str, str]:
+    """Returns the variables of Grafana that its start script leaves to the image's own start."""
+    start = tmp_path / "run.sh"
+    start.write_text("#!/bin/sh\nexec env\n")
+    start.chmod(0o755)
+    words = ["/bin/sh", str(ROOT / "conf/grafana/start"), str(start)]
+    done = subprocess.run(
+        words, env={"PATH": os.environ["PATH"], **given}, capture_output=True, text=True, check=True
+    )
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    return {name: value for name, _, value in pairs if name.startswith("GF_")}
+
+
+@pytest.mark.parametrize("given", [{}, {"GF_SECURITY_ADMIN_PASSWORD": ""}])
+def test_grafana_has_no_administrator_without_a_password(tmp_path: Path, given: dict[str, str]) -> None:
+    assert environment_of_grafana(tmp_path, **given) == {
+        "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+        "GF_AUTH_BASIC_ENABLED": "false",
+    }
+
+
+def test_grafana_has_an_administrator_with_the_password_that_is_given(tmp_path: Path) -> None:
+    given = {"GF_SECURITY_ADMIN_PASSWORD": "four words of one"}
+    assert environment_of_grafana(tmp_path, **given) == given
+
+
+def test_anonymous_user_of_grafana_only_looks() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert re.findall(r"GF_AUTH_ANONYMOUS_ORG_ROLE: (\w+)", text) == ["Viewer"]
+    assert re.findall(r"GF_SECURITY_ADMIN_PASSWORD: (.*)", text) == ["${MAGNETAR_GRAFANA_PASSWORD:-}"]
+    assert 'entrypoint: ["/bin/sh", "/etc/grafana/start"]' in text
 
 
 def test_scrape_jobs_have_the_names_that_stock_boards_use() -> None:

@@ -21,8 +21,12 @@ SETTINGS = (
     "managedLedgerDefaultMarkDeleteRateLimit=0",
     "managedLedgerMaxEntriesPerLedger=2000",
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
+    "isDelayedDeliveryDeliverAtTimeStrict=true",
+    "delayedDeliveryTickTimeMillis=50",
+    "delayedDeliveryMinIndexCountPerBucket=100",
 )
-"""Acks are answered when they are durable, and ledgers roll often, so that kills meet rolls too."""
+"""Acks are answered when they are durable; ledgers roll and buckets of delayed messages are stored often, so that kills
+meet these too."""
 
 
 class BrokerError(Exception):
@@ -32,15 +36,15 @@ class BrokerError(Exception):
 class BrokerProcess:
     def __init__(self, folder: Path, settings: tuple[str, ...] = SETTINGS) -> None:
         self._folder = folder
-        self._port, self._http_port = free_port(), free_port()
+        self.port, self.http_port = free_port(), free_port()
         self._settings = settings
         self._ready = folder / "ready.json"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"pulsar://127.0.0.1:{self._port}"
+        self.url = f"pulsar://127.0.0.1:{self.port}"
 
     def spawn(self) -> None:
         self._ready.unlink(missing_ok=True)
-        ports = (f"brokerServicePort={self._port}", f"webServicePort={self._http_port}")
+        ports = (f"brokerServicePort={self.port}", f"webServicePort={self.http_port}")
         flags = [part for setting in (*ports, *self._settings) for part in ("--set", setting)]
         command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._folder / "data")]
         with (self._folder / "broker.log").open("ab") as log:

@@ -15,6 +15,7 @@ import pytest
 
 from broker.net.wire_fields import fields_without_effect
 from tests.crash.broker_process import ROOT, BrokerProcess
+from tests.support.ports import accepts
 
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
@@ -209,8 +210,40 @@ def test_standalone_exits_with_1_after_one_line_when_the_data_folder_is_in_use(t
     assert "cannot start" in errors
 
 
+@pytest.mark.parametrize("role", ["standalone", "broker", "bookie"])
+def test_start_is_refused_when_a_file_asks_for_a_missing_protection(role: str, tmp_path: Path) -> None:
+    conf = tmp_path / "mine.conf"
+    asking = (
+        "bookieAuthProviderFactoryClass=org.example.Auth"
+        if role == "bookie"
+        else "authenticationEnabled=true"
+    )
+    conf.write_text(f"# mine\n{asking}\n")
+    code, out, errors = run("magnetar", role, "--config", str(conf), "--data", str(tmp_path / "data"))
+    assert (code, out) == (2, "")
+    assert errors.startswith(f"{conf}:2: {asking}: asks for authentication (not built); to go without, ")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_ports_are_on_one_address_of_the_loopback(broker: BrokerProcess) -> None:
+    for port in (broker.port, broker.http_port):
+        assert accepts("127.0.0.1", port)
+        assert not accepts("127.0.0.2", port), "on 0.0.0.0 this address would be served too"
+
+
+def test_open_ports_are_logged_once(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path, settings=("bindAddress=0.0.0.0",))
+    process.start()
+    assert process.logged("messaging service is ready")
+    process.stop()
+    log = (tmp_path / "broker.log").read_text()
+    assert log.count("without authentication, everyone who reaches brokerServicePort and webServicePort") == 1
+    assert log.count("without authentication") == 1
+
+
 def test_start_that_fails_closes_the_bookie_cleanly(tmp_path: Path) -> None:
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"brokerServicePort={taken.getsockname()[1]}"
         for _ in range(2):
             code, _, errors = run("magnetar", "standalone", "--data", str(tmp_path), "--set", port)

@@ -146,6 +146,22 @@ def test_missing_client_conf_is_refused_when_the_environment_names_it(
         connection_for()
 
 
+def test_client_conf_is_refused_when_it_asks_for_a_missing_protection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "client.conf"
+    monkeypatch.setenv("PULSAR_CLIENT_CONF", str(conf))
+    conf.write_text("authPlugin=token\ntlsCertificateFilePath=/c.pem\ntlsKeyFilePath=/k.pem\n")
+    with pytest.raises(CommandError) as caught:
+        connection_for()
+    assert str(caught.value) == (
+        f"{conf}:2: tlsCertificateFilePath=/c.pem: asks for TLS with a certificate of the client (not built);"
+        f" to go without, leave the key unset; the same goes for tlsKeyFilePath ({conf}:3)"
+    )
+    conf.write_text("useKeyStoreTls=false\ntlsKeyStoreType=JKS\n")
+    assert connection_for() is not None
+
+
 def test_missing_client_package_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from magnetar.clients.client_keys import load_client_settings
+from magnetar.clients.client_keys import CLIENT_KEYS, load_client_settings
 from magnetar.commands.generate import ROOT, files, main
 from magnetar.process.process_settings import load_standalone_settings
 
@@ -58,5 +59,8 @@ def test_shipped_file_sets_the_values_that_hold_without_a_file(standalone: bool,
 
 def test_every_key_is_on_the_page() -> None:
     page = CURRENT["docs/reference/configuration.md"]
-    for name in (*BROKER_KEYS.keys, *BROKER_KEYS.unused.defaults):
-        assert name in page, name
+    refused = CURRENT["docs/reference/fails_closed.md"]
+    for table in (BROKER_KEYS, BOOKIE_KEYS, CLIENT_KEYS):
+        for name in (*table.keys, *table.unused.defaults):
+            asks = table.is_unused(name) and table.protection(name)
+            assert f"`{name}`" in refused if asks else name in page, name

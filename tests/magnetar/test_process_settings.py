@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.process.process_settings import load_standalone_settings
-from settings.errors import SettingsError
+from settings.errors import MissingProtection, SettingsError
 
 
 def test_each_side_reads_its_own_keys(tmp_path: Path) -> None:
@@ -34,6 +34,19 @@ def test_bad_value_of_either_side_is_refused_in_one_line(tmp_path: Path) -> None
         load_standalone_settings(None, environ={}, overrides=["journalSyncData=maybe"])
     with pytest.raises(SettingsError, match=r"^--set: maxMessageSize=no: allowed is"):
         load_standalone_settings(None, environ={}, overrides=["maxMessageSize=no"])
+
+
+@pytest.mark.parametrize(
+    "override", ["tlsKeyStore=/k.jks", "tlsTrustStore=/t.jks", "brokerServicePortTls=6651"]
+)
+def test_tls_of_standalone_is_refused_as_the_brokers(override: str) -> None:
+    with pytest.raises(MissingProtection, match=rf"^--set: {override}: asks for TLS \(not built\)"):
+        load_standalone_settings(None, environ={}, overrides=[override])
+
+
+def test_key_of_the_bookie_that_asks_for_a_missing_protection_is_refused() -> None:
+    with pytest.raises(MissingProtection, match=r"^environment bookieAuthProviderFactoryClass: "):
+        load_standalone_settings(None, environ={"bookieAuthProviderFactoryClass": "org.example.Auth"})
 
 
 def test_keys_of_pulsars_standalone_conf_are_known() -> None:

@@ -258,7 +258,7 @@ def test_change_at_run_time_is_refused_when_the_key_is_not_dynamic(name: str, re
 
 
 def test_key_without_effect_may_change_at_run_time_when_pulsar_allows_it() -> None:
-    assert TABLE.dynamic_names() == ["balancerName", "batchSize", "bytesMax"]
+    assert TABLE.dynamic_names() == ["balancerName", "batchSize", "bytesMax", "guardEnabled", "guardRoles"]
     after = load(None).with_dynamic({"balancerName": "x"})
     assert after.int("batchSize") == 100
 

@@ -27,6 +27,15 @@ def free_port() -> int:
     raise OSError(f"no free port in {_first} to {_first + SPAN - 1}")
 
 
+def accepts(host: str, port: int) -> bool:
+    """Tells whether a server listens there."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
 def _of_this_process() -> Iterator[int]:
     """Begins anywhere, so that two runs at the same time seldom meet."""
     begin = random.randrange(SPAN)

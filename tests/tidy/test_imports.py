@@ -15,6 +15,8 @@ LEVELS = {
     "protocol": 0,
     "settings": 0,
     "zookeeper": 0,
+    # The table of keys, the cache and the pipeline's replays share these names.
+    "broker.config.policy_names": 0,
     "broker.model": 1,
     "broker.config": 1,
     "broker.loop": 1,
@@ -22,6 +24,7 @@ LEVELS = {
     "broker.entry_cache": 2,
     "broker.metadata": 2,
     "broker.managed_ledger": 3,
+    "broker.schemas": 3,
     "broker.service": 4,
     "broker.net": 5,
     "broker.admin": 5,
@@ -52,7 +55,7 @@ BOOKIE = (
     "tools",
 )
 """Rooms of the bookie from the bottom up: each may import those before it."""
-_CACHE = ("broker.recorder", "broker.entry_cache", "broker.model")
+_CACHE = ("broker.recorder", "broker.entry_cache", "broker.model", "broker.config.policy_names")
 ONLY = {
     "bookie_stub": {"protocol", "settings", "zookeeper", *(f"bookie_stub.{room}" for room in BOOKIE)},
     **{
@@ -80,6 +83,10 @@ WITHOUT_WAITING = (
     "protocol",
     "broker.model",
     "broker.entry_cache",
+    "broker.schemas.avro_resolution",
+    "broker.schemas.avro_schema",
+    "broker.schemas.compatibility",
+    "broker.schemas.definitions",
     "broker.service.consumer_selector",
     "broker.service.dispatch.draining_hashes",
     "broker.service.dispatch.key_shared",
@@ -90,7 +97,7 @@ WITHOUT_WAITING = (
     "pipeline.simulators",
 )
 """Rooms that decide and never wait: on top of what PURE rules out, no asyncio."""
-PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.service")
+PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.schemas", "broker.service")
 """Rooms where time, chance, sockets and files come in as arguments."""
 IMPURE_MODULES = frozenset(
     (
@@ -109,6 +116,10 @@ IMPURE_MODULES = frozenset(
         "uvloop",
     )
 )
+
+_ATTACHMENTS = tuple(f"broker.entry_cache.{part}" for part in ("observe", "policies", "bounds"))
+NOT_FROM = dict.fromkeys(("broker.managed_ledger", "broker.service", "broker.net"), _ATTACHMENTS)
+"""Parts of a lower room that a room may not import: they attach to the cache from outside, so its users do without."""
 
 
 @cache
@@ -176,6 +187,29 @@ def test_upward_imports_are_found() -> None:
         "broker/service/a.py:2: broker.service may not import broker.net",
         "broker/a.py: it is in no room; give its room a level in LEVELS",
         "elsewhere/a.py: it is in no room; give its room a level in LEVELS",
+    ]
+
+
+def imports_of_attachments(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        for room, attachments in NOT_FROM.items():
+            for line, target in imports(module.tree):
+                if is_in(module.name, room) and any(is_in(target, attachment) for attachment in attachments):
+                    yield f"{module.path}:{line}: {room} may not import {target}"
+
+
+def test_users_of_the_cache_do_not_import_its_attachments() -> None:
+    report(imports_of_attachments(sources(*PRODUCT)), "pass the value through EntryCache or its listener")
+
+
+def test_imports_of_attachments_are_found() -> None:
+    files = {
+        "broker/managed_ledger/a.py": "from broker.entry_cache.observe.cache_events import Op",
+        "broker/compose/a.py": "from broker.entry_cache.observe.cache_events import Op",
+        "broker/net/a.py": "from broker.entry_cache.listener import HitKind",
+    }
+    assert list(imports_of_attachments(invented(files))) == [
+        "broker/managed_ledger/a.py:1: broker.managed_ledger may not import broker.entry_cache.observe.cache_events.Op"
     ]
 
 

@@ -40,6 +40,7 @@ def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None
             used[id(body.obj)] = used.get(id(body.obj), 0) + len(body)
     for entry in entries:
         body = entry.body
+        # A second loop: only after the first are the slices of each buffer known together.
         if type(body) is memoryview and len(body.obj) > used[id(body.obj)] * ratio_max:  # type: ignore[arg-type]
             entry.body = bytes(body)
 
@@ -92,6 +93,7 @@ class PinnedBytes:
 
     def slices_inserted(self, entries: Sequence[Entry]) -> None:
         """Copies what the settings or the ratio ask for, and counts the buffers of the rest."""
+        # Under `managedLedgerCacheCopyEntries` no cached entry pins anything, so nothing is counted.
         if self._copy_entries:
             for entry in entries:
                 if type(entry.body) is memoryview:
@@ -107,6 +109,7 @@ class PinnedBytes:
         Evicting one slice frees nothing, so a strict size pass copies out the other slices of the same buffer.
         Otherwise it would empty the cache around a few large buffers.
         """
+        # Nothing is tracked where all bodies are bytes; this test is then the whole cost of a removal.
         if self._buffers or self._leaving:
             self._remove(removed.entries, leave=self._strict and reason is Reason.SIZE)
 
@@ -130,6 +133,8 @@ class PinnedBytes:
                 body = entry.body
                 if type(body) is memoryview:
                     entry.body = bytes(body)
+                    # It may go below zero by one buffer: a buffer becomes free only when all its slices are
+                    # copied.
                     self._copy_left -= len(body) + COPY_BYTES_PER_ENTRY
 
     # Counting
@@ -146,6 +151,8 @@ class PinnedBytes:
                 if buffer is None:
                     buffer = self._leaving.pop(key) if key in self._leaving else _Buffer(len(whole))
                     buffers[key] = buffer
+                    # A buffer on its way out counts again from here on: a new slice of it is pinned for its own
+                    # time.
                     pinned += buffer.length - buffer.slices_bytes
                 size = len(body)
                 buffer.slices_bytes += size
@@ -163,11 +170,14 @@ class PinnedBytes:
                 buffer = lost.get(key)
                 if buffer is None:
                     buffer = lost[key] = self._buffers.get(key) or self._leaving[key]
+                    # Taken out of the count once per buffer and call, and added back below with its new number
+                    # of slices.
                     if key in self._buffers:
                         self.count -= buffer.length - buffer.slices_bytes
                 buffer.slices_bytes -= len(body)
                 buffer.cached -= 1
         for key, buffer in lost.items():
+            # The last slice is gone, so the buffer is free without a copy.
             if not buffer.cached:
                 self._buffers.pop(key, None)
                 self._leaving.pop(key, None)
@@ -175,8 +185,11 @@ class PinnedBytes:
                 self.count += buffer.length - buffer.slices_bytes
                 if leave:
                     self._leave(key)
+        # A strict pass has marked them all above. Otherwise only those leave that are too long for their
+        # slices.
         if not leave:
             self._leave_idle(lost)
+        # Within what is left of this slice's quota; `copy_out` continues with the rest before the next pass.
         self._copy()
 
     def _leave_idle(self, keys: Iterable[int]) -> None:

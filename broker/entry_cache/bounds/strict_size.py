@@ -84,6 +84,7 @@ class StrictSize:
         """A cache that was made smaller does not grow until it fits."""
         self._size_bytes_max = settings.size_bytes_max
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
+        # An empty cache pins nothing, so no look is needed, and none is recorded.
         charged = self.charged_bytes(used_bytes, pass_runs=pass_runs) if used_bytes else 0
         self._bound_bytes = max(settings.size_bytes_max, charged)
 
@@ -95,6 +96,8 @@ class StrictSize:
             # Below the trigger there is space, however little is pinned; only a pass has another mark.
             self._look_noted(pinned_bytes, pass_runs or charged > self._trigger_bytes)
         if charged < self._bound_bytes:
+            # Downwards alone, until the size is reached: what an eviction has freed is not given back to
+            # inserts.
             self._bound_bytes = max(charged, self._size_bytes_max)
         return charged
 
@@ -112,9 +115,15 @@ class StrictSize:
         self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
     ) -> int:
         """Refuses a run without readers while the cache is full, and cuts a run that is larger than the cache."""
+        if self._bound_bytes > self._size_bytes_max:
+            # Time passes and invalidations free bytes without a look, and `hold` looks only after the run was added.
+            # Without a look here a cache that was made smaller could grow back to what it held before them.
+            cache.eviction.charged_bytes()
+        # Only a run without any reader is refused. A run with readers evicts others instead.
         if not expected_reads and not cache.cursors and self._is_full(cache.eviction):
             cache.not_cached(entries, Obstacle.FULL, now_ns)
             return 0
+        # Room for such a run cannot be made at once: evicting everything would still leave it above the bound.
         if sum([entry.size for entry in entries]) > self._size_bytes_max:
             return self._insert_in_portions(cache, entries, expected_reads, now_ns)
         return cache.insert_now(entries, expected_reads, now_ns)
@@ -135,12 +144,14 @@ class StrictSize:
                 end < len(entries) and (size_bytes := size_bytes + entries[end].size) <= size_max // PORTIONS
             ):
                 end += 1
+            # At least one entry, or an entry larger than a portion would never be passed by.
             end = max(end, first + 1)
             portion = entries[first:end]
             if portion[0].size > size_max:
                 cache.not_cached(portion, Obstacle.TOO_LARGE, now_ns)
             else:
                 inserted += self.insert_run(cache, portion, expected_reads, now_ns)
+                # `insert_run` may have put other objects into the list, which readers have to get.
                 entries[first:end] = portion
             first = end
         return inserted
@@ -150,6 +161,8 @@ class StrictSize:
         charged = eviction.charged_bytes()
         if charged <= self._bound_bytes:
             return charged
+        # A pass finds the right victims and may cost a scan. Inserts of one turn share a quota for that; beyond
+        # it `evict_now` takes what is known.
         if self._visits_left > 0:
             visits_before = eviction.size_visits
             eviction.check_size(now_ns, self._visits_left)
@@ -160,6 +173,7 @@ class StrictSize:
             removed = self._policy.evict_now(share, now_ns)
             removed.done = False  # It is no pass, so it must not count as one that has ended.
             eviction.account_pass(Reason.SIZE, removed, None, now_ns)
+            # Nothing is left to evict: one run alone may pin more than the bound.
             if not removed.entries:
                 break
             charged = eviction.charged_bytes()

@@ -28,10 +28,12 @@ class DecisionRing:
 
     def keep(self, events: int) -> None:
         """Changes the number of events; kept events stay as far as they fit."""
+        # A ring without places kept nothing, so it knows nothing of the time before this call.
         began_anew = not self._rows.maxlen
         since_ns = self._now_ns() if began_anew else self.since_ns
         self._rows = deque(self._rows, events)
         self._since_ns = since_ns
+        # The method of the old deque would go on filling that.
         self.append = self._rows.append
 
     @property
@@ -60,6 +62,8 @@ class DecisionRing:
 
     def about(self, ledger_id: int, entry_id: int) -> Iterator[list[Event]]:
         """Yields the ring's events about one entry, oldest first, in slices between which the loop may turn."""
+        # A copy of the references: events come in while the loop turns between two slices, and a deque that
+        # changes cannot be walked.
         rows = list(self._rows)
         for start in range(0, len(rows), ROWS_PER_SLICE):
             yield [

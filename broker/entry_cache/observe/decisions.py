@@ -101,10 +101,12 @@ class Decisions:
             return
         head, detail = entries[0], detail_of(expected_reads)
         who = () if cache.cursors is None else names_at_or_before(cache.cursors, head.position)
+        # Ids ascend, so the first and the last one tell of gaps without a look at those between.
         if entries[-1].entry_id - head.entry_id == len(entries) - 1:
             run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
             return
+        # A run in which some entries were present already: rare enough for a row of each entry.
         for entry in entries:
             run = (entry.ledger_id, entry.entry_id, 1, entry.size)
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
@@ -113,6 +115,8 @@ class Decisions:
         """NOT_CACHED, for the ring."""
         if self.on:
             head = entries[0]
+            # Only the ring gets it. A replay refuses the entries itself, so the event would be an output
+            # without a use.
             run = (head.ledger_id, head.entry_id, len(entries), 0)
             self.ring.append((now_ns, Op.NOT_CACHED, cache.name, 0, *run, obstacle, (), ()))
 
@@ -131,6 +135,7 @@ class Decisions:
         if self._record is None:
             return entries
         self._record(row)
+        # A copy, because a list takes no attributes; without a recorder the reader gets its own list.
         recorded = RecordedRun(entries)
         recorded.hit = row
         recorded.removals = self._removals
@@ -146,6 +151,7 @@ class Decisions:
     ) -> None:
         """MISS, COALESCED or FAILED."""
         if self.on:
+            # The `detail` lets a replay check that its cache has as many of the asked entries.
             cached = 0 if read is StorageRead.FAILED else _count_cached(cache, ledger_id, first, count)
             run = (ledger_id, first, count, 0)
             self._note((self.now_ns(), int(read), cache.name, reader.number, *run, cached, reader.who, ()))
@@ -156,6 +162,8 @@ class Decisions:
         """DELIVER, for a recorder."""
         if type(entries) is RecordedRun and entries.removals == self._removals and self._record is not None:
             at_ns, _, log, _, ledger_id, first, count, size_bytes, _, _, _ = entries.hit
+            # A dispatcher may deliver a part of the run, for lack of permits; then the runs are found entry by
+            # entry.
             if count == len(entries):
                 self._record((at_ns, Op.DELIVER, log, 0, ledger_id, first, count, size_bytes, 0, (), ()))
                 return
@@ -163,6 +171,8 @@ class Decisions:
 
     def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:
         """REDELIVERY and POSTPONED; DROPPED for a recorder."""
+        # DROPPED comes with each acknowledgement of an entry that waited; it would push useful events out of
+        # the ring.
         in_ring = change is not Redelivery.DROPPED
         if self._record is not None or (self.on and in_ring):
             self._note_delivery(Op(change), entries, reader.number, in_ring=in_ring)
@@ -172,6 +182,8 @@ class Decisions:
     ) -> None:
         """Notes entries in runs of those that the cache holds (`detail` 0) and of other objects (1)."""
         now_ns = self.now_ns()
+        # Another object of the same position may be cached. Its count is not touched by this delivery, so a
+        # replay must leave it alone too.
         absent = [not entry.cached for entry in entries]
         for ledger_id, first, count, size_bytes, is_absent in split_runs(entries, absent):
             run = (ledger_id, first, count, size_bytes)
@@ -200,6 +212,7 @@ class Decisions:
         if not self.on:
             return
         now_ns = self.now_ns()
+        # Counted by call and not by entry: `delivered` only needs to know if anything was removed at all.
         self._removals += 1
         for ledger_id, first, count, size_bytes, expected in runs:
             run = (ledger_id, first, count, size_bytes)

@@ -72,6 +72,7 @@ class EvictionStats:
     def pass_ran(self, reason: Reason, removed: Removed, requeued: Requeued | None) -> None:
         """Counts visits, and the pass if it has ended; tells the decisions what was requeued."""
         stats = self.passes[reason]
+        # A slice that was cut is part of the same pass, so only its end counts.
         stats.passes += removed.done
         stats.visits += removed.visits
         if requeued:
@@ -85,10 +86,13 @@ class EvictionStats:
         else:  # As `_expected_flags`, at a third of the cost: this runs once for each entry that is ever cached.
             flags = [count > 0 if (count := entry.expected_reads) else False for entry in entries]
         runs = list(split_runs(entries, flags))
+        # Invalidations belong to no pass, so they have neither cost nor ages.
         if reason in self.passes:
             self.passes[reason].removed(entries, [run[2] for run in runs], now_ns)
         number = REASONS.index(reason)
         for ledger_id, _, count, size_bytes, expected in runs:
+            # A ledger whose last entry an earlier event removed may be unknown by now; the total counts it all
+            # the same.
             cache = self._cache_of.get(ledger_id)
             if cache is not None:
                 self._by_log.setdefault(cache.name, [0] * len(REASONS))[number] += count
@@ -102,6 +106,7 @@ class EvictionStats:
         ledger_id = -1
         from_id = NO_LIMIT
         for entry in entries:
+            # Entries of one ledger stand together, so the cursors are asked once for each run of them.
             if entry.ledger_id != ledger_id:
                 ledger_id = entry.ledger_id
                 from_id = self._expected_from(ledger_id, now_ns)
@@ -112,5 +117,6 @@ class EvictionStats:
         cache = self._cache_of.get(ledger_id)
         if cache is None:
             return NO_LIMIT
+        # Replays call it at the same events as the broker did, which keeps views of `magnetar` equal in both.
         self.expectations.forget_overdue(cache, now_ns)
         return self.expectations.expected_from(cache, ledger_id, now_ns)

@@ -42,6 +42,7 @@ class CountedReads:
     """The `Expectations` of policies that count reads at the entry."""
 
     by_position = False
+    """See `Expectations.by_position`."""
 
     def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """Positions do not matter."""
@@ -57,6 +58,7 @@ class CountedReads:
     def reads_left(self, cache: CachedLog, entry: Entry, now_ns: int) -> int | None:
         """A count below zero (4.2) stands for no reads."""
         count = entry.expected_reads
+        # A count below zero must not cancel the reads of other entries in a sum.
         return None if count is None else max(0, count)
 
 
@@ -64,6 +66,7 @@ class PositionReads:
     """The `Expectations` of the policy `magnetar`."""
 
     by_position = True
+    """See `Expectations.by_position`."""
 
     def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """See `LogReaders.expected_from`."""
@@ -91,5 +94,7 @@ class PositionReads:
 
 
 def _readers_of(cache: CachedLog) -> LogReaders | None:
+    # An `isinstance` test and no cast: a managed ledger without cursors has no watcher, and a test may attach
+    # its own.
     readers = None if cache.cursors is None else cache.cursors.watcher
     return readers if isinstance(readers, LogReaders) else None

@@ -39,6 +39,7 @@ def count_expected(
     """Yields between two slices, and returns the level."""
     entries = size_bytes = looked_at = 0
     for cache in caches:
+        # A copy, because ledgers are closed while the walk waits between two slices.
         for ledger in list(cache.ledgers.values()):
             is_small = len(ledger.entries) <= COPIED_MAX
             for part in slices_of(ledger, LOOKS_PER_SLICE):
@@ -48,6 +49,8 @@ def count_expected(
                     )
                     entries += len(expected)
                     size_bytes += sum(expected)
+                # Of a walk over ids the absent ones cost as much as the present ones, so a whole slice is
+                # charged.
                 looked_at += max(len(part), LOOKS_PER_LEDGER) if is_small else LOOKS_PER_SLICE
                 if looked_at >= LOOKS_PER_SLICE:
                     looked_at = 0
@@ -70,6 +73,8 @@ def slices_of(ledger: RangeCache, count: int) -> Iterator[list[Entry]]:
     start = ledger.lowest_id
     while start <= ledger.highest_id:
         part = [entry for entry_id in range(start, start + count) if (entry := get(entry_id)) is not None]
+        # The walk has found that nothing is left at the front, so later walks and invalidations need not look
+        # there.
         if not part and start == ledger.lowest_id:
             ledger.lowest_id = start + count
         start += count

@@ -24,7 +24,9 @@ from broker.model.position import Position
 from broker.model.spans import span
 
 NAMES_SHOWN: Final = 3
+"""Names in one sentence; further ones are counted."""
 READ_FROM_STORAGE: Final = (Op.MISS, Op.COALESCED)
+"""Events of a reader that the cache could not serve."""
 
 REMOVED: Final = {
     Reason.TTL: "its time was over",
@@ -32,6 +34,7 @@ REMOVED: Final = {
     Reason.LEDGER: "its ledger was deleted or could not be read",
     Reason.INVALIDATE: "no reader needed it, or the topic was closed",
 }
+"""The half-sentence for each reason of a removal."""
 
 OBSTACLES: Final = {
     Obstacle.DISABLED: "there was no cache (managedLedgerCacheSizeMB=0)",
@@ -40,6 +43,7 @@ OBSTACLES: Final = {
     Obstacle.FULL: "the cache was full, and no reader was known to come for it",
     Obstacle.TOO_LARGE: "it is larger than the cache",
 }
+"""The half-sentence for each obstacle to caching an entry."""
 
 
 class Verdict(StrEnum):
@@ -121,6 +125,8 @@ def explain(
     if entry is not None:
         present = _present(cache, expectations, entry, events, now_ns)
         return Explanation(Verdict.CACHED, events, present, _why_cached(present))
+    # The removal is asked for before refusals: an entry that was cached once and refused later is explained by
+    # its removal.
     eviction = _last(events, Op.EVICT)
     if eviction is not None:
         return Explanation(Verdict.EVICTED, events, None, _why_evicted(events, eviction, now_ns))
@@ -141,6 +147,7 @@ def _present(
     """Takes requeues from the events, because not every policy counts them at the entry."""
     cursors = cache.cursors
     inserted = _last(events, Op.INSERT)
+    # Requeues before the last insertion belong to an earlier life of the entry in the cache.
     requeued = [event for event in events[inserted or 0 :] if event.op is Op.REQUEUE]
     if requeued:
         unvisited_ns: int | None = now_ns - requeued[-1].at_ns
@@ -196,6 +203,7 @@ def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
         text += f", {_span(evicted.at_ns - life[0].at_ns)} after it was inserted"
         if requeues:
             text += f" and requeued {_times(requeues)}"
+        # Reads before the last removal do not count: they were of an earlier life of the entry.
         before = _last(events[:inserted], Op.EVICT)
         text += _unread(life[0], evicted, events[0 if before is None else before : end])
     asked = _asked_storage(later)
@@ -215,6 +223,7 @@ def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
     """
     read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
     unread = [name for name in inserted.who if name not in read]
+    # INSERT names `NAMES_KEPT` readers at most, so with more of them the rest is known by number alone.
     unnamed = inserted.detail - len(inserted.who) if len(inserted.who) >= NAMES_KEPT else 0
     more = f" ({unnamed} more were to read it, whose names are not kept)" if unnamed > 0 else ""
     if was_expected(evicted):
@@ -223,6 +232,7 @@ def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
             if unread
             else f", although reads of it were expected{more}"
         )
+    # Without a count the list of cursors says only which of them were active, not that they were to read it.
     if inserted.detail == NOT_COUNTED:
         return "; its reads were not counted"
     if not inserted.who:
@@ -250,6 +260,7 @@ def _why_unknown(events: Sequence[Event], kept: Kept, now_ns: int) -> str:
         return f"Not cached yet: it is being read from storage by {names(_asked_storage(events))}."
     if events and events[-1].op is Op.FAILED:
         return f"Not cached: reading it from storage failed {_ago(events[-1], now_ns)}."
+    # The ring has nothing about the entry, so the answer is how far back the ring reaches.
     time = _span(now_ns - kept.since_ns)
     if kept.forgets:
         return (

@@ -35,12 +35,14 @@ class LedgerLogs:
 
     def seen(self, ledger_id: int, log: str) -> None:
         """Notes the log of a ledger that may never get cached entries."""
+        # A read from storage that does not fill the cache still has events, which must name the log.
         if ledger_id not in self._open and ledger_id not in self._closed:
             self._keep_closed(ledger_id, log)
 
     def _keep_closed(self, ledger_id: int, log: str) -> None:
         self._closed[ledger_id] = log
         if len(self._closed) > CLOSED_LEDGERS_MAX:
+            # The oldest first. Ledgers come and go for the life of the broker, so some must be forgotten.
             self._closed.popitem(last=False)
 
     def of(self, ledger_id: int) -> str:

@@ -46,9 +46,11 @@ class TimeHistogram:
         Returns False and counts nothing if these fall into different buckets.
         """
         bucket = bisect_left(self.bounds_ns, first_ns)
+        # All ages of a run lie between those of its ends, so equal buckets at the ends mean one bucket for all.
         if first_ns != last_ns and bucket != bisect_left(self.bounds_ns, last_ns):
             return False
         self.counts[bucket] += count
+        # The mean of the ends for each entry: exact for entries inserted at even intervals.
         self.sum_ns += (first_ns + last_ns) * count // 2
         return True
 

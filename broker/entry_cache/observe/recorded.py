@@ -80,6 +80,7 @@ def add_up(events: Iterable[Recorded], totals: dict[str, int]) -> None:
     """Adds the counts of these events to `totals`, by the names of `totals_of`."""
     for event in events:
         op, detail = event.op, event.detail
+        # ARRIVED counts as a miss or as coalesced, so its key has the detail as well.
         counted = _ENTRIES_AND_BYTES.get(op) or _ENTRIES_AND_BYTES.get((op, detail))
         if counted is not None:
             entries, size_bytes = counted
@@ -93,6 +94,7 @@ def add_up(events: Iterable[Recorded], totals: dict[str, int]) -> None:
             totals[evicted(REASONS[detail % STILL_EXPECTED].value)] += event.entries
             if detail >= STILL_EXPECTED:
                 totals[evicted_expected(REASONS[detail % STILL_EXPECTED].value)] += event.entries
+        # The levels are sums too, so that they can be compared at any point of a record.
         if op is Op.INSERT or op is Op.EVICT:
             sign = 1 if op is Op.INSERT else -1
             totals["entries"] += sign * event.entries

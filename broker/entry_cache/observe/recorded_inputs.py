@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.listener import CursorChange, Pass, StorageRead
-from broker.entry_cache.observe.cache_events import Op, Row, detail_of
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op, Row, detail_of
 from broker.entry_cache.observe.ledger_logs import LedgerLogs
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
@@ -40,6 +40,7 @@ class RecordedInputs:
 
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """APPEND."""
+        # Before the event: a removal that follows from it asks for the log of the ledger.
         self._logs.seen(entries[0].ledger_id, cache.name)
         self._record(_sized_row(Op.APPEND, cache.name, entries, 0, now_ns))
 
@@ -79,6 +80,7 @@ class RecordedInputs:
         Which receive buffers are kept alive cannot be told from anything else in a record. See `StrictSize`.
         """
         self._looks += 1
+        # Inserts look many times in a second; a row for each of them would be most of a record.
         if matters or self._looks == LOOKS_UNTOLD_MAX:
             self._record((self._now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
             self._looks = 0
@@ -99,8 +101,17 @@ class RecordedInputs:
         """CLOSE."""
         self._record((self._now_ns(), Op.CLOSE, cache.name, 0, 0, 0, 0, 0, 0, (), ()))
 
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(
+        self,
+        cache: CachedLog,
+        cursors: ActiveCursors,
+        now_ns: int,
+        *,
+        counts_reads: bool,
+        by_mark_delete: bool,
+    ) -> None:
         """OPEN. Records hold whole microseconds, so the span is rounded up to lose nothing."""
+        detail = COUNTS_READS * counts_reads + BY_MARK_DELETE * by_mark_delete
         continue_us = -(-cursors.continue_caching_ns // 1000)
         self._record((now_ns, Op.OPEN, cache.name, 0, 0, 0, 0, continue_us, detail, (), ()))
 

@@ -37,8 +37,11 @@ def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
     """One call's entries, each of the size that it had and without a body."""
     entries = []
     for part in parts:
+        # The recorder has cut the run by size, so the division is exact.
         size = part.size_bytes // part.entries
         for entry_id in range(part.first, part.first + part.entries):
+            # Without a body a replay of millions of entries needs little memory; only the size decides
+            # anything.
             entry = Entry(part.ledger_id, entry_id, b"", b"", 1)
             entry.size = size
             entries.append(entry)
@@ -56,11 +59,13 @@ class ReplayedLog:
         """Its cache."""
         self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
         """Its active cursors."""
-        cache.attach_cursors(self.cursors, opened.at_ns)
         self.counts_reads = bool(opened.detail & COUNTS_READS)
         """See `COUNTS_READS`."""
         self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
         """See `BY_MARK_DELETE`."""
+        cache.attach_cursors(
+            self.cursors, opened.at_ns, counts_reads=self.counts_reads, by_mark_delete=self.by_mark_delete
+        )
         self.acknowledged: dict[str, Position] = {}
         """By cursor, its mark-delete position."""
 
@@ -139,6 +144,7 @@ class RepeatedInputs:
     # One method for each kind of input
 
     def _open(self, event: Recorded) -> None:
+        # A topic that is unloaded and loaded again has two OPEN events in one lifetime.
         self._objects.closed.discard(event.log)
         self._objects.logs[event.log] = ReplayedLog(self._objects.manager.open(event.log), event)
 
@@ -152,6 +158,7 @@ class RepeatedInputs:
 
     def _append(self, event: Recorded) -> None:
         log = self._objects.log_of(event)
+        # As the managed ledger asks it: the record has all confirmed entries, also those that were not cached.
         if log.cursors.should_cache_added(event.at_ns):
             expected_reads = len(log.cursors) if log.counts_reads else None
             log.cache.insert_run(_entries_of(self._parts), expected_reads, event.at_ns)
@@ -166,6 +173,7 @@ class RepeatedInputs:
         log = self._objects.log_of(event)
         reader = log.cache.reader(event.reader)
         last = event.first + event.entries - 1
+        # Repeated although the outcome is recorded: it marks the entries as accessed and counts the hits.
         run = log.cache.read_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
         if event.detail == HIT_REDELIVERY:
             for entry in run:
@@ -187,10 +195,12 @@ class RepeatedInputs:
         """It was checked when the entries were asked for that the replay's cache lacks them as well."""
         cache = self._objects.log_of(event).cache
         reads, own = cache.reads, cache.reader(event.reader).reads
+        # Counted without a read: the entries are not in the replay's cache, as they were not in the broker's.
         for counted in (reads, own):
             counted.count_arrived(event.detail == Op.COALESCED, event.entries, event.size_bytes)
 
     def _deliver(self, event: Recorded) -> None:
+        # 1: the broker had delivered another object than the cached one, whose count did not change.
         if not event.detail:
             self._objects.manager.policy.counts.mark_read(self.run_of(event))
 

@@ -39,6 +39,7 @@ class _RecordedPinned:
     def count(self) -> int:
         """The level at this look; each call is one look."""
         self._looks += 1
+        # Only looks that decided something are recorded, each with the number of looks since the one before.
         if not self.told or self.told[0][0] != self._looks:
             return 0
         self._looks = 0
@@ -77,8 +78,11 @@ class Replay:
         """Takes the next events, in order. Raises ValueError for events that no broker writes."""
         for event in record:
             if event.op in OUTPUTS:
+                # Outputs follow their input in a record, so the step can run only when the next input comes.
                 self._outputs.append(event)
             else:
+                # A run of several sizes is several rows of one call; all of them must be repeated together,
+                # with one list of entries.
                 if not (self._inputs and self._inputs[-1].more):
                     self._step()
                 self._inputs.append(event)
@@ -107,6 +111,8 @@ class Replay:
         self.events += 1
         self._objects.now_ns = event.at_ns
         self._produced.clear()
+        # The levels come before the step that looks at them, although their rows follow the input in the
+        # record.
         self._pinned.told.extend(
             (row.entries, row.size_bytes) for row in self._outputs if row.op is Op.PINNED
         )
@@ -118,9 +124,12 @@ class Replay:
         self._before.extend(self._inputs)
         self._inputs.clear()
         self._outputs.clear()
+        # Levels that were not looked at belong to a difference, which the comparison has found already.
         self._pinned.told.clear()
 
     def _compare(self) -> None:
+        # Only ledger, entry, number, bytes and detail: names of readers are in the record by id, and times of
+        # outputs are those of their input.
         recorded = [tuple(row[4:9]) for row in self._outputs]
         produced = [row for row in self._produced if row[1] in OUTPUTS]
         same_ops = [row.op for row in self._outputs] == [row[1] for row in produced]

@@ -23,6 +23,7 @@ def totals_of(cache: ComposedCache) -> dict[str, int]:
         "coalesced": reads.coalesced_entries,
         "coalesced_bytes": reads.coalesced_bytes,
         "inserted": cache.inserted_entries,
+        # Not counted at inserts, the hot path: all inserted bytes are still cached or were removed.
         "inserted_bytes": manager.used_bytes + sum(stats.evicted_bytes.values()),
         "refused": stats.refused_entries,
         **{evicted(reason.value): count for reason, count in stats.evicted_entries.items()},

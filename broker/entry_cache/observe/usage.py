@@ -57,6 +57,7 @@ SORTS: Final[Mapping[str, Callable[[CacheUsage], int]]] = MappingProxyType(
 def usage_of(cache: EntryCache, eviction_stats: EvictionStats) -> CacheUsage:
     """Returns the usage of an open cache."""
     reads = cache.reads
+    # `strict`: a reason without a count would shift all that follow.
     evicted = zip(REASONS, eviction_stats.of_log(cache.name), strict=True)
     return CacheUsage(
         log=cache.name,

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from broker.config.policy_names import PIP430_STASH
 from broker.entry_cache.expected_reads import CountsOf42, has_expected_reads
-from broker.entry_cache.policies.names import PIP430_STASH
 from broker.entry_cache.policy import EXPECTED_READS, NO_LIMIT, Removed, Requeued, SizePass, positive
 from broker.entry_cache.range_cache import evict
 from broker.entry_cache.settings import EntryCacheSettings
@@ -49,6 +49,7 @@ class StashCounts(CountsOf42):
     def offered_again(self, present: Entry, count: int | None) -> bool:
         """The two counts are added up, unless the present entry is not counted."""
         if count is not None and count > 0 and present.expected_reads is not None:
+            # The revision adds a second handler to the first: readers of both offers are to come.
             present.expected_reads += count
         return False
 
@@ -70,8 +71,11 @@ class Pip430Stash:
     def __init__(self, settings: EntryCacheSettings) -> None:
         """Begins empty."""
         self.name = PIP430_STASH
+        """See `Policy.name`."""
         self.counts = StashCounts()
+        """Counts as the first revision does."""
         self.requeues = {EXPECTED_READS: 0}
+        """How often an entry was put into the stash."""
         self._queue: deque[Entry] = deque()
         self._stash: deque[Entry] = deque()
         self._stashed_left: int | None = None
@@ -103,6 +107,7 @@ class Pip430Stash:
         """See `Policy.remove_expired`."""
         if self._stashed_left is None:
             self._stashed_left = len(self._stash)
+        # The number of slots and no position is kept, so it is cut to the slots that are left.
         self._stashed_left = min(self._stashed_left, len(self._stash))  # A size pass may have come between.
         removed = Removed()
         longer_ns = threshold_ns - self._longer_ns
@@ -112,9 +117,12 @@ class Pip430Stash:
             removed.visits += 1
             if not entry.cached:
                 entry.holder = None
+            # An entry whose reads were all done in the stash goes after the normal time.
             elif entry.queued_at_ns < (longer_ns if has_expected_reads(entry) else threshold_ns):
                 evict(entry, removed)
             else:
+                # Back at the tail with its old time. The stash is not ordered by time, so each pass looks at
+                # all of it.
                 self._stash.append(entry)
         while self._queue and removed.visits < visits_max:
             entry = self._queue[0]
@@ -128,6 +136,7 @@ class Pip430Stash:
                 self._put_into_stash(entry, requeued)
             else:
                 evict(entry, removed)
+        # `done` must not depend on `visits_max` alone: the last visit may have been the last one needed.
         more = self._queue and (not self._queue[0].cached or self._queue[0].queued_at_ns < threshold_ns)
         removed.done = not (self._stashed_left or more)
         if removed.done:
@@ -182,4 +191,6 @@ class Pip430Stash:
                     entry.holder = None
             slots.clear()
             slots.extend(kept)
+        # Slots are gone, so the number that a cut time pass has left means nothing any more; the pass begins
+        # anew.
         self._stashed_left = None

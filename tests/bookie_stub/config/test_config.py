@@ -79,6 +79,16 @@ def test_value_is_refused_when_the_bookie_cannot_obey_it(bad: str) -> None:
         load(bad)
 
 
+@pytest.mark.parametrize(
+    "asking", ["tlsKeyStore=k", "tlsCertificatePath=c", "tlsClientAuthentication=true", "tlsTrustStore=t"]
+)
+def test_key_of_tls_is_refused_while_tls_is_off(asking: str) -> None:
+    with pytest.raises(
+        SettingsError, match=f"^--set: {asking}: asks for TLS, which is off: set tlsProviderFactoryClass="
+    ):
+        load(asking)
+
+
 def test_values_of_upkeep_are_converted_into_its_units() -> None:
     settings = load(
         "gcWaitTime=1500",

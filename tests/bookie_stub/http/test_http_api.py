@@ -14,6 +14,8 @@ import pytest
 
 from magnetar.commands.bookie_command import main
 from tests.bookie_stub.bookie_process import Process
+from tests.support.ports import accepts
+from tests.support.raw_http import send
 
 
 @pytest.fixture
@@ -51,6 +53,36 @@ def test_http_api_reports_state_and_disk_space(process: Process) -> None:
     assert abs(details["lastMajorCompactionTime"] / 1000 - time.time()) < 60
     assert not details["forceCompacting"]
     assert ask(process, "state", "PUT")[0] == 405
+
+
+def test_ports_of_a_bookie_are_on_one_address_of_the_loopback(process: Process) -> None:
+    for address in (process.addresses["bookie"], process.addresses["http"].removeprefix("http://")):
+        port = int(address.rpartition(":")[2])
+        assert accepts("127.0.0.1", port)
+        assert not accepts("127.0.0.2", port), "on 0.0.0.0 this address would be served too"
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "host", "status"),
+    [
+        ("PUT /api/v1/bookie/gc", ["Origin: http://evil.example"], None, 403),
+        ("PUT /api/v1/bookie/gc", ["Sec-Fetch-Site: cross-site"], None, 403),
+        ("POST /api/v1/bookie/gc", ["Content-Type: text/plain"], None, 415),
+        ("GET /metrics", [], "evil.example:8000", 421),
+        ("GET /api/v1/bookie/info", [], "the-bookie.evil.example", 421),
+        ("GET /metrics", ["Origin: http://evil.example"], None, 200),
+        ("GET /metrics", [], "the-bookie:8000", 200),
+        ("GET /heartbeat", [], "localhost:8000", 200),
+        ("GET /heartbeat", [], "10.0.0.7", 200),
+        ("PUT /api/v1/bookie/gc", ["Content-Type: application/x-www-form-urlencoded"], None, 200),
+    ],
+)
+def test_http_port_refuses_foreign_pages_and_serves_tools(
+    process: Process, line: str, headers: list[str], host: str | None, status: int
+) -> None:
+    answer = send(process.addresses["http"], line, *headers, host=host)
+    assert answer.status == status
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_http_api_starts_a_garbage_collection(process: Process, capsys: pytest.CaptureFixture[str]) -> None:

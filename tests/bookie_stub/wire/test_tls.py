@@ -190,6 +190,22 @@ async def test_tls_refuses_a_client_without_the_required_certificate(
         assert await serves(client, 1)
         client.close()
         assert not await is_let_in(bookie, context(certificates))
+        assert await clear_text_is_closed(bookie)
+
+
+async def clear_text_is_closed(bookie: BookieProcess) -> bool:
+    """A client that does not ask for TLS shows no certificate either: an add of v3 and of v2, and a run of adds."""
+    ends = []
+    for adds in (1, 50):
+        client = await V3Client.connect(port_of(bookie))
+        client.writer.write(b"".join(encode_message(client.add_request(8, entry)) for entry in range(adds)))
+        ends.append(await ended(client))
+        client.close()
+        client = await V3Client.connect(port_of(bookie))
+        client.writer.write(encode_add_request(entry_of(9, 0), MASTER_KEY) * adds)
+        ends.append(await ended(client))
+        client.close()
+    return all(ends)
 
 
 async def is_let_in(bookie: BookieProcess, tls: ssl.SSLContext) -> bool:

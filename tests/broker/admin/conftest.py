@@ -47,5 +47,7 @@ async def broker() -> AsyncIterator[BrokerService]:
 
 @pytest.fixture
 async def admin(broker: BrokerService) -> AsyncIterator[ClientSession]:
-    async with ClientSession(base_url=broker.addresses.admin_url) as session:
+    # aiohttp calls a text "text/plain", which the broker refuses because a foreign web page could send it.
+    headers = {"Content-Type": "application/json"}
+    async with ClientSession(base_url=broker.addresses.admin_url, headers=headers) as session:
         yield session

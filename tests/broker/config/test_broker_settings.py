@@ -14,7 +14,6 @@ from bookie_stub.config.rules import BOOKIE_RULES
 from broker.config import changed_settings, load_broker_settings
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import BROKER_RULES
-from broker.entry_cache.policies.names import POLICY_NAMES
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.computed import Rule
 from settings.errors import SettingsError
@@ -57,10 +56,6 @@ def test_switches_of_keys_are_keys_with_that_value() -> None:
         if key.needs is not None:
             switch, value = key.needs
             BROKER_KEYS.keys[switch].parse(value)
-
-
-def test_cache_policies_of_the_table_are_those_of_the_cache() -> None:
-    assert set(BROKER_KEYS.keys["entryCachePolicy"].choices) == set(POLICY_NAMES)
 
 
 def test_unused_keys_have_a_reason_and_no_row_twice() -> None:
@@ -253,7 +248,7 @@ def test_budget_below_one_read_is_noted_at_start_and_at_run_time() -> None:
 
 
 def test_key_without_effect_is_noted_when_it_is_set_at_run_time() -> None:
-    for name in ("maxConcurrentLookupRequest", "loadBalancerSheddingEnabled"):
+    for name in ("defaultNumberOfNamespaceBundles", "loadBalancerSheddingEnabled"):
         (note,) = changed_settings(load(), {name: "1"}).notes
         assert note == ("warning", f"dynamic: {name}: accepted, not used here")
 

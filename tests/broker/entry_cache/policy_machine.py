@@ -248,11 +248,8 @@ class PolicyMachine(RuleBasedStateMachine):
         """Also in the middle of a pass."""
         self.size_max, self.ttl_ns = size, ttl_ns
         self.looked_since_change = False
-        before = self.manager.settings
-        settings = replace(before, size_bytes_max=size, ttl_ns=ttl_ns)
-        self.manager.reconfigure(settings)
-        if settings != before:  # Equal settings change nothing: the bound then falls with the next look.
-            self.bound = max(size, self.charged_bytes)
+        self.manager.reconfigure(replace(self.manager.settings, size_bytes_max=size, ttl_ns=ttl_ns))
+        self.bound = max(size, self.charged_bytes)
 
     @rule(log=logs)
     def delete_and_create(self, log: int) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
+
+import pytest
 from hypothesis import given, strategies
 
 from broker.entry_cache.active_cursors import ActiveCursors, count_to
 from broker.model.position import Position
+from tests.broker.entry_cache.cache_fakes import SECOND, new_manager
 
 names = strategies.sampled_from("abcdef")
 places = strategies.one_of(
@@ -47,6 +52,24 @@ def test_ranks_stay_right_when_one_of_equal_positions_moves() -> None:
         cursors.add(name, Position(1, entry))
     cursors.update("d", Position(1, 6))
     assert [cursors.rank(name) for name in "abcd"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("policy", ["pip430", "fifo-ttl", "pip430-stash"])
+def test_counting_policies_keep_nothing_of_cursors_that_left(policy: str) -> None:
+    """`test_bounds` has the other half: `magnetar` keeps departed cursors, and forgets them in time."""
+    cache = new_manager(policy=policy).open("log")
+    cursors = ActiveCursors(SECOND, 0)
+    cache.attach_cursors(cursors)
+    functions = []
+    for number in range(2000):
+        acknowledged = partial(Position, 1, number)
+        functions.append(weakref.ref(acknowledged))
+        cursors.add(f"c{number}", Position(1, number), acknowledged)
+        cursors.remove(f"c{number}", number)
+    del acknowledged
+    assert cursors.watcher is None
+    assert (len(cursors), cursors.places, cursors.first_names) == (0, [], ())
+    assert not any(function() for function in functions), "it would keep a whole managed cursor alive"
 
 
 def test_added_entries_are_cached_while_a_cursor_is_active_and_shortly_after() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies
 
+from broker.config.policy_names import POLICY_NAMES
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import Obstacle, StorageRead
@@ -15,7 +16,6 @@ from broker.entry_cache.observe import decision_ring as decision_ring_module
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.explain import Explanation, Kept, Verdict, explain, names
-from broker.entry_cache.policies.names import POLICY_NAMES
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position

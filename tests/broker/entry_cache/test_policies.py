@@ -105,10 +105,9 @@ class Magnetar(PolicyMachine):
 
     @invariant()
     def the_size_is_a_bound(self) -> None:
-        """One run alone may pin more."""
-        if self.charged_bytes <= self.size_max:
-            self.bound = self.size_max
+        """One run alone may pin more. A cache that was made smaller never grows before it fits."""
         assert self.charged_bytes <= max(self.bound, self.last_run_bytes)
+        self.bound = max(self.size_max, min(self.bound, self.charged_bytes))
 
 
 STEPS = settings(

@@ -11,7 +11,7 @@ from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import CursorChange, Redelivery, StorageRead
 from broker.entry_cache.observe import ledger_logs as ledger_logs_module
-from broker.entry_cache.observe.cache_events import COUNTS_READS, Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.recorded import Recorded
 from broker.entry_cache.observe.replay import Replay
@@ -39,7 +39,7 @@ class Recording:
         self.cache: EntryCache = self.manager.open("log")
         self.reader = self.cache.reader("sub")
         self.cursors = ActiveCursors(continue_ns, 0)
-        self.cache.attach_cursors(self.cursors, 0, COUNTS_READS)
+        self.cache.attach_cursors(self.cursors, 0, counts_reads=True)
         self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
         self.cache.listener.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
         self.cache.listener.cursor_changed(

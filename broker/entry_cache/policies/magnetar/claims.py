@@ -33,14 +33,19 @@ class Claims:
     ) -> ReaderView:
         """Returns the readers of the segment's log, made once in a slice; its cost is added to `removed.visits`."""
         log = segment.holder.log
+        # One view for all segments of the log: finding the slowest reader anew for each segment would make a
+        # pass cost segments times cursors.
         view = self._views.get(log)
         if view is None:
             readers = None if log.cursors is None else log.cursors.watcher
+            # A managed ledger attaches its cursors when it is opened. Before that, and for internal logs
+            # without cursors, no reader is known.
             if not isinstance(readers, LogReaders):
                 view = NO_READERS
             else:
                 looks = readers.looks
                 view = readers.view(now_ns, self.patience_ns, looks_max)
+                # Looks are charged as visits, so a slice over many logs with many cursors ends in time too.
                 removed.visits += VISITS_PER_VIEW + readers.looks - looks
             self._views[log] = view
         return view
@@ -55,6 +60,8 @@ class Claims:
         The claim of a redelivery may not: an entry that is acknowledged while it waits is never asked for.
         """
         claim = segment.claim(view, now_ns, self.patience_ns)
+        # `waiting` is empty on nearly every broker. Testing it first saves a walk over all entries of the
+        # segment.
         if claim is not Claim.EXPECTED and self._queue.waiting and segment.waits_for_redelivery():
             return Claim.EXPECTED, False
         return claim, claim is Claim.EXPECTED

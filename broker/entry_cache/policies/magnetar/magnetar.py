@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from broker.config.policy_names import MAGNETAR
 from broker.entry_cache.policies.magnetar.claims import Claims
 from broker.entry_cache.policies.magnetar.redeliveries import MagnetarListener, Redeliveries
 from broker.entry_cache.policies.magnetar.segment import Claim, Segment
 from broker.entry_cache.policies.magnetar.segment_queue import SegmentQueue
 from broker.entry_cache.policies.magnetar.size_passes import MagnetarPass, SizePasses
-from broker.entry_cache.policies.names import MAGNETAR
 from broker.entry_cache.policy import (
     EXPECTED_READS,
     MAY_RETURN,
@@ -68,8 +68,11 @@ class Magnetar:
     def __init__(self, settings: EntryCacheSettings) -> None:
         """Begins empty. `compose.py` attaches `listener`; without it the policy sees no cursor."""
         self.name = MAGNETAR
+        """See `Policy.name`."""
         self.requeues = {EXPECTED_READS: 0, MAY_RETURN: 0}
+        """See `Policy.requeues`. Claims of expected reads are not limited in number."""
         self.counts = Redeliveries()
+        """Counts redeliveries alone; positions tell of all other reads."""
         self.listener = MagnetarListener(self.counts)
         """Must be attached to the cache."""
         self._queue = SegmentQueue(self.counts.waiting)
@@ -77,12 +80,15 @@ class Magnetar:
         self._size_passes = SizePasses(self._queue, self._claims)
         # Bound once, because inserts call them for each run.
         self.admit = self._queue.admit
+        """See `Policy.admit`."""
         self.evict_now = self._size_passes.evict_now
+        """See `StrictPolicy.evict_now`."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:
         """See `Policy.configure`."""
         self._queue.grain_ns = settings.ttl_ns // SEGMENTS_PER_TTL
+        # About as long as `pip430` keeps an entry with expected reads that no reader comes for.
         self._claims.patience_ns = settings.ttl_ns * max(0, settings.requeues_max)
         self._requeues_max = settings.requeues_max
         self._size_passes.order_ns = settings.ttl_ns // ORDERS_PER_TTL
@@ -110,12 +116,16 @@ class Magnetar:
                 removed.done = False
                 break
             segment = queue.segments[0]
+            # A segment of invalidated entries alone is dropped however young it is: it would hold their
+            # buffers.
             if segment.queued_at_ns >= threshold_ns and any(entry.cached for entry in segment.entries):
                 break
             queue.pop_oldest()
             removed.visits += segment.visits
             if not queue.tidy(segment):
                 continue
+            # Time passes look at claims anew: a claim is never stored, so a cursor that left or came back
+            # counts at once.
             claim, for_sure = claims.claim(segment, view := claims.view(segment, now_ns, removed), now_ns)
             if claim is Claim.EXPECTED and not for_sure:
                 others = segment.split_off_others()
@@ -138,6 +148,8 @@ class Magnetar:
         """`found` is the claim, and True if it holds for sure: only then it is not limited in number."""
         claim, for_sure = found
         if for_sure or (claim and segment.requeues < self._requeues_max):
+            # Only an uncertain claim uses up a requeue; a backlog that a cursor works off may take any number
+            # of them.
             segment.requeues += not for_sure
             segment.queued_at_ns = now_ns
             self._queue.segments.append(segment)

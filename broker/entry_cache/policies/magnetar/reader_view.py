@@ -44,10 +44,14 @@ class ReaderView:
         """
         self._going = going
         self._returning = returning
+        # Only the lowest of the stopped cursors matters: each position at or after it waits for a stopped
+        # cursor.
         self._stopped = stopped[0][:2] if stopped else LATEST
         self._unacknowledged = unacknowledged
         self._speed_of = speed_of
         first = going[0] if going else None
+        # A departed cursor counts like one that gets on: it begins again at its mark-delete position after a
+        # reconnect.
         if returning and (first is None or returning[0] < first):
             first = returning[0]
         self.slowest: Position | None = None if first is None else Position(first[0], first[1])
@@ -68,6 +72,8 @@ class ReaderView:
     def due_us(self, position: tuple[int, int]) -> int | None:
         """Returns the microseconds until the first reader is likely to come to the position; None if none will."""
         soonest = [
+            # One is added because a reader that stands at the entry has still to read it; 0 would call it read
+            # already.
             (_distance(place, position) + 1) / self._speed_of(place[2])
             for places in (self._going, self._returning)
             for place in _nearest(places, position)
@@ -80,6 +86,7 @@ def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Pla
     if not places:
         return ()
     end = count_to(places, position)
+    # The list is sorted by position, so the last places at or before the position are the nearest ones.
     return places[max(0, end - READERS_ASKED_MAX) : end]
 
 
@@ -88,8 +95,10 @@ def _distance(reader: Place, position: tuple[int, int]) -> int:
     ledger_id, entry_id = position
     if reader[0] == ledger_id:
         return entry_id - reader[1]
+    # Ledger ids are not consecutive for one log, so ledgers in between cannot be counted; one is assumed.
     return entry_id + max(0, LEDGER_ENTRIES_GUESS - reader[1])
 
 
+# With LATEST as the last acknowledged position no entry has a claim, so a log without readers is evicted first.
 NO_READERS: Final = ReaderView((), (), (), LATEST, lambda name: 1.0)
 """The view of a log without readers."""

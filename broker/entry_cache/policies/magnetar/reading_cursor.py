@@ -46,12 +46,17 @@ class ReadingCursor:
     def look(self, position: Position, now_ns: int) -> None:
         """Measures the speed by how far the cursor has come since the last look."""
         seen = self._seen_position
+        # `moved_ns` stays: it must tell since when the cursor stands here, or a stopped cursor would never be
+        # found.
         if position == seen:
             return
         if seen is not None:
             entries = _entries_moved(seen, position)
+            # A jump back or into another ledger says nothing about speed, and two looks at one time would
+            # divide by zero.
             if entries and now_ns > self.moved_ns:
                 speed = entries * 1e9 / (now_ns - self.moved_ns)
+                # Half of the old speed stays, so that one late batch does not reorder all victims.
                 self._speed = (self._speed + speed) / 2
         self._seen_position = position
         self.moved_ns = now_ns
@@ -59,6 +64,7 @@ class ReadingCursor:
     def speed(self, now_ns: int) -> float:
         """Returns entries per second; a cursor that stands still reads at most one entry in the time since it moved."""
         idle_ns = now_ns - self.moved_ns
+        # Without this limit a consumer that stopped a minute ago would still count as the next to come.
         return min(self._speed, 1e9 / idle_ns) if idle_ns > 0 else self._speed
 
 

@@ -46,7 +46,11 @@ class Redeliveries:
     def expect_redelivery(self, reader: int, entries: Iterable[Entry]) -> None:
         """Notes that the reader waits for these entries, as far as they are cached."""
         for entry in entries:
+            # An entry that was removed meanwhile is read from storage; keeping it here would keep its buffer
+            # alive.
             if entry.cached:
+                # A set of readers and not a number: a reader that reports one entry twice must count once, or
+                # the entry would wait for a read that never comes.
                 readers = self.waiting.setdefault(entry, set())
                 readers.add(reader)
                 entry.expected_reads = len(readers)
@@ -74,8 +78,18 @@ class MagnetarListener:
         """Made by the policy."""
         self._redeliveries = redeliveries
 
-    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(
+        self,
+        cache: CachedLog,
+        cursors: ActiveCursors,
+        now_ns: int,
+        *,
+        counts_reads: bool,
+        by_mark_delete: bool,
+    ) -> None:
         """Begins to watch the cursors of a log."""
+        # The rules of the managed ledger do not matter here: positions tell of expected reads under all of
+        # them.
         cursors.watcher = LogReaders(cursors)
 
     def redelivery_changed(self, change: Redelivery, reader: Reader, entries: Sequence[Entry]) -> None:

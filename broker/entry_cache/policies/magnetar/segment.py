@@ -52,6 +52,8 @@ class Segment:
     @property
     def last(self) -> tuple[int, int]:
         """The position of its last entry: a reader of the segment comes to it."""
+        # The last entry decides for the whole segment: while a cursor is anywhere in it, its end is still to be
+        # read.
         entry = self.entries[-1]
         return entry.ledger_id, entry.entry_id
 
@@ -60,6 +62,8 @@ class Segment:
         last = self.last
         if view.is_expected(last):
             return Claim.EXPECTED
+        # A stopped cursor protects what it was about to read, but only for `patience_ns` after the insertion.
+        # Otherwise one dead consumer would fill the cache with its backlog.
         if view.has_stopped_before(last) and now_ns - self.born_ns <= patience_ns:
             return Claim.EXPECTED
         return Claim.MAY_RETURN if view.may_return_to(last) else Claim.NONE
@@ -71,6 +75,7 @@ class Segment:
 
     def waits_for_redelivery(self) -> bool:
         """Returns True if a redelivery waits for any of its entries."""
+        # Under this policy `expected_reads` counts redeliveries alone (`Redeliveries`).
         return any(has_expected_reads(entry) for entry in self.entries)
 
     def due_us(self, view: ReaderView) -> int:
@@ -81,6 +86,7 @@ class Segment:
         due_us = view.due_us(self.last)
         if due_us is not None:
             return min(due_us, STOPPED_US)
+        # A redelivery is due at once: a negative acknowledgement is delivered again within its short delay.
         return 0 if self.waits_for_redelivery() else STOPPED_US
 
     def cut(self, size_bytes: int, *, from_end: bool) -> list[Entry]:
@@ -103,6 +109,7 @@ class Segment:
     def split_before(self, position: Position) -> Segment | None:
         """Cuts off the entries before the position as another segment; None if that is none of them, or all."""
         entries = self.entries
+        # A position in another ledger lies before or after the whole segment, so no cut is needed.
         if position.ledger_id != entries[0].ledger_id:
             return None
         count = sum(1 for entry in entries if entry.entry_id < position.entry_id)
@@ -123,6 +130,7 @@ class Segment:
         return self._other(others)
 
     def _other(self, entries: list[Entry]) -> Segment:
+        # The part keeps time and requeues of the whole; as a new segment it would get another time to live.
         other = Segment(self.holder, entries, self.born_ns)
         other.queued_at_ns, other.requeues = self.queued_at_ns, self.requeues
         return other
@@ -133,5 +141,6 @@ class Segment:
         if gone:
             self.entries = [entry for entry in self.entries if entry.cached]
             for entry in gone:
+                # With `holder` None the same object may be inserted again; see `EntryCache._insertable`.
                 entry.holder = None
         return gone

@@ -58,12 +58,17 @@ class SegmentQueue:
         if (
             segment is not None
             and len(segment.entries) + len(entries) <= SEGMENT_ENTRIES_MAX
+            # Entries of a long time in one segment would be removed together, long before the time of the last
+            # is over.
             and head.queued_at_ns - segment.born_ns < self.grain_ns
             and segment.entries
+            # Ids must ascend within a segment. A catch-up read inserts lower ids than those at the tail, so it
+            # begins another segment.
             and segment.entries[-1].entry_id < head.entry_id
         ):
             segment.entries += entries
             return
+        # A long catch-up read is cut up, so that a size pass can free part of it.
         for first in range(0, len(entries), SEGMENT_ENTRIES_MAX):
             newest = Segment(holder, entries[first : first + SEGMENT_ENTRIES_MAX], head.queued_at_ns)
             self.segments.append(newest)
@@ -78,12 +83,15 @@ class SegmentQueue:
 
     def pop_oldest(self) -> Segment:
         """Takes out the first of `segments`, which must not be empty."""
+        # A segment taken out while a scan runs is one less for the scan, even if `evict_now` took it.
         if self.scan_left:
             self.scan_left -= 1
         return self.segments.popleft()
 
     def oldest(self) -> Segment | None:
         """Returns the first of `segments` that has entries, which keeps its place; None if none has."""
+        # Empty segments stay in the queue until they are met here: taking one out of the middle of a deque
+        # would cost a walk.
         while self.segments and not self.segments[0].entries:
             self.pop_oldest()
         return self.segments[0] if self.segments else None
@@ -100,10 +108,13 @@ class SegmentQueue:
     def keep(self, segment: Segment) -> None:
         """Puts a segment that the scan has looked at before the others."""
         self._front.append(segment)
+        # A kept segment stands among the victims. Entries added to it later would be removed with a claim that
+        # was never theirs.
         self.close(segment)
 
     def end_scan(self) -> None:
         """Puts the kept segments back where they stood."""
+        # `extendleft` reverses, so reverse first: the segments must stand oldest first again.
         self.segments.extendleft(reversed(self._front))
         self._front = []
         self.scan_left = 0
@@ -127,6 +138,8 @@ class SegmentQueue:
         for entry in taken:
             self._forget(segment, entry)
             entry.holder = None
+            # Its bytes left the range cache with the invalidation; subtracting them twice would make the size
+            # negative.
             if not entry.cached:  # Invalidated since the pass looked at its segment.
                 continue
             del holder.entries[entry.entry_id]
@@ -137,12 +150,14 @@ class SegmentQueue:
         removed.size_bytes += size_bytes
         removed.visits += len(taken)
         self.slots -= len(taken)
+        # A new list, because `taken` may be that very list and is still needed by the caller.
         if taken is segment.entries or not segment.entries:
             segment.entries = []
             self.close(segment)
 
     def _forget(self, segment: Segment, entry: Entry) -> None:
         """Takes an entry without a slot out of all counts."""
+        # Looking into `waiting` for each removed entry would cost more than this test of its count.
         if has_expected_reads(entry):
             self.waiting.pop(entry, None)
         log = segment.holder.log
@@ -150,4 +165,5 @@ class SegmentQueue:
         if left:
             self.held[log] = left
         else:
+            # Zero is deleted: the equal share divides the size by the number of logs in `held`.
             del self.held[log]

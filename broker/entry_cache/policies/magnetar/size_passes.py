@@ -105,6 +105,8 @@ class SizePasses:
             share = 0  # No topic holds more than its share.
         size_pass.scanned = True
         self._queue.begin_scan()
+        # An order of a scan that has not ended is replaced: its segments stand in the queue, so nothing is
+        # lost.
         self._order = VictimOrder(now_ns, self._queue.scan_left, share)
         return self._order
 
@@ -121,11 +123,14 @@ class SizePasses:
         newcomers = []
         steps_max = visits_max * STEPS_PER_VISIT // 2
         walked = 0
+        # A segment that still takes in entries is left alone: tail readers have not had the time to read it.
         until_ns = now_ns - self._queue.grain_ns
+        # New segments stand at the end, so the walk stops at the first one that the order has seen.
         for segment in reversed(self._queue.segments):
             if segment.queued_at_ns < order.seen_ns:
                 break
             walked += 1
+            # Too many newcomers: a new scan costs the same walk and gives an exact order.
             if walked > max(steps_max, STEPS_PER_VISIT):
                 removed.visits += walked // STEPS_PER_VISIT
                 return None
@@ -147,6 +152,8 @@ class SizePasses:
         """Gives newer segments their place; `newcomers` has the newest first."""
         seen_ns = -1
         for segment in reversed(newcomers):
+            # Stop between two times only. `seen_ns` is a time, so segments born at the same time must be placed
+            # together or not at all.
             if removed.visits >= visits_max and segment.born_ns != seen_ns:
                 order.seen_ns = segment.born_ns
                 return
@@ -172,6 +179,8 @@ class SizePasses:
                 self._look_at(segment, bytes_to_free, order, now_ns, removed)
         if queue.scan_left:
             return False
+        # Only now may other passes use the order: before, a victim could come before one that was never looked
+        # at.
         order.complete = True
         while removed.size_bytes < bytes_to_free and removed.visits < visits_max:
             victim = order.next()
@@ -179,6 +188,8 @@ class SizePasses:
                 return True
             segment, claim = victim
             removed.visits += 1
+            # An order from an earlier pass may be out of date. The claims of this pass's own scan are of this
+            # slice or a few slices ago.
             if not size_pass.scanned and self._reader_is_back(segment, claim, now_ns, removed):
                 order.drop()
             else:
@@ -195,8 +206,11 @@ class SizePasses:
         part: Segment | None = None
         if claim is Claim.EXPECTED:
             if not for_sure:
+                # Only some entries wait for a redelivery; the others must not be kept because of them.
                 part = segment.split_off_others()
             elif (slowest := view.slowest) is not None:
+                # The slowest reader stands within the segment: the entries before it are read, so they go
+                # first.
                 part = segment.split_before(slowest)
         if part is not None:
             part_claim, _ = claims.claim(part, view, now_ns)
@@ -213,6 +227,8 @@ class SizePasses:
         removed: Removed,
     ) -> None:
         if claim is Claim.NONE and order.holds_more(segment):
+            # Nothing can come before a segment without readers of a topic that holds too much, so it goes
+            # during the scan.
             self._remove(segment, claim, bytes_to_free, removed)
         if segment.entries:
             self._queue.keep(segment)
@@ -254,11 +270,14 @@ class SizePasses:
                     break
                 segment, claim = victim
                 removed.visits += 1
+                # While a scan runs, its claims are fresh. 0 looks: this runs inside of an insert.
                 if not scan_runs and self._reader_is_back(segment, claim, now_ns, removed, 0):
                     order.drop()
                     drops += 1
                 else:
                     self._remove(segment, claim, bytes_to_free, removed)
+        # No victims are known, or all of them were stale. The bound must hold all the same, so the oldest go
+        # whatever their claim is.
         while removed.size_bytes < bytes_to_free and (oldest := self._queue.oldest()) is not None:
             removed.visits += 1
             claim, _ = self._claims.claim(oldest, self._claims.view(oldest, now_ns, removed, 0), now_ns)

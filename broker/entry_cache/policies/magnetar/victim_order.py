@@ -66,7 +66,11 @@ class VictimOrder:
 
     def add(self, segment: Segment, claim: Claim, due_us: int) -> None:
         """Adds a segment; segments come oldest first. `due_us` is the time until its first reader comes."""
+        # The latest reader first: what is read last is worth least in a cache that cannot keep all. Other
+        # claims have no time.
         grade = _LATEST - _grade(due_us) if claim is Claim.EXPECTED else 0
+        # One number sorts by claim, then time, then share; grades begin at 0, so EXPECTED (2) is above both
+        # other claims.
         group = 2 * (claim + grade) + (not self.holds_more(segment))
         self._group(group).append(segment)
 
@@ -74,6 +78,8 @@ class VictimOrder:
         members = self._groups.get(group)
         if members is None:
             members = self._groups[group] = deque()
+            # Numbers stand in a heap and members in lists: there are some hundred numbers and many thousand
+            # segments.
             heappush(self._turns, group)
         return members
 
@@ -87,9 +93,13 @@ class VictimOrder:
             members = self._groups[group]
             while members:
                 segment = members[_end(group)]
+                # Another pass, or an eviction during an insert, has emptied it. Only here it counts as removed,
+                # once.
                 if not segment.entries:
                     self.drop()
                     self._removed += 1
+                # Removals since the scan have brought the topic below its share, so the segment moves behind
+                # those of larger topics.
                 elif not group % 2 and not self.holds_more(segment):
                     self.drop()
                     self._group(group + 1).append(segment)
@@ -111,10 +121,14 @@ class VictimOrder:
 
 def _end(group: int) -> int:
     """Returns the index of the group's member that is removed first."""
+    # Within a time grade the youngest segment has its reader farthest away; without a claim the oldest goes
+    # first.
     return -1 if group >= 2 * Claim.EXPECTED else 0
 
 
 def _grade(due_us: int) -> int:
     """Returns a time as one of eight grades to each power of two, at most `_LATEST`: exact enough without sorting."""
     bits = due_us.bit_length()
+    # The three bits below the highest make eight grades to each power of two; smaller times are grades
+    # themselves.
     return due_us if bits <= 3 else (bits - 4) * 8 + (due_us >> (bits - 4))

@@ -1,4 +1,8 @@
-"""The names of policies and releases in settings."""
+"""The names of the cache's policies: the choices of `entryCachePolicy`.
+
+`broker/entry_cache/policies/make.py` makes the policy of each name. The names stand in a module of their own, without
+imports, because the table of keys, the cache and the pipeline's replays all need them.
+"""
 
 from __future__ import annotations
 
@@ -14,4 +18,4 @@ MAGNETAR: Final = "magnetar"
 """Our own policy (`Magnetar`)."""
 
 POLICY_NAMES: Final = (PIP430, PIP430_STASH, FIFO_TTL, MAGNETAR)
-PROFILE_NAMES: Final = ("4.2", "5.0")
+"""All of them, in the order in which help texts show them."""

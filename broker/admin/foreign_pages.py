@@ -1,0 +1,48 @@
+"""Refuses requests of foreign web pages at the admin port; `protocol/foreign_pages.py` has the rules."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from broker.admin.answers import refused
+from protocol.foreign_pages import ForeignPages
+from settings.settings import Settings
+
+log = logging.getLogger("magnetar")
+
+
+def refuse_foreign_pages(settings: Settings) -> Middleware:
+    """Returns the middleware for a broker with these settings."""
+    pages = ForeignPages(own_names(settings), "name it in advertisedListeners")
+
+    @web.middleware
+    async def guard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        refusal = pages.refusal(request.method, request.headers)
+        if refusal is None:
+            return await handler(request)
+        if count := pages.count(time.monotonic()):
+            log.warning("! %s %s: %s (%d refused)", request.method, request.path, refusal.reason, count)
+        return refused(refusal.status, refusal.reason)
+
+    return guard
+
+
+def own_names(settings: Settings) -> Iterator[str]:
+    """Yields the names under which clients may address the broker."""
+    yield settings.str("advertisedAddress")
+    yield settings.str("bindAddress")
+    yield socket.gethostname()
+    for listener in settings.list("advertisedListeners"):
+        # `name:pulsar://host:port`; its host is one of ours, whatever the port.
+        host = urlsplit(listener.partition(":")[2].strip()).hostname
+        if host:
+            yield host
