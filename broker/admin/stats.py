@@ -6,6 +6,7 @@ these are not in use. Rates are those of the metrics' last whole window.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -177,6 +178,11 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["subscriptionProperties"] = dict(subscription.properties)
 
 
+def _time(ms: int) -> str:
+    """Formats a wall clock time as Pulsar does; the Go admin client refuses a number."""
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
 def _consumer(consumer: Consumer) -> dict[str, Json]:
     options = consumer.options
     return {
@@ -189,7 +195,7 @@ def _consumer(consumer: Consumer) -> dict[str, Json]:
         "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
         "address": consumer.port.address,
         "clientVersion": options.client_version,
-        "connectedSince": options.connected_at_ms,
+        "connectedSince": _time(options.connected_at_ms),
         "metadata": dict(options.metadata),
     }
 
@@ -205,7 +211,7 @@ def _publisher(producer: Producer) -> dict[str, Json]:
         "bytesInCounter": producer.bytes_in,
         "address": producer.address,
         "clientVersion": producer.client_version,
-        "connectedSince": producer.connected_at_ms,
+        "connectedSince": _time(producer.connected_at_ms),
         "metadata": dict(producer.metadata),
     }
 

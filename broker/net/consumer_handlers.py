@@ -205,6 +205,8 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
         if not request.IsInitialized():
             raise ProtocolError("ACK lacks a required field")
         return
+    if request.HasField("validation_error"):
+        _log_unreadable(cnx, port.consumer, request)
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
         failure = (NotAllowed.code, "Server don't support transaction ack!")
         if request.HasField("request_id"):
@@ -218,6 +220,13 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
             port.subscription.when_kept(lambda: cnx.send(response))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
+
+
+def _log_unreadable(cnx: Connection, consumer: Consumer, request: CommandAck) -> None:
+    """Logs messages that the client acknowledges because it could not read them, as Pulsar does."""
+    reason = CommandAck.ValidationError.Name(request.validation_error)
+    places = ", ".join(str(_position(message_id)) for message_id in request.message_id)
+    log.error("! %s consumer %s could not read %s: %s", cnx.address, consumer.name, places, reason)
 
 
 def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:

@@ -20,7 +20,7 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.opening import INDEX
 from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
+from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady, TopicTerminated
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
@@ -199,6 +199,11 @@ class PersistentTopic(Topic):
         except LedgerFenced:
             self._on_fenced(self)
             raise
+        except TopicTerminated:
+            # CLOSE_PRODUCER goes before the SEND_ERROR, as in Pulsar. The Go client forgets a producer at a SEND_ERROR
+            # that says "terminated": it would ignore a later CLOSE_PRODUCER and its sends would time out.
+            self.disconnect_producers()
+            raise
 
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
@@ -220,9 +225,10 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             # Or a message that the client sends again would be judged UNKNOWN for ever.
             self.deduplication.add_failed()
+        # CLOSE_PRODUCER goes first, as in `publish`.
+        self.disconnect_producers()
         for producer, sequence_id, _, size in contexts:
             producer.port.refused(sequence_id, size, error)
-        self.disconnect_producers()
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
 

@@ -35,6 +35,9 @@ from broker.service.topic_positions import TopicPositions
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
 
+END_TOLD_AFTER_SECONDS: Final = 1.0
+"""Time until a consumer that joins a terminated topic may be told of the end."""
+
 READER_RETURNS_SECONDS = 60.0
 """Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
 
@@ -209,6 +212,23 @@ class Subscription:
         except BrokerError:
             self._deactivate_if_empty()
             raise
+        if self.cursor.ledger.is_terminated:
+            self._tell_end_later(consumer)
+
+    def _tell_end_later(self, consumer: Consumer) -> None:
+        """Holds REACHED_END_OF_TOPIC back from a consumer that joins a terminated topic.
+
+        The Go client closes its connection at this command and subscribes again at once. Without the delay it would
+        do so hundreds of times per second; Pulsar's broker tells it about once per second too.
+        """
+
+        def tell() -> None:
+            consumer.end_told = False
+            if self.dispatcher is not None:
+                self.dispatcher.wake()
+
+        consumer.end_told = True
+        self._call_later(END_TOLD_AFTER_SECONDS, tell)
 
     def _check(self, options: SubscribeOptions) -> None:
         if self.resetting:
