@@ -8,7 +8,7 @@ import time
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster
 from pyspark_pulsar.errors import BrokerRefused, OptionError
 from pyspark_pulsar.options import TopicChoice
-from pyspark_pulsar.topic_names import base_topic
+from pyspark_pulsar.topic_names import PROBE_TOPIC, base_topic
 
 _WAIT_PAUSE_S = 5.0
 _PERSISTENT = "persistent://"
@@ -79,4 +79,9 @@ def pattern_parts(pattern: str) -> tuple[str, re.Pattern[str]]:
 def _matching(cluster: Cluster, pattern: str) -> list[str]:
     """Returns the topics that fit; like in Pulsar's clients, a partition fits by the name without its number."""
     namespace, names = pattern_parts(pattern)
-    return sorted(topic for topic in cluster.topics_of(namespace) if names.fullmatch(base_topic(topic)))
+    return sorted(
+        topic
+        for topic in cluster.topics_of(namespace)
+        # The sink's own topic: a pattern such as `.*` would read its empty messages as rows.
+        if names.fullmatch(base_topic(topic)) and not base_topic(topic).endswith(f"/{PROBE_TOPIC}")
+    )
