@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
+from pipeline.remote_paths import CannotWrite, check_output, place
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -35,7 +36,7 @@ def add_to(jobs: Jobs) -> None:
         metavar="FOLDER",
         help="keeps the place in the topic for the next start",
     )
-    add("--out", metavar="FOLDER", help="Parquet with a row per topic and minute")
+    add("--out", type=place, metavar="FOLDER", help="Parquet with a row per topic and minute")
     add(
         "--starting",
         choices=("earliest", "latest"),
@@ -76,10 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         return fail("pipeline live", CommandError(f"{error}; pip install 'magnetar[spark]'"))
     try:
+        if arguments.out is not None:
+            check_output(arguments.out)
         session = start_session(
             "live", master=arguments.master, quick_start=True, settings={"spark.sql.shuffle.partitions": "4"}
         )
-    except NoJava as error:
+    except (CannotWrite, NoJava) as error:
         return fail("pipeline live", CommandError(str(error)))
     try:
         counts = counts_of(session, arguments.service_url, arguments.topic, arguments.starting)
@@ -88,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             by_minute(counts),
             watch,
             arguments.checkpoint,
-            out=arguments.out,
+            out=None if arguments.out is None else str(arguments.out),
             once=arguments.once,
             tell=_print,
         )

@@ -268,6 +268,16 @@ def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: 
         assert other.read(topicsPattern=".*").count() == 10, "the topic of the probe is none of the user's"
 
 
+def test_pattern_without_a_match_is_said_once(
+    broker_url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = source_options({"service.url": broker_url, "topicsPattern": f"{topic}-.*"}, streaming=None)
+    with open_cluster(options.cluster) as cluster:
+        assert choose_topics(cluster, options.topics, wait=False) == []
+        assert choose_topics(cluster, options.topics, wait=False) == []
+    assert caplog.messages == [f"topicsPattern {topic}-.* matches no topic at present"]
+
+
 def test_deduplication_is_probed_in_a_topic_that_no_pattern_reads(
     client: Any, broker_url: str, topic: str
 ) -> None:
@@ -297,11 +307,13 @@ def test_deduplication_is_decided_by_the_first_row_when_no_topic_may_be_created(
         ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
         ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
         ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
+        ("cast('a' as binary) as value, 'a/b' as __topic", {}, "'a/b' is no topic name"),
     ],
 )
 def test_sink_names_the_mistake_when_rows_cannot_be_written(
     source: Source, sql: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=r"Exception|Error") as caught:
-        write(source, source.spark.range(1).selectExpr(sql), **options)
+        write(source, source.spark.range(1).selectExpr(*sql.split(", ")), **options)
     assert sentence in str(caught.value)
+    assert "Traceback" not in str(caught.value), "also where the task found it"

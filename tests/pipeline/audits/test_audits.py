@@ -201,8 +201,8 @@ def test_audit_text_names_the_findings_and_the_folder(
     assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS
     page = (tmp_path / "out/audit-ledgers.html").read_text()
     assert page.count('<td class="t">deletion-unfinished</td>') == 1 + LEAKS, "a class, and its findings"
-    with pytest.raises(SnapshotError, match="exists; a plan needs a folder of its own"):
-        run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
+    run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
+    assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS, "replaced, not mixed"
 
 
 def test_incomplete_snapshot_is_refused_before_spark_starts(
