@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
 from pipeline.remote_paths import CannotWrite, check_output, place
+from pipeline.spark_errors import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.once:
             tell_open_minutes(session, query, arguments.checkpoint, watch, _print)
     except PySparkException as error:
-        return fail("pipeline live", CommandError(str(error).strip().splitlines()[-1]))
+        return fail("pipeline live", CommandError(sentence_of(error)))
     finally:
         session.stop()
     return 0

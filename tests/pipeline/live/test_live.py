@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from pipeline.live.drop_watch import Drop, DropWatch, Minute
 from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
+from pipeline.spark_errors import sentence_of
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
@@ -100,6 +101,21 @@ def test_stream_prints_minutes_and_drops_and_goes_on_from_its_checkpoint(spark: 
         client.close()
     rows = spark.read.parquet(str(tmp_path / "out")).where("topic = 'bad'").orderBy("minute").collect()
     assert [(row.hits, row.reads) for row in rows] == [(1800, 2000)] * 5 + [(200, 2000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: pyspark_pulsar.errors.BrokerLost: no broker\n SQLSTATE: 38000",
+            "no broker",
+        ),
+        ("[PATH_NOT_FOUND] there is no a\n  at b.c(D.scala:1)\n SQLSTATE: 42K03", "there is no a"),
+        ("", "ValueError"),
+    ],
+)
+def test_sentence_of_finds_the_sentence_in_an_error_of_spark(text: str, expected: str) -> None:
+    assert sentence_of(ValueError(text)) == expected
 
 
 def test_interrupt_ends_live_with_one_line(tmp_path: Path) -> None:
