@@ -43,6 +43,8 @@ TOPICS = Section("Topics", (
         doc="Producers that one topic accepts; 0 means no limit."),
     Key("maxConsumersPerTopic", "int", 0, "consumers", low=0,
         doc="Consumers that one topic accepts over all its subscriptions; 0 means no limit."),
+    Key("maxConsumerMetadataSize", "int", 1024, "characters", low=0,
+        doc="Keys and values of the metadata that a consumer may bring."),
     Key("maxSubscriptionsPerTopic", "int", 0, "subscriptions", low=0,
         doc="Subscriptions that one topic may have; 0 means no limit."),
     Key("maxConsumersPerSubscription", "int", 0, "consumers", low=0,
@@ -51,8 +53,31 @@ TOPICS = Section("Topics", (
         doc="Topics that one namespace may have, each partition counted; 0 means no limit."),
     Key("encryptionRequireOnProducer", "bool", False,
         doc="Refuse producers that do not encrypt their messages."),
-    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0, used=False,
-        doc="Characters of a topic pattern that the broker evaluates for a client; longer ones are refused."),
+    Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
+        doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
+            "choose themselves, and watching a pattern is refused."),
+    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
+        doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
+            "names and chooses itself; watching it is refused."),
+))
+
+_STRATEGIES = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)
+
+SCHEMAS = Section("Schemas", (
+    Key("schemaCompatibilityStrategy", "string", "FULL", choices=_STRATEGIES,
+        doc="Comparison of a new schema with those that its topic has, where no policy names one: BACKWARD "
+            "lets the new one read old data, FORWARD the old ones new data, FULL both; the TRANSITIVE ones "
+            "compare with all versions instead of the newest."),
+    Key("systemTopicSchemaCompatibilityStrategy", "string", "ALWAYS_COMPATIBLE", choices=_STRATEGIES[1:],
+        doc="The same for system topics."),
+    Key("isAllowAutoUpdateSchemaEnabled", "bool", True, dynamic=True,
+        doc="Producers and consumers may add a version to a topic's schema. With false the admin interface "
+            "alone adds versions."),
+    Key("isSchemaValidationEnforced", "bool", False,
+        doc="Refuse producers without a schema on topics that have one."),
 ))
 
 DEDUPLICATION = Section("Deduplication", (
@@ -69,6 +94,29 @@ DEDUPLICATION = Section("Deduplication", (
             "then reads more entries again."),
     Key("brokerDeduplicationProducerInactivityTimeoutMinutes", "int", 360, "min", low=0, used=False,
         doc="Minutes after which a producer that left is forgotten."),
+))
+
+DELAYS = Section("Delayed delivery", (
+    Key("delayedDeliveryEnabled", "bool", True,
+        doc="Hold messages of Shared and Key_Shared subscriptions back until the time that their producer "
+            "asked for. A namespace's or topic's policy overrides it."),
+    Key("delayedDeliveryTickTimeMillis", "int", 1000, "ms", low=1,
+        doc="Time between two looks at delayed messages, and so the accuracy of their delivery. A policy "
+            "overrides it."),
+    Key("isDelayedDeliveryDeliverAtTimeStrict", "bool", False,
+        doc="Never deliver before the time asked for, but up to a tick after it; otherwise up to a tick before "
+            "it, too."),
+    Key("delayedDeliveryMaxDelayInMillis", "int", 0, "ms", low=0,
+        doc="Longest delay that a producer may ask for, counted from the publish time; a message with a "
+            "longer one is refused. 0 means no limit. A policy overrides it."),
+    Key("delayedDeliveryFixedDelayDetectionLookahead", "int", 50_000, "messages", low=0,
+        doc="Delayed messages at which a subscription reads no further, as long as all messages of the topic "
+            "have the same delay; 0 means never."),
+    Key("delayedDeliveryMinIndexCountPerBucket", "int", 50_000, "messages", low=1, high=10_000_000,
+        doc="Delayed messages at which their times and positions are stored in a ledger of their own, so that "
+            "a restart need not read these messages. Up to so many are read again after a crash."),
+    Key("delayedDeliveryMaxIndexesPerBucketSnapshotSegment", "int", 5000, "messages", low=1, high=100_000,
+        doc="Delayed messages of one entry of such a ledger, and of one sorted array in memory."),
 ))
 
 SUBSCRIPTIONS = Section("Subscriptions", (

@@ -12,8 +12,21 @@ from broker.model.errors import InvalidTopicName
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
+_SYSTEM_TOPICS = frozenset(
+    (
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+    )
+)
+"""Pulsar's names of system topics that any namespace may have."""
 _NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """Characters that Pulsar allows in a tenant or a namespace."""
+
+
+NAME_CHARACTERS_MAX = 4096
+"""Characters of a full topic name. The cache of parsed names keeps thousands of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,11 @@ class TopicName:
     def is_persistent(self) -> bool:
         """Entries of the topic are stored in a managed ledger."""
         return self.domain == PERSISTENT
+
+    @property
+    def is_system(self) -> bool:
+        """True for a topic that belongs to brokers; users neither name nor configure it."""
+        return self.namespace == "pulsar/system" or self.base.local in _SYSTEM_TOPICS
 
     @property
     def partition(self) -> int:
@@ -85,6 +103,11 @@ def parse_topic_name(text: str) -> TopicName:
 
     `x` is persistent://public/default/x, `t/n/x` is persistent://t/n/x. Raises InvalidTopicName.
     """
+    if len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidTopicName(
+            f"Topic name of {len(text)} characters, which begins with {text[:50]!r}: at most"
+            f" {NAME_CHARACTERS_MAX} are allowed"
+        )
     domain, separator, rest = text.partition("://")
     if not separator:
         return _complete(text)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.net import consumer_handlers, handshake, lookup_handlers, producer_handlers, refusals
+from broker.net import (
+    consumer_handlers,
+    handshake,
+    lookup_handlers,
+    producer_handlers,
+    refusals,
+    schema_handlers,
+)
 from broker.net.ports import Connection
 from protocol.pulsar_api_pb2 import BaseCommand
 
@@ -37,8 +44,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.SEEK: consumer_handlers.seek,
     BaseCommand.GET_LAST_MESSAGE_ID: consumer_handlers.last_message_id,
     BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
-    BaseCommand.GET_SCHEMA: refusals.get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: refusals.get_or_create_schema,
+    BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: refusals.transactions,
     BaseCommand.NEW_TXN: refusals.transactions,
     BaseCommand.ADD_PARTITION_TO_TXN: refusals.transactions,

@@ -21,6 +21,7 @@ from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
+from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import (
     DEDUPLICATION_CURSOR,
@@ -28,6 +29,7 @@ from broker.service.durable_deduplication import (
     PublishContext,
 )
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.policies.table import DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -48,6 +50,7 @@ class PersistentTopic(Topic):
         "_writer",
         "count_delivered",
         "deduplication",
+        "delays",
         "dispatch_settings",
         "ledger",
         "positions",
@@ -79,6 +82,8 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
+        self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
+        """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
@@ -97,9 +102,16 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
+    @property
+    def is_idle(self) -> bool:
+        """True when, besides, nothing is stored."""
+        return super().is_idle and not self.ledger.ledgers.size_bytes
+
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
+        self.delays.settings = self.settings
+        self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
@@ -126,17 +138,20 @@ class PersistentTopic(Topic):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
 
-        A duplicate gets its receipt before this returns. ServiceNotReady, NotAllowed, EncryptionRequired,
-        PersistenceError or TopicTerminated refuse the message.
+        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError,
+        TopicTerminated, or NotAllowed for a message or a delay that is too long refuse the message.
         """
         # As `check_open`, written out: this runs once per message.
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
         if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
             raise EncryptionRequired("Messages must be encrypted")
+        if delayed:
+            self.delays.accept(body)
         size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
@@ -214,6 +229,7 @@ class PersistentTopic(Topic):
 
     async def _disconnect(self) -> None:
         self.closed = True
+        self.delays.close()
         self.disconnect_producers()
         await self.subscribing.close()
 

@@ -17,6 +17,7 @@ from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
@@ -66,6 +67,8 @@ class SubscribedTopic(Protocol):
     """Lowers the expected reads of delivered entries in the entry cache."""
     policies: EffectivePolicies
     """Limits and permissions."""
+    delays: DelayedDelivery
+    """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
 
@@ -129,6 +132,21 @@ class Subscription:
     def consumers(self) -> list[Consumer]:
         """Connected consumers; [] before the first one."""
         return [] if self.dispatcher is None else self.dispatcher.consumers
+
+    @property
+    def delayed(self) -> int:
+        """Number of unacknowledged entries that wait for their delivery time; 0 for types that deliver at once."""
+        if self.kind not in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            return 0
+        acks = self.cursor.acks
+        return self.topic.delays.held.count_behind(acks.ledger_id, acks.entry_id, acks.beyond)
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        """Memory of the topic's index of delayed entries, which its subscriptions share; 0 for other types."""
+        if self.kind not in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            return 0
+        return self.topic.delays.entries.size_bytes
 
     @property
     def waiting_for_redelivery(self) -> int:
@@ -207,6 +225,7 @@ class Subscription:
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
+            delays=topic.delays,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
