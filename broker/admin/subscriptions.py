@@ -86,7 +86,7 @@ async def reset_to_time(request: web.Request) -> web.Response:
     """
     text, name = request.match_info["timestamp"], request.match_info["subscription"]
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
-        await subscription_of(topic, name).seek_time(int(text))
+        await subscription_of(topic, name).seek(await topic.positions.first_since(int(text)))
     return done()
 
 

@@ -334,7 +334,8 @@ async def _seek(cnx: Connection, subscription: Subscription, request: CommandSee
     if request.HasField("message_id"):
         await subscription.seek(_position(request.message_id), tuple(request.message_id.ack_set))
     else:
-        await subscription.seek_time(request.message_publish_time)
+        since = await subscription.topic.positions.first_since(request.message_publish_time)
+        await subscription.seek(since)
     cnx.send(answers.success(request.request_id))
 
 

@@ -399,15 +399,9 @@ class Subscription:
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
 
-        Disconnects all consumers; they subscribe again. MetadataError while another seek is running.
+        Disconnects all consumers; they subscribe again. A seek to a time takes its position from
+        `TopicPositions.first_since`. MetadataError while another seek is running.
         """
-        await self._reset(position, ack_set)
-
-    async def seek_time(self, timestamp_ms: int) -> None:
-        """Moves the cursor to the first entry not older than the time. See `seek`."""
-        await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
-
-    async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
         self._check_movable()
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")

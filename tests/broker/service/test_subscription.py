@@ -89,7 +89,7 @@ async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older() -> Non
         stage.wall_ms += 1000
     subscription, _, _ = await stage.consume(topic)
     for time_ms, first in [(0, 0), (SENT_AT_MS + 1000, 1), (SENT_AT_MS + 1001, 2), (SENT_AT_MS + 9999, 4)]:
-        await stage.run(subscription.seek_time(time_ms))
+        await stage.run(subscription.seek(await stage.run(topic.positions.first_since(time_ms))))
         assert subscription.cursor.read_position == (0, first)
 
 
