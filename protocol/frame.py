@@ -44,16 +44,6 @@ def has_checksum(body: bytes | memoryview) -> bool:
     return len(body) >= CHECKSUM_BLOCK_BYTES and body[0] == 0x0E and body[1] == 0x01
 
 
-def checksum_matches(body: memoryview) -> bool:
-    """Returns False for a wrong CRC32C. True without any checksum: Pulsar stores such a message unchanged."""
-    # As `has_checksum`, written out: this runs once per message.
-    if len(body) < CHECKSUM_BLOCK_BYTES or body[0] != 0x0E or body[1] != 0x01:
-        return True
-    # The CRC32C covers the rest of the frame, so a body cut short anywhere fails here.
-    matches: bool = _U32.unpack_from(body, 2)[0] == crc32c(body[CHECKSUM_BLOCK_BYTES:])
-    return matches
-
-
 def metadata_span(body: bytes | memoryview) -> tuple[int, int]:
     """Returns the offsets of start and end of the message metadata.
 

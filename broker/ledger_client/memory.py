@@ -84,7 +84,9 @@ class MemoryLedgerClient:
 
     def _known(self, ledger_id: int, master_key: bytes) -> _Ledger | None:
         """The ledger, created if need be; None when its key is another one."""
-        ledger = self._ledgers.setdefault(ledger_id, _Ledger(master_key))
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = _Ledger(master_key)
         return ledger if ledger.master_key == master_key else None
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:

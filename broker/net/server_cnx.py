@@ -31,11 +31,11 @@ from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
-from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
-from protocol.message_metadata import MESSAGE_BYTES_MIN, may_be_delayed
+from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
+from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, judge_body
 
 log = logging.getLogger("magnetar.net")
 
@@ -97,6 +97,8 @@ class ServerCnx(asyncio.BufferedProtocol):
             end_connection=self._end_unfinished,
         )
         self._transport: asyncio.Transport | None = None
+        # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
+        self._ended = False
         # Address of the client without its port, empty for a connection that was refused.
         self._host = ""
         # Frames that wait until requests of the connection have ended, or until a publish rate is kept.
@@ -143,6 +145,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         if self._host:
             context.limits.leave(self._host)
         self._transport = None
+        self._ended = True
         self.liveness.detach()
         self._inbox.close()
         for watcher in self.watchers.values():
@@ -185,6 +188,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             return
         log.warning("! %s closed: %s", self.address, reason)
         self.outbox.write_now()
+        self._ended = True
         self._transport.close()
 
     def pause_writing(self) -> None:
@@ -308,7 +312,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._publish(send, view[command_end:end], command_end)
                 else:
                     self._command(parse_command(view[start:command_end]), view[command_end:end], command_end)
-                if self._transport is None or self._transport.is_closing():
+                if self._ended:
                     return
                 if self._pauses:
                     # This ends the loop: the iterator is used up.
@@ -350,13 +354,15 @@ class ServerCnx(asyncio.BufferedProtocol):
             if producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
-        size = len(body)
+        size, messages = len(body), send.num_messages
         gate = self.gate
         # Counted before the checks: the port subtracts again for every outcome, a refusal included.
         gate.pending_publishes += 1
         gate.pending_bytes += size
         port.unanswered += 1
-        if not checksum_matches(body):
+        inbox = self._inbox
+        judged = judge_body(inbox.buffer, body_start, body)
+        if judged == CORRUPT:
             error = ChecksumMismatch("Checksum failed on the broker")
             port.refused(sequence_id, size, error)
         elif send.HasField("txnid_most_bits"):
@@ -365,11 +371,10 @@ class ServerCnx(asyncio.BufferedProtocol):
             producer.publish(
                 sequence_id,
                 send.highest_sequence_id,
-                send.num_messages if send.num_messages > 0 else 1,
-                bytes(body) if self._inbox.transient else body,
+                messages if messages > 0 else 1,
+                bytes(body) if inbox.transient else body,
                 chunk=send.is_chunk,
-                # In the buffer: a search in a memoryview would need a copy of the metadata for each message.
-                delayed=len(body) >= MESSAGE_BYTES_MIN and may_be_delayed(self._inbox.buffer, body_start),
+                delayed=judged == MAY_BE_DELAYED,
             )
 
     def ignore_sends_of(self, producer_id: int) -> None:

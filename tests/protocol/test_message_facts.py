@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from protocol.broker_entry_metadata import EntryStamp, decode, split
 from protocol.errors import ProtocolError
-from protocol.frame import checksum_matches, message_body, metadata_span
-from protocol.message_metadata import MESSAGE_BYTES_MIN, NO_KEY, may_be_delayed, read_facts
+from protocol.frame import message_body, metadata_span
+from protocol.message_metadata import NO_KEY, read_facts
 from protocol.pulsar_api_pb2 import MessageMetadata
+from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, PLAIN, judge_body
 from tests.fakes.messages import message
+
+
+def judged(body: bytearray, start: int = 0) -> int:
+    return judge_body(body, start, memoryview(body)[start:])
 
 
 def without_checksum(metadata: bytes) -> bytes:
@@ -23,10 +28,16 @@ def without_checksum(metadata: bytes) -> bytes:
 @given(st.binary(max_size=50), st.integers(0, 400))
 def test_checksum_finds_every_changed_bit(payload: bytes, place: int) -> None:
     body = bytearray(message(payload))
-    assert checksum_matches(memoryview(body))
+    assert judged(body) != CORRUPT
     body[2 + place % (len(body) - 2)] ^= 1 << place % 8
-    assert not checksum_matches(memoryview(body))
-    assert checksum_matches(memoryview(body)[6:]), "a message without one is taken as it is"
+    assert judged(body) == CORRUPT
+    assert judged(body[6:]) != CORRUPT, "a message without one is taken as it is"
+
+
+@given(st.integers(0, 9))
+def test_body_cut_short_within_its_head_is_corrupt_when_it_has_a_checksum(length: int) -> None:
+    expected = CORRUPT if length >= 6 else PLAIN
+    assert judged(bytearray(message(b"x"))[:length]) == expected
 
 
 def test_facts_tell_batches_chunks_and_sequence_ids() -> None:
@@ -106,17 +117,18 @@ def test_message_with_a_delivery_time_is_never_taken_for_one_without(
     if not checksum:
         body = body[6:]
     # In the midst of other bytes, as in a receive buffer.
-    assert may_be_delayed(bytearray(b"before" + body + b"behind"), 6)
+    buffer = bytearray(b"before" + body + b"behind")
+    assert judge_body(buffer, 6, memoryview(buffer)[6:-6]) == MAY_BE_DELAYED
 
 
 def test_message_without_a_delivery_time_is_told_apart() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
     # The payload has the bytes of the field; only the metadata counts.
     body = message_body(metadata, b"\x98\x01" * 20)
-    assert not may_be_delayed(bytearray(body), 0)
-    assert not may_be_delayed(bytearray(body[6:]), 0)
+    assert judged(bytearray(body)) == PLAIN
+    assert judged(bytearray(body[6:])) == PLAIN
 
 
-@given(st.binary(min_size=MESSAGE_BYTES_MIN, max_size=40))
-def test_search_for_a_delivery_time_takes_any_bytes(body: bytes) -> None:
-    assert may_be_delayed(bytearray(body), 0) in (True, False)
+@given(st.binary(max_size=40))
+def test_any_bytes_are_judged(body: bytes) -> None:
+    assert judged(bytearray(body)) in (CORRUPT, PLAIN, MAY_BE_DELAYED)
