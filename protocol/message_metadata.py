@@ -14,6 +14,11 @@ from protocol.errors import ProtocolError
 from protocol.frame import metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
 
+TXN_COMMIT = 21
+"""Pulsar's marker type of an entry that commits a transaction on its topic."""
+TXN_ABORT = 22
+"""Pulsar's marker type of an entry that aborts one."""
+
 NO_KEY = b"NONE_KEY"
 """Key that Pulsar hashes for messages without one, so all of them go to one Key_Shared consumer."""
 
@@ -29,10 +34,12 @@ class MessageFacts:
         "encrypted",
         "highest_sequence_id",
         "key",
+        "marker",
         "messages",
         "producer_name",
         "publish_time_ms",
         "sequence_id",
+        "txn",
     )
 
     def __init__(self, metadata: MessageMetadata) -> None:
@@ -57,6 +64,12 @@ class MessageFacts:
         """Number of chunks, 0 for a whole message."""
         self.encrypted = len(metadata.encryption_keys) > 0
         """True when the message has encryption keys."""
+        # One test for both: only markers that end transactions matter here, and they name their transaction.
+        in_transaction = metadata.HasField("txnid_most_bits")
+        self.txn = (metadata.txnid_most_bits, metadata.txnid_least_bits) if in_transaction else None
+        """Most and least bits of the transaction, None outside of one."""
+        self.marker = metadata.marker_type if in_transaction else 0
+        """`TXN_COMMIT` or `TXN_ABORT` for an entry that ends a transaction, 0 for a message."""
         self.key = _key(metadata)
         """Ordering key, else partition key, else `NO_KEY`."""
 

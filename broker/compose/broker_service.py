@@ -53,12 +53,18 @@ from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.participants import RegistryParticipants
 from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
 STARTS_KEY: Final = "/counters/broker-starts"
 """Key of the metadata store: the number of brokers that have started on it."""
+
+
+TIME_OUTS_INTERVAL_S: Final = 0.1
+"""Seconds between two looks for transactions whose time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +159,20 @@ class BrokerService:
             wall_ms=clock.wall_ms,
             server_version=f"Magnetar {version}",
         )
+        if settings.bool("transactionCoordinatorEnabled"):
+            self._add_coordinators()
         self._server: asyncio.Server | None = None
         self._admin_port = AdminPort()
+
+    def _add_coordinators(self) -> None:
+        settings = ServiceSettings.of(self.settings)
+        self.net.coordinators = self.registry.transaction_states = Coordinators(
+            self.environment,
+            ManagedLedgerSettings.of(self.settings),
+            RegistryParticipants(self.registry, clock.wall_ms),
+            spawn=self._tasks.spawn,
+            open_max=settings.open_transactions_max,
+        )
 
     # Start
 
@@ -166,6 +184,10 @@ class BrokerService:
             self.recorder.open()
         await self.namespaces.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        if self.net.coordinators is not None:
+            # Before the ports: topics ask the coordinators how far a transaction is.
+            await self.net.coordinators.open(self.registry.partitions)
+            self._timers.every(TIME_OUTS_INTERVAL_S, self.net.coordinators.tick)
         await self._open_ports()
         self._cache_passes.start()
         self._ledger_upkeep.start(self._timers, self.settings.int("retentionCheckIntervalInSeconds"))
@@ -238,6 +260,9 @@ class BrokerService:
         self._timers.stop()
         if self._server is not None:
             self._server.close()
+        if self.net.coordinators is not None:
+            # Before the topics: an end that goes on would find them closed. The next start goes on with it.
+            await self.net.coordinators.close()
         # Topics before connections: a topic's last receipts and acknowledgements still go through them.
         await self.registry.close()
         # Over a copy: a connection that closes removes itself.

@@ -11,6 +11,7 @@ from pathlib import Path
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SUBSCRIPTIONS, TOPICS
+from broker.config.transaction_keys import TRANSACTIONS
 from settings.keys import KeyTable
 from settings.unused import UnusedKeys
 
@@ -25,6 +26,7 @@ BROKER_KEYS = KeyTable(
         DEDUPLICATION,
         SUBSCRIPTIONS,
         DISPATCH,
+        TRANSACTIONS,
         LEDGERS,
         CURSORS,
         ENTRY_CACHE,

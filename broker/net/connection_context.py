@@ -12,6 +12,7 @@ from broker.net.settings import NetSettings
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]
 """(work, name): runs a coroutine as a task that is cancelled when the broker stops."""
@@ -77,6 +78,8 @@ class ConnectionContext:
     """Milliseconds since 1970."""
     server_version: str
     """Sent in CONNECTED."""
+    coordinators: Coordinators | None = None
+    """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
     """Names for producers without one; the prefix is set before the port opens."""
     publish_buffer: PublishBuffer = field(init=False)

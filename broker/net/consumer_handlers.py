@@ -12,12 +12,12 @@ from broker.model.errors import (
     ConsumerBusy,
     InvalidTopicName,
     MetadataError,
-    NotAllowed,
     ProducerBusy,
     ServiceNotReady,
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
+from broker.net import transaction_handlers
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscription import Subscription
@@ -197,9 +197,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
             raise ProtocolError("ACK lacks a required field")
         return
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
-        failure = (NotAllowed.code, "Server don't support transaction ack!")
-        if request.HasField("request_id"):
-            cnx.send(answers.ack_response(request.consumer_id, request.request_id, failure))
+        transaction_handlers.acknowledge(cnx, port, request)
         return
     if isinstance(port.subscription, Subscription):
         _acknowledge(port.subscription, port.consumer, request)

@@ -19,6 +19,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
@@ -275,7 +276,17 @@ class ServerCnx(asyncio.BufferedProtocol):
             error = ChecksumMismatch("Checksum failed on the broker")
             port.refused(sequence_id, size, error)
         elif send.HasField("txnid_most_bits"):
-            port.refused(sequence_id, size, _transactions_are_off())
+            if self.context.coordinators is None:
+                port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
+                return
+            producer.publish_in_transaction(
+                TxnId(send.txnid_most_bits, send.txnid_least_bits),
+                sequence_id,
+                send.highest_sequence_id,
+                send.num_messages if send.num_messages > 0 else 1,
+                bytes(body) if self._copy else body,
+                chunk=send.is_chunk,
+            )
         else:
             producer.publish(
                 sequence_id,
@@ -335,7 +346,3 @@ async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
             await producer.topic.remove_producer(producer)
     finally:
         gone.set()
-
-
-def _transactions_are_off() -> BrokerError:
-    return NotAllowed("Transactions are not enabled")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
@@ -132,6 +133,19 @@ class NonPersistentTopic(Topic):
         for subscription in self.subscriptions.values():
             subscription.dispatch(entry)
         producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
+
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None:
+        """Raises NotAllowed: without a log nothing can be taken back."""
+        raise NotAllowed(f"Transaction {txn}: {self.name} is not persistent; use a persistent topic")
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

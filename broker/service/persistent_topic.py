@@ -16,9 +16,10 @@ from collections.abc import Callable
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady
+from broker.model.errors import BrokerError, LedgerFenced, NotAllowed, PersistenceError, ServiceNotReady
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
 from broker.service.dispatch.read_retry import CallLater
@@ -35,6 +36,8 @@ from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic
 from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
+from broker.service.transactions.coordinators import TransactionStates
+from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR, TopicTransactions
 from protocol.message_metadata import read_facts
 
 _EPOCH_PROPERTY = "topicEpoch"
@@ -53,6 +56,8 @@ class PersistentTopic(Topic):
         "positions",
         "subscribing",
         "subscriptions",
+        "transaction_states",
+        "transactions",
         "turn",
     )
 
@@ -79,6 +84,10 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
+        self.transactions: TopicTransactions | None = None
+        """None until a transaction touches the topic; that keeps it off the path of a message."""
+        self.transaction_states: TransactionStates | None = None
+        """The coordinators; None while the broker runs without them."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
@@ -156,6 +165,25 @@ class PersistentTopic(Topic):
             self._on_fenced(self)
             raise
 
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None:
+        """As `publish`; NotAllowed unless the transaction is open on this topic and the metadata names it too."""
+        if self.transactions is None:
+            raise NotAllowed(f"Transaction {txn} has not named {self.name}; add the topic to it first")
+        self.transactions.admit(txn)
+        if read_facts(body).txn != txn:
+            # Recovery reads the metadata alone: the message would become visible after a restart.
+            raise NotAllowed(f"The metadata of the message does not name its transaction {txn}")
+        self.publish(producer, sequence_id, highest_sequence_id, messages, body, chunk)
+
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
         for entry, (producer, sequence_id, highest, size) in zip(entries, contexts, strict=True):
@@ -163,6 +191,9 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             interval = self.settings.deduplication_snapshot_entries
             self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
+        if self.transactions is not None:
+            # Before the dispatchers: an open transaction moves the end of what they may read.
+            self.transactions.entries_added(entries)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
@@ -194,6 +225,38 @@ class PersistentTopic(Topic):
             self.deduplication = None
             await self.ledger.cursors.delete(DEDUPLICATION_CURSOR)
 
+    # Transactions
+
+    def require_transactions(self) -> TopicTransactions:
+        """Returns the topic's transactions; from the first call on cursors look through them."""
+        if self.transactions is None:
+            self.transactions = TopicTransactions(
+                str(self.name),
+                self.ledger,
+                self.settings,
+                self.transaction_states,
+                call_later=self.subscribing.call_later,
+            )
+            self.ledger.context.view = self.transactions
+        return self.transactions
+
+    async def recover_transactions(self) -> None:
+        """Restores transactions that an earlier life of the topic left behind. Raises as `Ledgers.read`."""
+        if TRANSACTIONS_CURSOR in self.ledger.cursors.by_name:
+            await self.require_transactions().recover()
+        for subscription in self.subscriptions.values():
+            await subscription.recover_transactions()
+
+    async def end_transaction(self, txn: TxnId, wall_ms: int, *, commit: bool) -> None:
+        """Ends a transaction on this topic; durable when it returns. Raises BrokerError; asking again is allowed."""
+        self.check_open()
+        if self.transactions is not None:
+            await self.transactions.end(txn, self, wall_ms, commit=commit)
+            # Without a marker (a terminated topic) no confirmed entry wakes them.
+            for subscription in self.subscriptions.values():
+                if subscription.dispatcher is not None:
+                    subscription.dispatcher.wake()
+
     # Subscriptions
 
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
@@ -216,6 +279,8 @@ class PersistentTopic(Topic):
         self.closed = True
         self.disconnect_producers()
         await self.subscribing.close()
+        if self.transactions is not None:
+            self.transactions.close()
 
     async def close(self) -> None:
         """Also writes acknowledgements and closes the last ledger."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from broker.model.entry import Buffer
 from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.ports import ProducerPort
 
 
@@ -31,6 +32,19 @@ class PublishTarget(Protocol):
         chunk: bool,
     ) -> None:
         """Stores or forwards one SEND; raises BrokerError when it is refused at once."""
+        ...
+
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None:
+        """Stores one SEND of a transaction; raises BrokerError when it is refused at once."""
         ...
 
     async def remove_producer(self, producer: Producer) -> None:
@@ -138,5 +152,26 @@ class Producer:
         self.bytes_in += len(body)
         try:
             self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk)
+        except BrokerError as error:
+            self.port.refused(sequence_id, len(body), error)
+
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        *,
+        chunk: bool,
+    ) -> None:
+        """As `publish`, for a message that counts once its transaction is committed."""
+        self.entries_in += 1
+        self.messages_in += messages
+        self.bytes_in += len(body)
+        try:
+            self.topic.publish_in_transaction(
+                txn, self, sequence_id, highest_sequence_id, messages, body, chunk
+            )
         except BrokerError as error:
             self.port.refused(sequence_id, len(body), error)

@@ -13,9 +13,10 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.dispatcher import DispatchContext
 from broker.service.dispatch.read_retry import CallLater
@@ -26,6 +27,9 @@ from broker.service.entry_facts import messages_left
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
+from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
+from broker.service.transactions.subscription_transactions import SubscriptionTransactions, shown_properties
+from broker.service.transactions.topic_transactions import TopicTransactions
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
@@ -69,6 +73,10 @@ class SubscribedTopic(Protocol):
     positions: TopicPositions
     """Entries by time, and the last message."""
 
+    def require_transactions(self) -> TopicTransactions:
+        """Returns the topic's transactions, made if need be."""
+        ...
+
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
@@ -98,6 +106,7 @@ class Subscription:
         "retired_messages_out",
         "retired_redelivered",
         "topic",
+        "transactional",
     )
 
     def __init__(
@@ -123,6 +132,8 @@ class Subscription:
         """Bytes delivered to consumers that left."""
         self.retired_redelivered = 0
         """Messages delivered again to consumers that left."""
+        self.transactional: SubscriptionTransactions | None = None
+        """Acknowledgements of open transactions; None before the first one."""
         self._call_later = call_later
 
     @property
@@ -143,7 +154,7 @@ class Subscription:
     @property
     def properties(self) -> Mapping[str, str]:
         """Text that its first consumer or an administrator gave."""
-        return self.cursor.store.cursor_properties
+        return shown_properties(self.cursor.store.cursor_properties)
 
     @property
     def replicated(self) -> bool:
@@ -152,13 +163,17 @@ class Subscription:
 
     async def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Replaces the properties; returns when they are stored. Raises MetadataError."""
-        self.cursor.store.keep_properties(dict(properties))
+        self._set_properties(properties)
         await self.cursor.store.flush()
+
+    def _set_properties(self, properties: Mapping[str, str]) -> None:
+        own = {PROPERTY: text} if (text := self.cursor.store.cursor_properties.get(PROPERTY)) else {}
+        self.cursor.store.keep_properties({**shown_properties(properties), **own})
 
     def take_wishes(self, options: SubscribeOptions) -> None:
         """Keeps what a consumer wants of an existing subscription, where nothing was set before."""
         if options.properties and not self.properties:
-            self.cursor.store.keep_properties(options.properties)
+            self._set_properties(options.properties)
         if options.replicated and not self.replicated:
             self.cursor.acks.properties[REPLICATED] = 1
             self.cursor.store.changed()
@@ -288,6 +303,75 @@ class Subscription:
         )
         self._acknowledged(consumer, 1)
 
+    def require_transactional(self) -> SubscriptionTransactions:
+        """Returns the acknowledgements of transactions; from the first call on the cursor passes over them."""
+        if self.transactional is None:
+            self.transactional = SubscriptionTransactions(str(self.topic.name), self.cursor)
+            self.topic.require_transactions().pending[self.name] = self.transactional.pending
+        return self.transactional
+
+    def acknowledge_in_transaction(
+        self, consumer: Consumer, txn: TxnId, entries: Sequence[AckedEntry], *, cumulative: bool
+    ) -> None:
+        """Acknowledges for a transaction; it counts once that is committed.
+
+        TransactionConflict, TooManyRequests, or NotAllowed for a cumulative one where many consumers share. A refused
+        request changes nothing.
+        """
+        dispatcher = self.dispatcher
+        if cumulative:
+            if isinstance(dispatcher, SharedDispatcher):
+                raise NotAllowed(f"Subscription {self.name} is shared; acknowledge its messages one by one")
+            for through in entries:
+                self.require_transactional().acknowledge_cumulative(txn, through)
+            return
+        transactional = self.require_transactional()
+        existing = transactional.acknowledge(txn, entries)
+        if isinstance(dispatcher, SharedDispatcher):
+            for entry in existing:
+                left = self.cursor.acks.ack_set_of(entry.key)
+                if transactional.pending.covers(entry.key):
+                    dispatcher.settled(consumer, entry.key)
+                elif left is not None:
+                    dispatcher.settled(consumer, entry.key, messages_left(left))
+
+    async def end_transaction(self, txn: TxnId, *, commit: bool) -> None:
+        """Ends a transaction on this subscription; durable when it returns. Raises MetadataError; ask again then."""
+        if self.transactional is None:
+            return
+        ended = self.transactional.end(
+            txn, commit=commit, batch_index_acks=self.topic.settings.batch_index_acks
+        )
+        if ended is not None and not commit:
+            await self._take_back(ended.keys)
+        elif ended is not None and self.dispatcher is not None and self.cursor.ledger.is_terminated:
+            self.dispatcher.acknowledged()
+        await self.cursor.store.flush()
+
+    async def _take_back(self, keys: Sequence[tuple[int, int]]) -> None:
+        """Delivers entries again whose acknowledgements were aborted."""
+        dispatcher = self.dispatcher
+        if isinstance(dispatcher, SingleActiveDispatcher):
+            if dispatcher.active is not None:
+                dispatcher.redeliver(dispatcher.active)
+        elif dispatcher is not None:
+            hashes = dict.fromkeys(keys, 0)
+            if dispatcher.keys is not None:
+                # Key_Shared queues by the hash of the key, which stands in the entry.
+                for key in keys:
+                    entry = await self.topic.ledger.read_entry(Position(*key))
+                    hashes[key] = dispatcher.redelivery.hash_of(entry)
+            # The consumers may have left while this waited; the next dispatcher begins at the first open entry.
+            if dispatcher.consumers:
+                dispatcher.take_back(hashes.items())
+
+    async def recover_transactions(self) -> None:
+        """Restores what an earlier life of the topic left behind; releases it where the transactions are over."""
+        if PROPERTY in self.cursor.store.cursor_properties:
+            pending = self.require_transactional().pending
+            for txn in self.topic.require_transactions().over(pending):
+                await self.end_transaction(txn, commit=False)
+
     def when_kept(self, callback: Callable[[], None]) -> None:
         """Calls back when the acknowledgements so far are durable.
 
@@ -361,3 +445,6 @@ class Subscription:
         self.disconnect()
         if self.dispatcher is not None:
             self.dispatcher.closed = True
+        if self.transactional is not None:
+            # A subscription that is made anew under the name must not inherit them.
+            self.topic.require_transactions().pending.pop(self.name, None)

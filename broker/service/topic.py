@@ -15,6 +15,7 @@ from broker.model.errors import (
     TopicTerminated,
 )
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSCRIPTION_TYPES
@@ -189,6 +190,19 @@ class Topic:
 
         Raises BrokerError when the message is refused at once; the port gets no outcome then.
         """
+        raise NotImplementedError
+
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None:
+        """As `publish`, for a message of a transaction."""
         raise NotImplementedError
 
     def check_size(self, size: int, *, chunk: bool) -> None:

@@ -32,6 +32,7 @@ from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership
+from broker.service.transactions.coordinators import TransactionStates
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
@@ -90,6 +91,8 @@ class TopicRegistry:
         """Durations of the last openings."""
         self.closed = False
         """True once the broker stops; no topic is opened any more."""
+        self.transaction_states: TransactionStates | None = None
+        """The transaction coordinators; None while the broker runs without them."""
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
@@ -197,7 +200,11 @@ class TopicRegistry:
             call_later=self._call_later,
             on_fenced=self._close_fenced,
         )
+        topic.transaction_states = self.transaction_states
         await topic.set_deduplication(self.policies.deduplicates(name))
+        await topic.recover_transactions()
+        if self.transaction_states is not None and self.transaction_states.is_expected(str(name)):
+            await topic.require_transactions().open_buffer()
         return topic
 
     def _close_fenced(self, topic: PersistentTopic) -> None:

@@ -11,14 +11,11 @@ from typing import Final
 
 _SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
 _QUOTAS: Final = "Backlog quotas are not built yet."
-_TRANSACTIONS: Final = "There is no transaction coordinator."
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "producer-schema-invalid-json": _SCHEMAS,
     "schema-types": _SCHEMAS,
     "producer-backlog-quota": _QUOTAS,
-    "transactions-wrong-tc": _TRANSACTIONS,
-    "transactions-timeout-is-milliseconds": _TRANSACTIONS,
 }
 """Scenarios of wire/, by name."""
 

@@ -1,0 +1,30 @@
+"""Reads of ledgers for work that may wait: opening a managed ledger, and topic compaction. The cache is not involved."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.ledger_client.ledgers import Ledgers
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
+
+
+async def read_entries(
+    ledgers: Ledgers, ledger_id: int, first: int, last: int, bytes_max: int
+) -> list[Entry]:
+    """Return some entries from `first` on, at least one, none behind `last`.
+
+    They have about `bytes_max` bytes. Raises as `Ledgers.read`: NoSuchLedger, NoSuchEntry, PersistenceError.
+    """
+    answer: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+    def done(entries: list[Entry], error: BrokerError | None) -> None:
+        if answer.done():  # The caller was cancelled.
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(entries)
+
+    ledgers.read(ledger_id, first, last, bytes_max, done)
+    return await answer
