@@ -11,7 +11,7 @@ import binascii
 from google.protobuf.message import DecodeError
 
 from protocol.errors import ProtocolError
-from protocol.frame import metadata_span
+from protocol.frame import assemble_body, has_checksum, metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
 
 TXN_COMMIT = 21
@@ -100,3 +100,23 @@ def read_facts(body: bytes | memoryview) -> MessageFacts:
         return MessageFacts(MessageMetadata.FromString(bytes(body[start:end])))
     except (ValueError, DecodeError) as error:
         raise ProtocolError(f"unreadable message metadata: {error}") from None
+
+
+def in_transaction(body: bytes | memoryview, most: int, least: int) -> bytes | memoryview:
+    """Returns the body with the transaction in its metadata. ProtocolError when it names another one.
+
+    The Go client names the transaction in SEND alone. Readers of the log know only the metadata, so without the addition
+    they could not tell an aborted message from a plain one.
+    """
+    try:
+        start, end = metadata_span(body)
+        metadata = MessageMetadata.FromString(bytes(body[start:end]))
+    except (ValueError, DecodeError) as error:
+        raise ProtocolError(f"unreadable message metadata: {error}") from None
+    if metadata.HasField("txnid_most_bits"):
+        if (metadata.txnid_most_bits, metadata.txnid_least_bits) != (most, least):
+            raise ProtocolError(f"SEND in transaction ({most},{least}) whose metadata names another one")
+        return body
+    # Fields may follow in any order, so the addition needs no new encoding of the rest.
+    extra = MessageMetadata(txnid_most_bits=most, txnid_least_bits=least).SerializePartialToString()
+    return assemble_body(bytes(body[start:end]) + extra, bytes(body[end:]), checksum=has_checksum(body))

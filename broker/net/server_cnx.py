@@ -32,6 +32,7 @@ from broker.service.producer import Producer
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
+from protocol.message_metadata import in_transaction
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
@@ -278,15 +279,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         elif send.HasField("txnid_most_bits"):
             if self.context.coordinators is None:
                 port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
-                return
-            producer.publish_in_transaction(
-                TxnId(send.txnid_most_bits, send.txnid_least_bits),
-                sequence_id,
-                send.highest_sequence_id,
-                send.num_messages if send.num_messages > 0 else 1,
-                bytes(body) if self._copy else body,
-                chunk=send.is_chunk,
-            )
+            else:
+                self._publish_in_transaction(producer, send, body)
         else:
             producer.publish(
                 sequence_id,
@@ -295,6 +289,20 @@ class ServerCnx(asyncio.BufferedProtocol):
                 bytes(body) if self._copy else body,
                 chunk=send.is_chunk,
             )
+
+    def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:
+        txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
+        stored = in_transaction(body, *txn)
+        # The port subtracts the size that is stored.
+        self.gate.pending_bytes += len(stored) - len(body)
+        producer.publish_in_transaction(
+            txn,
+            send.sequence_id,
+            send.highest_sequence_id,
+            send.num_messages if send.num_messages > 0 else 1,
+            bytes(stored) if self._copy else stored,
+            chunk=send.is_chunk,
+        )
 
     def ignore_sends_of(self, producer_id: int) -> None:
         """Drops later SENDs of a producer that the broker closed; the client does not know yet."""

