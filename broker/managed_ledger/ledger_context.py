@@ -15,15 +15,15 @@ The parts stand above it and call one another in one direction only:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.managed_ledger.read_view import ReadView
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import ManagedLedgerStats
+from broker.model.entry import Entry
 from broker.model.position import Position
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
@@ -31,6 +31,32 @@ OVERHEAD_ESTIMATE_BYTES: Final = 64
 
 SINGLE_READS: Final = "__peek"
 """The reader's name under which the cache counts reads of single entries, which belong to no cursor."""
+
+
+class Divided(NamedTuple):
+    """Entries that a cursor has taken, by their fate."""
+
+    shown: list[Entry]
+    """To be delivered."""
+    left_out: list[Entry]
+    """Not to be delivered now."""
+    dead: list[tuple[int, int]]
+    """Positions, all of entries in `left_out`, that no reader will ever get: the cursor acknowledges them."""
+
+
+class ReadView(Protocol):
+    """Limits what cursors of a managed ledger see: a topic with transactions has one.
+
+    Its readers stop before the oldest open transaction and do not get the entries of aborted ones.
+    """
+
+    def last_readable(self, last_confirmed: Position) -> Position:
+        """Return the last entry that may be read, at or before `last_confirmed`; never goes back."""
+        ...
+
+    def divide(self, cursor_name: str, taken: list[Entry]) -> Divided:
+        """Divide consecutive entries of one ledger; `taken` may itself be the first list."""
+        ...
 
 
 class LedgerContext:

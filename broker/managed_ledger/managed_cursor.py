@@ -20,8 +20,8 @@ from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorStore
 from broker.managed_ledger.forward_read import ForwardRead, ReadyEntries
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
+from broker.managed_ledger.ledger_context import ReadView
 from broker.managed_ledger.ledger_parts import LedgerParts
-from broker.managed_ledger.read_view import ReadView
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady

@@ -15,8 +15,8 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.managed_ledger.ledger_context import Divided
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.read_view import Divided
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NotAllowed, TopicTerminated
 from broker.model.position import LATEST, Position
