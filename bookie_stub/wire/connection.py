@@ -25,6 +25,7 @@ from bookie_stub.wire.v2_requests import V2Requests
 from bookie_stub.wire.v3_requests import V3Requests, asks_for_tls
 from protocol.add_runs import Received
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
+from protocol.receive_memory import ReceiveMemory
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -77,6 +78,8 @@ class ServerSide(Protocol):
     """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
     outstanding_bytes_max: int
     """Sum of charges above which a connection stops reading."""
+    unfinished: ReceiveMemory
+    """Accounts for long frames that are not complete, of all connections together."""
     blocked: int
     """Number of connections that have stopped reading."""
     tls: SSLContext | None
@@ -116,6 +119,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         It is 4 while the frame's length is unknown."""
         # The limit counts the length field too: with 5 MiB, BookKeeper accepts 5,242,876 in it and not one more.
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
+        self._counted_bytes = 0
+        """Bytes of a long incomplete frame that the server has been told of."""
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
         self._large: LargeAdds | None = None
@@ -186,6 +191,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         if self._large is not None and self._large.active:
             others = self._large.received(nbytes)
             if others is None:
+                self._account()
                 self._pace()
             else:
                 self._keep(others)
@@ -206,6 +212,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= self._wanted_bytes:
             self._go_on_with_waiting()
+        else:
+            self._account()
 
     def _go_on_with_waiting(self) -> None:
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -218,6 +226,7 @@ class BookieConnection(asyncio.BufferedProtocol):
             self._postponed.popleft()()
         try:
             self._cut_frames(data, start, stop)
+            self._account()
         except FrameError as error:
             log.warning("! %s: %s; connection closed", self._address, error)
             self._forget_received()
@@ -288,6 +297,42 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._wanted_bytes = LENGTH_BYTES
         if self._large is not None:
             self._large.end()
+        self._account()
+
+    def _account(self) -> None:
+        """Tells the server how much memory a long incomplete frame takes."""
+        held = self._waiting_bytes + (self._large.incomplete_bytes if self._large is not None else 0)
+        # Most arrivals end with the beginning of a short frame, which is not worth the account.
+        if held <= FRONT_BYTES:
+            held = 0
+        if held == self._counted_bytes:
+            return
+        unfinished, more = self._server.unfinished, held - self._counted_bytes
+        self._counted_bytes = held
+        if more > 0:
+            unfinished.take(self, more)
+        else:
+            # A frame was completed: the rest, if any, belongs to a younger one.
+            unfinished.give_back(self, held - more)
+            if held:
+                unfinished.take(self, held)
+
+    def release(self) -> bool:
+        """See `Owner`: every counted byte is needed."""
+        return False
+
+    def give_up(self) -> bool:
+        """See `Owner`."""
+        if self._reading_paused or self._transport is None:
+            return False
+        log.warning(
+            "! %s: %d bytes of an incomplete frame, and other connections need the memory; connection closed",
+            self._address,
+            self._counted_bytes,
+        )
+        self._forget_received()
+        self.close()
+        return True
 
     # `Peer`, for the requests.
 

@@ -69,6 +69,11 @@ class LargeAdds:
             self._filled += len(body)
         return True
 
+    @property
+    def incomplete_bytes(self) -> int:
+        """Memory of a record that is not complete, allocated as a whole."""
+        return 0 if self._record is None else len(self._record)
+
     def end(self) -> None:
         """Leaves the mode; an incomplete record is dropped."""
         self.active = False

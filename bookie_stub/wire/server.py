@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.wire.connection import BookieConnection, Scratch
+from protocol.receive_memory import ReceiveMemory
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -22,6 +24,12 @@ log = logging.getLogger(__name__)
 
 OUTSTANDING_BYTES_MAX = 32 << 20
 """Most charges of unanswered requests before a connection stops reading."""
+
+
+UNFINISHED_BYTES_MAX = 256 << 20
+"""Memory of long frames that are not complete, of all connections together.
+
+Above it, frames that began 10 seconds ago are ended with their connections, then the connection that asks for more."""
 
 
 class BookieServer:
@@ -33,6 +41,7 @@ class BookieServer:
         *,
         tls: SSLContext | None = None,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
+        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     ) -> None:
         self.bookie = bookie
         """Serves the requests of all connections."""
@@ -46,6 +55,8 @@ class BookieServer:
         """See OUTSTANDING_BYTES_MAX."""
         self.scratch = Scratch()
         """The memory that all connections receive into."""
+        self.unfinished = ReceiveMemory(unfinished_bytes_max, time.monotonic_ns)
+        """Accounts for long frames that are not complete."""
         self.blocked = 0
         """Number of connections that have stopped reading.
 

@@ -7,21 +7,34 @@ character but a slash.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
 from aiohttp import web
 
+from broker.admin.bounded_json import parse_json
+from broker.admin.http_limits import FAULTS_OF_PEERS
 from broker.model.errors import BrokerError, InvalidTopicName
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json
+from settings.keys import INT_MAX
+
+BODY_TIMEOUT_S = web.AppKey("BODY_TIMEOUT_S", float)
+"""Time in which the body of a request must arrive; no limit where the key is missing."""
 
 
 class BadRequest(BrokerError):
     """The body cannot be read. The one error that is answered as plain text, as Pulsar does."""
 
     status = 400
+
+
+class RequestTimeout(BrokerError):
+    """The body of the request arrives too slowly."""
+
+    status = 408
 
 
 class PreconditionFailed(BrokerError):
@@ -64,14 +77,33 @@ def refused(status: int, reason: str) -> web.Response:
 
 
 async def body_of(request: web.Request) -> Json:
-    """Returns the JSON in the body, None for an empty body. Raises BadRequest for anything else."""
-    data = await request.read()
+    """Returns the JSON in the body, None for an empty body.
+
+    Raises BadRequest for anything else, and for JSON beyond the limits of `bounded_json`.
+    """
+    try:
+        async with asyncio.timeout(request.app.get(BODY_TIMEOUT_S)):
+            data = await request.read()
+    except TimeoutError:
+        raise RequestTimeout("The body did not arrive within httpServerIdleTimeout") from None
+    except FAULTS_OF_PEERS as error:
+        raise BadRequest(f"The body cannot be read: {type(error).__name__}") from None
     if not data.strip():
         return None
     try:
-        value: Json = json.loads(data)
+        value = parse_json(data)
     except ValueError as error:
-        raise BadRequest(f"The body is not JSON: {error}") from None
+        raise BadRequest(f"The body cannot be read: {error}") from None
+    return value
+
+
+def whole_number(value: Json, name: str) -> int:
+    """Returns a number in the range of Java's int. Raises BadRequest for any other value."""
+    # `type(...) is`, not isinstance: in Python True is an int, in a policy it is a mistake.
+    if type(value) is not int or not -INT_MAX - 1 <= value <= INT_MAX:
+        raise BadRequest(
+            f"{name}={json.dumps(value)[:50]}: a whole number from {-INT_MAX - 1} to {INT_MAX} is allowed"
+        )
     return value
 
 

@@ -18,6 +18,13 @@ from broker.admin.answers import (
     namespace_of,
     object_of,
 )
+from broker.admin.namespace_values import (
+    BUNDLES,
+    BUNDLES_MAX,
+    checked_bundles,
+    checked_clusters,
+    checked_quota,
+)
 from broker.admin.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
@@ -26,10 +33,10 @@ from broker.service.namespaces import Json, NamespaceNotFound
 log = logging.getLogger("magnetar")
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-BUNDLES = 4
-"""Bundles shown of a namespace that was created without a number of them; Pulsar's default."""
 BACKLOG_QUOTAS = "backlog_quota_map"
 """Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
+QUOTA_TYPES = ("destination_storage", "message_age")
+"""Types of backlog quotas."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -49,7 +56,11 @@ async def get(request: web.Request) -> web.Response:
 async def create(request: web.Request) -> web.Response:
     """Creates a namespace; 409 if it exists. Of the body only replication clusters and bundles are stored."""
     body = await object_of(request)
-    policies = {name: value for name, value in body.items() if name in ("replication_clusters", "bundles")}
+    policies: dict[str, Json] = {}
+    if "bundles" in body:
+        policies["bundles"] = {"numBundles": checked_bundles(body["bundles"])}
+    if body.get("replication_clusters"):
+        policies["replication_clusters"] = checked_clusters(body["replication_clusters"])
     await request.app[BROKER].namespaces.create(namespace_of(request), policies)
     return done()
 
@@ -94,11 +105,12 @@ async def unload(request: web.Request) -> web.Response:
 def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
     policies = broker.namespaces.policies(namespace)
     bundles = policies.get("bundles")
+    # Stored by an older version perhaps, which kept any number.
     count = bundles.get("numBundles") if isinstance(bundles, dict) else None
     everything: dict[str, Json] = {
         **_ALWAYS,
         "replication_clusters": policies.get("replication_clusters") or [broker.namespaces.cluster],
-        "bundles": _bundles(count if isinstance(count, int) else BUNDLES),
+        "bundles": _bundles(count if isinstance(count, int) and 0 < count <= BUNDLES_MAX else BUNDLES),
         BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
     }
     return everything | shown_policies(broker, namespace)
@@ -119,10 +131,7 @@ async def backlog_quotas(request: web.Request) -> web.Response:
 
 async def set_backlog_quota(request: web.Request) -> web.Response:
     """Stores the backlog quota of one type; it has no effect yet."""
-    quota = await object_of(request)
-    if "limitSize" in quota:
-        # The older name of the same field; clients read either.
-        quota = {"limit": quota["limitSize"], **quota}
+    quota = checked_quota(await object_of(request))
     await _store_quotas(request, {**_quotas(request), _quota_type(request): quota})
     log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
     return done()
@@ -149,7 +158,11 @@ def _quotas(request: web.Request) -> dict[str, Json]:
 
 
 def _quota_type(request: web.Request) -> str:
-    return request.query.get("backlogQuotaType", "destination_storage")
+    kind = request.query.get("backlogQuotaType", QUOTA_TYPES[0])
+    if kind not in QUOTA_TYPES:
+        # A page, as Pulsar answers a parameter that is no value of the type.
+        raise web.HTTPNotFound()
+    return kind
 
 
 _ALWAYS: dict[str, Json] = {

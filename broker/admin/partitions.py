@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from aiohttp import web
 
 from broker.admin.answers import (
-    BadRequest,
     Conflict,
     NotAcceptable,
     PreconditionFailed,
@@ -14,6 +15,7 @@ from broker.admin.answers import (
     done,
     is_true,
     topic_of,
+    whole_number,
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import clients, parts
@@ -21,6 +23,10 @@ from broker.model.errors import BrokerError, TopicNotFound
 from broker.service.namespaces import Json, NamespaceNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,10}")
+"""A number in quotes. No longer one is in the range of an int, and Python refuses to read thousands of digits."""
 
 
 class Unprocessable(BrokerError):
@@ -105,11 +111,9 @@ async def _count(request: web.Request) -> int:
     body = await body_of(request)
     if isinstance(body, dict):
         body = body.get("partitions")
-    if isinstance(body, str) and body.lstrip("-").isdecimal():
+    if isinstance(body, str) and _NUMBER.fullmatch(body):
         body = int(body)
-    if type(body) is not int:
-        raise BadRequest(f"The number of partitions must be a JSON number, not {str(body)[:50]!r}")
-    return body
+    return whole_number(body, "partitions")
 
 
 async def _properties(request: web.Request) -> dict[str, str]:

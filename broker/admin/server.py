@@ -7,18 +7,20 @@ for more than some milliseconds.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-from broker.admin.answers import BadRequest, refused
+from broker.admin.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.brokers import BROKER_ROUTES
 from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
 from broker.admin.configuration import CONFIGURATION_ROUTES
 from broker.admin.foreign_pages import refuse_foreign_pages
+from broker.admin.http_limits import HttpConnections, OneLine
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
@@ -28,6 +30,8 @@ from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.tenants import TENANT_ROUTES
 from broker.admin.topics import TOPIC_ROUTES
+from broker.loop import clock
+from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
@@ -45,14 +49,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Admin:
     """The running server."""
 
-    def __init__(self, runner: web.AppRunner, port: int) -> None:
-        """`runner` serves already."""
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, port: int) -> None:
+        """`server` listens already, and `runner` handles its connections."""
         self.port = port
         """The number of the port."""
         self._runner = runner
+        self._server = server
 
     async def close(self) -> None:
         """Closes the port; requests that have begun get SHUTDOWN_S to end."""
+        self._server.close()
         await self._runner.cleanup()
 
 
@@ -66,17 +72,32 @@ async def start_admin(
 
     `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
     """
+    idle_s = broker.settings.int("httpServerIdleTimeout") / 1000
+    lines = RareLines(log, clock.monotonic_ns)
+    connections = HttpConnections(broker.settings.int("maxHttpServerConnections"), idle_s, lines)
+    app = create_app(broker, more, rates)
+    app[BODY_TIMEOUT_S] = idle_s
+    app.middlewares.insert(0, connections.count)
     runner = web.AppRunner(
-        create_app(broker, more, rates), access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=SHUTDOWN_S,
+        keepalive_timeout=idle_s,
+        logger=OneLine(lines),
+        # A small compressed body could become a large one, and no client compresses requests.
+        auto_decompress=False,
     )
     await runner.setup()
-    site = web.SockSite(runner, listening)
+    assert runner.server is not None, "made by setup"
+    connections.serve(runner.server)
     try:
-        await site.start()
+        # Not `web.SockSite`, which has no limit of connections.
+        server = await asyncio.get_running_loop().create_server(connections, sock=listening, backlog=128)
     except OSError:
         await runner.cleanup()
         raise
-    return Admin(runner, int(listening.getsockname()[1]))
+    return Admin(runner, server, int(listening.getsockname()[1]))
 
 
 def create_app(

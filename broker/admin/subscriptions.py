@@ -121,7 +121,7 @@ SUBSCRIPTION_ROUTES = (
     web.put(_SUBSCRIPTION, create),
     web.delete(_SUBSCRIPTION, delete),
     web.post(_SUBSCRIPTION + "/resetcursor", reset_to_message),
-    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:\\d+}", reset_to_time),
+    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:[0-9]{1,18}}", reset_to_time),
     web.post(_SUBSCRIPTION + "/skip_all", skip_all),
     web.get(_SUBSCRIPTION + "/properties", properties),
     web.put(_SUBSCRIPTION + "/properties", set_properties),

@@ -47,8 +47,10 @@ async def _info(request: web.Request) -> dict[str, Json]:
     clusters = body.get("allowedClusters")
     if not isinstance(clusters, list) or not clusters:
         raise PreconditionFailed("Clusters cannot be empty or blank")
-    roles = body.get("adminRoles")
-    return {"adminRoles": roles if isinstance(roles, list) else [], "allowedClusters": clusters}
+    roles = body.get("adminRoles") or []
+    if not isinstance(roles, list) or not all(isinstance(name, str) for name in (*roles, *clusters)):
+        raise BadRequest("adminRoles and allowedClusters must be JSON lists of names")
+    return {"adminRoles": roles, "allowedClusters": clusters}
 
 
 TENANT_ROUTES = (

@@ -79,6 +79,13 @@ SERVER = Section("Server", (
             "PING when another one wants its place; 0 or less switches the check off."),
     Key("brokerMaxConnections", "int", 0, "connections", low=0,
         doc="Client connections the broker accepts at the same time; 0 means no limit."),
+    Key("brokerMaxConnectionsPerIp", "int", 0, "connections", low=0,
+        doc="Client connections that one address may have at the same time; 0 means no limit."),
+    Key("maxHttpServerConnections", "int", 2048, "connections", low=1,
+        doc="Connections of the admin port at the same time; a further one is answered with 503."),
+    Key("httpServerIdleTimeout", "int", 30_000, "ms", low=1,
+        doc="Milliseconds that a connection of the admin port may take for its first request, for the body of a "
+            "request, and for the next request."),
     Key("maxMessageSize", "int", 5 * MIB, "bytes", low=1024,
         doc="Bytes that one message's metadata and payload may take; told to clients when they connect. A "
             "frame may be 10 KiB longer."),
@@ -95,7 +102,7 @@ FLOW = Section("Connections and back-pressure", (
     Key("maxConcurrentNonPersistentMessagePerConnection", "int", 1000, "messages", low=0, used=False,
         doc="Messages of one connection to non-persistent topics that may be in progress; further ones are "
             "dropped."),
-    Key("maxConcurrentLookupRequest", "int", 50_000, "requests", low=1, dynamic=True, used=False,
+    Key("maxConcurrentLookupRequest", "int", 50_000, "requests", low=1, dynamic=True,
         doc="Lookups and partition queries that may be in progress; a further one is answered with "
             "TooManyRequests."),
     Key("brokerAdaptiveRecvByteBufAllocatorMinimumSize", "int", 1024, "bytes", low=1,

@@ -43,6 +43,8 @@ TOPICS = Section("Topics", (
         doc="Producers that one topic accepts; 0 means no limit."),
     Key("maxConsumersPerTopic", "int", 0, "consumers", low=0,
         doc="Consumers that one topic accepts over all its subscriptions; 0 means no limit."),
+    Key("maxConsumerMetadataSize", "int", 1024, "characters", low=0,
+        doc="Keys and values of the metadata that a consumer may bring."),
     Key("maxSubscriptionsPerTopic", "int", 0, "subscriptions", low=0,
         doc="Subscriptions that one topic may have; 0 means no limit."),
     Key("maxConsumersPerSubscription", "int", 0, "consumers", low=0,
@@ -51,8 +53,12 @@ TOPICS = Section("Topics", (
         doc="Topics that one namespace may have, each partition counted; 0 means no limit."),
     Key("encryptionRequireOnProducer", "bool", False,
         doc="Refuse producers that do not encrypt their messages."),
-    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0, used=False,
-        doc="Characters of a topic pattern that the broker evaluates for a client; longer ones are refused."),
+    Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
+        doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
+            "choose themselves, and watching a pattern is refused."),
+    Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
+        doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
+            "names and chooses itself; watching it is refused."),
 ))
 
 DEDUPLICATION = Section("Deduplication", (

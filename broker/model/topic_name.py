@@ -16,6 +16,10 @@ _NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """Characters that Pulsar allows in a tenant or a namespace."""
 
 
+NAME_CHARACTERS_MAX = 4096
+"""Characters of a full topic name. The cache of parsed names keeps thousands of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicName:
     """A parsed topic name; made by `parse_topic_name`."""
@@ -85,6 +89,11 @@ def parse_topic_name(text: str) -> TopicName:
 
     `x` is persistent://public/default/x, `t/n/x` is persistent://t/n/x. Raises InvalidTopicName.
     """
+    if len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidTopicName(
+            f"Topic name of {len(text)} characters, which begins with {text[:50]!r}: at most"
+            f" {NAME_CHARACTERS_MAX} are allowed"
+        )
     domain, separator, rest = text.partition("://")
     if not separator:
         return _complete(text)

@@ -8,9 +8,10 @@ fields, because the check of a whole command takes longer than the parsing of an
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from protocol.errors import ProtocolError
@@ -36,14 +37,43 @@ def refuse_incomplete(command: BaseCommand) -> None:
         raise ProtocolError(f"{name} lacks a required field")
 
 
+TEXT_CHARACTERS_MAX: Final = 64 * 1024
+"""Longest text of a command: a name, a key or a value. A topic's name is limited further, by `parse_topic_name`."""
+LIST_MAX: Final = 10_000
+"""Parts with text in one list of a command, such as the properties of a schema. Lists of message ids have no limit."""
+
+
 def refuse_broken_text(message: Message) -> None:
-    """Raises ProtocolError for text that is not UTF-8, at any depth."""
+    """Raises ProtocolError for text that is not UTF-8 or too long, and for lists with too many texts, at any depth."""
     for field, value in message.ListFields():
         # `ListFields` lists fields that are set, so the check costs little for small commands.
         if field.type == FieldDescriptor.TYPE_STRING:
             for text in value if field.is_repeated else (value,):
                 if isinstance(text, bytes):
                     raise ProtocolError(f"{field.full_name} is not UTF-8")
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                if len(text) > TEXT_CHARACTERS_MAX:
+                    raise ProtocolError(
+                        f"{field.full_name} has {len(text)} characters; the limit is {TEXT_CHARACTERS_MAX}"
+                    )
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and _has_text(field.message_type):
+            if field.is_repeated and len(value) > LIST_MAX:
+                raise ProtocolError(f"{field.full_name} has {len(value)} parts; the limit is {LIST_MAX}")
             for child in value if field.is_repeated else (value,):
                 refuse_broken_text(child)
+
+
+@functools.cache
+def _has_text(descriptor: Descriptor) -> bool:
+    """Returns True for messages with text at any depth. Message ids have none, and a command may list thousands."""
+    # A loop and no recursion: a message id may contain the id of its first chunk.
+    seen = {descriptor.full_name}
+    unread = [descriptor]
+    while unread:
+        for field in unread.pop().fields:
+            if field.type == FieldDescriptor.TYPE_STRING:
+                return True
+            child = field.message_type
+            if child is not None and child.full_name not in seen:
+                seen.add(child.full_name)
+                unread.append(child)
+    return False

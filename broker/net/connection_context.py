@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.loop import clock
+from broker.loop.rare_lines import RareLines
 from broker.loop.turn import Turn
+from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
+from protocol.frame import FRAME_PADDING_BYTES
+from protocol.receive_memory import UNLIMITED, ReceiveMemory
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]
 """(work, name): runs a coroutine as a task that is cancelled when the broker stops."""
@@ -35,7 +41,7 @@ class ConnectionCounters:
     closed: int = 0
     """Sockets that are closed."""
     refused: int = 0
-    """Connections above `brokerMaxConnections`."""
+    """Connections above `brokerMaxConnections` or `brokerMaxConnectionsPerIp`."""
 
 
 class ProducerNames:
@@ -76,6 +82,8 @@ class ConnectionContext:
     """Runs requests that have to wait."""
     wall_ms: Callable[[], int]
     """Milliseconds since 1970."""
+    now_ns: Callable[[], int] = clock.monotonic_ns
+    """The monotonic clock."""
     server_version: str
     """Sent in CONNECTED."""
     coordinators: Coordinators | None = None
@@ -84,6 +92,14 @@ class ConnectionContext:
     """Names for producers without one; the prefix is set before the port opens."""
     publish_buffer: PublishBuffer = field(init=False)
     """Limits the unconfirmed bytes of all connections together."""
+    receive_memory: ReceiveMemory = field(init=False)
+    """Memory into which all connections receive."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    """Counts connections by address."""
+    refusals: RareLines = field(init=False)
+    """Log lines about refused connections."""
+    lookups: int = 0
+    """Lookups, and queries of partitions and topics, in progress."""
     connections: set[OpenConnection] = field(default_factory=set)
     """Open connections."""
     counters: ConnectionCounters = field(default_factory=ConnectionCounters)
@@ -91,8 +107,20 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
+        self.refusals = RareLines(logging.getLogger("magnetar.net"), self.now_ns)
+        self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
 
     def reconfigure(self, settings: NetSettings) -> None:
         """Takes new settings; open connections follow."""
         self.settings = settings
         self.publish_buffer.resize(settings.publish_buffer_bytes_max)
+        self.receive_memory.resize(_receive_bytes_max(settings))
+
+
+def _receive_bytes_max(settings: NetSettings) -> int:
+    """Returns a quarter of the publish buffer, and at least four frames; no limit where that one has none."""
+    publish_max = settings.publish_buffer_bytes_max
+    if publish_max <= 0:
+        return UNLIMITED
+    # A smaller part would end the connections of a few producers with large messages.
+    return max(publish_max // 4, 4 * (settings.message_bytes_max + FRAME_PADDING_BYTES))

@@ -10,7 +10,6 @@ from broker.model.errors import (
     BrokerError,
     ConsumerAssignError,
     ConsumerBusy,
-    InvalidTopicName,
     MetadataError,
     ProducerBusy,
     ServiceNotReady,
@@ -18,6 +17,7 @@ from broker.model.errors import (
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
+from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscription import Subscription
@@ -69,7 +69,9 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
     # Parsed before the task: the port needs the partition, because every MESSAGE carries it.
     try:
         partition = parse_topic_name(request.topic).partition
-    except InvalidTopicName as error:
+        check_count(len(cnx.consumers), CONSUMERS_MAX, "consumers")
+        check_metadata(request.metadata, cnx.context.settings.consumer_metadata_max)
+    except BrokerError as error:
         cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None

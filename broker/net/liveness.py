@@ -1,8 +1,9 @@
 """Liveness: closes a connection whose client is gone although TCP has not noticed.
 
-Two checks. Keep-alive, per `keepAliveIntervalSeconds`: one silent interval earns a PING, a second one the end. And a
+Three checks. Keep-alive, per `keepAliveIntervalSeconds`: one silent interval earns a PING, a second one the end. And a
 PING at once when another client needs a name or an exclusive place that this one holds; a client that reconnects is often
-faster than TCP.
+faster than TCP. And a frame must be complete after FRAME_INTERVALS_MAX intervals: a peer that sends it byte by byte would
+keep its memory for ever, and each byte is a sign of life.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from broker.net.ports import Connection
 from broker.net.read_gate import UNSENT_ANSWERS
 from protocol import answers
 
+FRAME_INTERVALS_MAX = 4
+"""Keep-alive intervals in which one frame must arrive: with 30 s each, 5 MiB at 350 kbit/s."""
+
 
 class Liveness:
     """Keep-alive of one connection, and the PING when its place is needed."""
@@ -21,6 +25,8 @@ class Liveness:
     __slots__ = (
         "_cnx",
         "_context",
+        "_frame",
+        "_frame_intervals",
         "_pinged",
         "_probe",
         "_timer",
@@ -41,6 +47,9 @@ class Liveness:
         self._pinged = False
         # Bytes in the transport when keep-alive looked last.
         self._unsent_before = 0
+        # The frame that was unfinished when keep-alive looked last, and for how many intervals.
+        self._frame = 0
+        self._frame_intervals = 0
         self._timer: object = None
         self._probe: asyncio.Future[None] | None = None
 
@@ -98,6 +107,8 @@ class Liveness:
             self._transport.abort()
         elif not self._cnx.connected:
             self._cnx.close("no CONNECT within keepAliveIntervalSeconds")
+        elif self._frame_takes_too_long():
+            self._cnx.close(f"a frame is incomplete after {FRAME_INTERVALS_MAX} x keepAliveIntervalSeconds")
         elif self._shows_life(self._transport):
             self.heard = self._pinged = False
         elif not self._pinged:
@@ -106,6 +117,16 @@ class Liveness:
         else:
             self._cnx.close("no answer to PING within keepAliveIntervalSeconds")
             self._transport.abort()
+
+    def _frame_takes_too_long(self) -> bool:
+        frame = self._cnx.unfinished_frame
+        if not frame or frame != self._frame:
+            self._frame = frame
+            self._frame_intervals = 0
+        elif not self._cnx.gate.reasons:
+            # Intervals in which the broker did not read the connection are no fault of the client.
+            self._frame_intervals += 1
+        return self._frame_intervals >= FRAME_INTERVALS_MAX
 
     def _shows_life(self, transport: asyncio.Transport) -> bool:
         """Returns True when bytes came or the client took some.

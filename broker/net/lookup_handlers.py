@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Coroutine
 
-from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import parse_topic_name
+from broker.model.errors import (
+    BrokerError,
+    InvalidTopicName,
+    MetadataError,
+    NotAllowed,
+    ServiceNotReady,
+    TooManyRequests,
+    TopicNotFound,
+)
+from broker.model.topic_name import TopicName, parse_topic_name
+from broker.net.connection_context import ConnectionContext
+from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.service.topic_lists import compile_topics_pattern, matches, topics_hash
+from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (
@@ -20,7 +31,34 @@ from protocol.pulsar_api_pb2 import (
     CommandWatchTopicList,
 )
 
+log = logging.getLogger("magnetar.net")
+
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
+
+
+def _run_lookup(
+    cnx: Connection,
+    work: Coroutine[object, object, None],
+    refuse: Callable[[BrokerError], bytes],
+    name: str,
+) -> None:
+    """Runs a request, unless `maxConcurrentLookupRequest` of them are in progress."""
+    context = cnx.context
+    if context.lookups >= context.settings.lookups_max:
+        work.close()
+        cnx.send(refuse(TooManyRequests("Failed due to too many pending lookup requests")))
+        return
+    context.lookups += 1
+    # At level debug, because clients repeat a refused lookup for as long as their application waits for the topic: one
+    # client with a wrong namespace would fill the log.
+    cnx.run(_counted(context, work), refuse, name, logging.DEBUG)
+
+
+async def _counted(context: ConnectionContext, work: Coroutine[object, object, None]) -> None:
+    try:
+        await work
+    finally:
+        context.lookups -= 1
 
 
 def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
@@ -31,7 +69,7 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.partitions_failed(request_id, error.code, str(error))
 
-    cnx.run(_partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
+    _run_lookup(cnx, _partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
 
 
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
@@ -50,9 +88,7 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
 
     # A task, because `owner_of` may wait: with several brokers it reads the owner from the metadata store. A client
     # sends one LOOKUP per topic that it opens, so the task costs nothing on the way of a message.
-    # At level debug, because clients repeat a refused lookup for as long as their application waits for the topic: one
-    # client with a wrong namespace would fill the log.
-    cnx.run(_lookup(cnx, request), refuse, "LOOKUP", logging.DEBUG)
+    _run_lookup(cnx, _lookup(cnx, request), refuse, "LOOKUP")
 
 
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
@@ -79,7 +115,7 @@ def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
+    _run_lookup(cnx, _topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
 
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
@@ -89,10 +125,10 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
         persistent=mode != CommandGetTopicsOfNamespace.NON_PERSISTENT,
         non_persistent=mode != CommandGetTopicsOfNamespace.PERSISTENT,
     )
-    filtered = bool(request.topics_pattern)
-    if filtered:
-        pattern = compile_topics_pattern(request.topics_pattern)
-        topics = [topic for topic in topics if matches(pattern, topic)]
+    pattern = _pattern_to_apply(cnx, request.topics_pattern)
+    filtered = pattern is not None
+    if pattern is not None:
+        topics = await pattern.choose(topics)
     current = topics_hash(topics)
     # A client without a hash has no list yet, so an absent hash never counts as equal.
     changed = not request.topics_hash or request.topics_hash != current
@@ -103,6 +139,37 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
     )
 
 
+def _pattern_to_apply(cnx: Connection, text: str) -> TopicsPattern | None:
+    """Returns the pattern that the broker evaluates; None leaves the choice to the client, as Pulsar does.
+
+    MetadataError for an invalid pattern.
+    """
+    settings = cnx.context.settings
+    if not text or not settings.evaluates_patterns or len(text) > settings.pattern_length_max:
+        return None
+    try:
+        return TopicsPattern(text)
+    except PatternNotLinear as error:
+        log.info("! %s chooses topics itself: %s", cnx.address, error)
+        return None
+
+
+def _pattern_to_watch(cnx: Connection, text: str) -> TopicsPattern:
+    """Returns the pattern of a watch. Raises NotAllowed where Pulsar does, InvalidTopicName for an invalid pattern."""
+    settings = cnx.context.settings
+    if not settings.evaluates_patterns:
+        raise NotAllowed("Unable to create topic list watcher: Evaluating subscription patterns is disabled.")
+    if len(text) > settings.pattern_length_max:
+        raise NotAllowed(
+            f"Unable to create topic list watcher: Pattern longer than maximum: {settings.pattern_length_max}"
+        )
+    try:
+        return TopicsPattern(text)
+    except MetadataError as error:
+        # The same mistake has another code than in GET_TOPICS_OF_NAMESPACE, as asked of Pulsar 4.2.4.
+        raise InvalidTopicName(str(error)) from None
+
+
 def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     """Answers WATCH_TOPIC_LIST with the matching topics; reports later changes (PIP-145)."""
     request = command.watchTopicList
@@ -110,34 +177,45 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
+    _run_lookup(cnx, _watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
 
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
     """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
-        pattern = compile_topics_pattern(request.topics_pattern)
-        names = await cnx.context.registry.names(request.namespace, non_persistent=False)
+        check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
+        pattern = _pattern_to_watch(cnx, request.topics_pattern)
+        registry = cnx.context.registry
+        # Topics that come and go while the list is read and filtered, over several turns of the loop.
+        meanwhile: list[tuple[TopicName, bool]] = []
+        stop = registry.watch(lambda name, exists: meanwhile.append((name, exists)))
+        try:
+            topics = await pattern.choose(await registry.names(request.namespace, non_persistent=False))
+        finally:
+            stop()
         # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
-        # Another request for the same id may have made it meanwhile.
+        # Other requests may have made watchers meanwhile, also one of the same id.
+        check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         watcher = TopicListWatcher(
-            cnx.context.registry,
+            registry,
             cnx.send,
             watcher_id=request.watcher_id,
             namespace=request.namespace,
             pattern=pattern,
-            topics=[name for name in names if matches(pattern, name)],
+            topics=topics,
         )
+        for name, exists in meanwhile:
+            watcher.note(name, exists)
         cnx.watchers[request.watcher_id] = watcher
     current = topics_hash(watcher.topics)
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    topics = () if request.topics_hash == current else sorted(watcher.topics)
-    cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, topics, current))
+    shown = () if request.topics_hash == current else sorted(watcher.topics)
+    cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 
 def watch_topic_list_close(cnx: Connection, command: BaseCommand) -> None:

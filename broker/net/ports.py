@@ -61,6 +61,11 @@ class Connection(Protocol):
     """Frames to be written."""
 
     @property
+    def unfinished_frame(self) -> int:
+        """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """False once the connection is lost."""
         ...

@@ -8,6 +8,12 @@ import logging
 from broker.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
+from broker.net.connection_limits import (
+    PRODUCER_METADATA_CHARACTERS_MAX,
+    PRODUCERS_MAX,
+    check_count,
+    check_metadata,
+)
 from broker.net.ports import Connection, ProducerOnConnection
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
@@ -24,6 +30,12 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
     port = cnx.producers.get(request.producer_id)
     if port is not None:
         _ask_again(cnx, port, request.request_id)
+        return
+    try:
+        check_count(len(cnx.producers), PRODUCERS_MAX, "producers")
+        check_metadata(request.metadata, PRODUCER_METADATA_CHARACTERS_MAX)
+    except BrokerError as error:
+        cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
     port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
     # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it.

@@ -19,6 +19,12 @@ UNSENT_ANSWERS = 4
 UNHANDLED_FRAMES = 8
 """One arrival brought so many frames that they are handled over several turns."""
 
+PENDING_REQUESTS = 16
+"""Too many requests of this connection are in progress (`REQUESTS_MAX`)."""
+
+REQUESTS_MAX = 1000
+"""Requests of one connection in progress at which it is not read until half of them have ended. Each is a task."""
+
 
 class ReadGate:
     """Pauses and resumes reading of one transport.
@@ -33,6 +39,7 @@ class ReadGate:
         "_transport",
         "pending_bytes",
         "pending_publishes",
+        "pending_requests",
         "reasons",
     )
 
@@ -41,6 +48,8 @@ class ReadGate:
         """SENDs that were handled and have neither a receipt nor an error yet."""
         self.pending_bytes = 0
         """Bytes of those SENDs."""
+        self.pending_requests = 0
+        """Requests that run as tasks."""
         self.reasons = 0
         """Reasons not to read, as bits; 0 = the connection is read."""
         self._context = context
@@ -78,6 +87,18 @@ class ReadGate:
         # Half, as in Pulsar: at the limit itself reading would stop and resume with every receipt.
         elif self.reasons & PENDING_PUBLISHES and self.pending_publishes <= limit // 2:
             self.go_on(PENDING_PUBLISHES)
+
+    def begin_request(self) -> None:
+        """Counts a request that has to wait."""
+        self.pending_requests += 1
+        if self.pending_requests >= REQUESTS_MAX:
+            self.stop(PENDING_REQUESTS)
+
+    def end_request(self) -> None:
+        """Subtracts a request that has ended."""
+        self.pending_requests -= 1
+        if self.reasons & PENDING_REQUESTS and self.pending_requests <= REQUESTS_MAX // 2:
+            self.go_on(PENDING_REQUESTS)
 
     def resume_publishing(self) -> None:
         """The common publish buffer has space again. Called by the buffer."""

@@ -26,9 +26,10 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.read_gate import UNHANDLED_FRAMES, ReadGate
+from broker.net.read_gate import PENDING_REQUESTS, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
+from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
@@ -47,8 +48,9 @@ All known clients write the type first; a SEND in another order is parsed like a
 CLOSED_PRODUCERS_MAX = 1000
 """Producers closed by the broker that a connection remembers, so that ids of vanished ones do not pile up."""
 
-FRAMES_PER_TURN_MAX = 2000
-"""Frames handled in one go. A megabyte of the smallest commands is 75,000 frames, and other connections wait."""
+FRAMES_PER_TURN_MAX = 500
+"""Frames handled in one go: 20 ms of lookups. A megabyte of the smallest commands is 75,000 frames, and other
+connections wait."""
 
 
 class ServerCnx(asyncio.BufferedProtocol):
@@ -89,16 +91,23 @@ class ServerCnx(asyncio.BufferedProtocol):
             ),
             frame_bytes_max=settings.message_bytes_max + FRAME_PADDING_BYTES,
             shared=not settings.copy_entries,
+            memory=context.receive_memory,
+            end_connection=self._end_unfinished,
         )
-        self._copy = settings.copy_entries
         self._transport: asyncio.Transport | None = None
+        # Address of the client without its port, empty for a connection that was refused.
+        self._host = ""
+        # Frames that wait until requests of the connection have ended.
+        self._postponed: list[tuple[int, int, int]] = []
+        # True once the memory of an unfinished frame was taken away; the connection is about to close.
+        self._memory_lost = False
         # Set when all producers and consumers of the closed connection have left their topics.
         self._gone = asyncio.Event()
 
     # The connection's life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Registers the connection, or aborts it above `brokerMaxConnections`."""
+        """Registers the connection, or refuses it above a limit of connections."""
         # uvloop's transport has all methods without being a subclass.
         self._transport = transport = cast("asyncio.Transport", transport)
         self.gate.attach(transport)
@@ -107,12 +116,15 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         context = self.context
         context.counters.created += 1
-        limit = context.settings.connections_max
-        if limit and len(context.connections) >= limit:
+        host = peer[0] if isinstance(peer, tuple) else str(peer)
+        reason = context.limits.admit(host, len(context.connections), context.settings)
+        if reason is not None:
             context.counters.refused += 1
-            log.warning("- %s refused: brokerMaxConnections=%d are open", self.address, limit)
-            transport.abort()
+            context.refusals.warning(f"- {self.address} refused: {reason}")
+            transport.write(answers.error(answers.NO_REQUEST_ID, NotAllowed.code, reason))
+            transport.close()
             return
+        self._host = host
         context.connections.add(self)
         transport.set_write_buffer_limits(
             high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
@@ -124,8 +136,11 @@ class ServerCnx(asyncio.BufferedProtocol):
         context = self.context
         context.counters.closed += 1
         context.connections.discard(self)
+        if self._host:
+            context.limits.leave(self._host)
         self._transport = None
         self.liveness.detach()
+        self._inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
         # Emptied first, so that no callback finds a consumer of the closed connection.
@@ -189,6 +204,9 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handles all frames that are complete now. Called by the event loop after each read."""
+        if self._memory_lost:
+            # The bytes before these are gone, so nothing can be cut.
+            return
         liveness = self.liveness
         liveness.heard = True
         if liveness.probing:
@@ -200,24 +218,51 @@ class ServerCnx(asyncio.BufferedProtocol):
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
+            self._inbox.keep()
+            self._inbox.unhandled = True
             self._handle_in_slices(frames)
         else:
             self._handle(frames)
+            self._inbox.settle()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
 
         Nothing is read meanwhile, so the frames stay at their offsets in the receive buffer.
         """
+        if self._transport is None or self._transport.is_closing():
+            # The buffer of a closed connection is the scratch, in which these offsets mean other bytes.
+            return
         self._handle(frames[:FRAMES_PER_TURN_MAX])
         rest = frames[FRAMES_PER_TURN_MAX:]
         if self._transport is None or self._transport.is_closing():
             return
-        if rest:
+        if rest and self.gate.reasons & PENDING_REQUESTS:
+            self._postponed = rest
+        elif rest:
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
+            self._inbox.unhandled = False
             self.gate.go_on(UNHANDLED_FRAMES)
+
+    @property
+    def unfinished_frame(self) -> int:
+        """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
+        return self._inbox.completions + 1 if self._inbox.unfinished_bytes else 0
+
+    def _end_unfinished(self) -> bool:
+        """Closes the connection for the memory of its unfinished frame, unless the broker itself does not read it."""
+        if self.gate.reasons & ~UNSENT_ANSWERS:
+            return False
+        reason = (
+            f"its memory is needed, and it has {self._inbox.unfinished_bytes} bytes of an unfinished frame;"
+            " all connections together receive into a quarter of maxMessagePublishBufferSizeInMB"
+        )
+        self._memory_lost = True
+        # Later, because the loop may be asking for memory: libuv crashes when a stream is closed in that callback.
+        self.context.call_later(0, lambda: self.close(reason))
+        return True
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
         buffer, view = self._inbox.buffer, self._inbox.view
@@ -286,7 +331,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                 sequence_id,
                 send.highest_sequence_id,
                 send.num_messages if send.num_messages > 0 else 1,
-                bytes(body) if self._copy else body,
+                bytes(body) if self._inbox.transient else body,
                 chunk=send.is_chunk,
             )
 
@@ -300,7 +345,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             send.sequence_id,
             send.highest_sequence_id,
             send.num_messages if send.num_messages > 0 else 1,
-            bytes(stored) if self._copy else stored,
+            bytes(stored) if self._inbox.transient else stored,
             chunk=send.is_chunk,
         )
 
@@ -328,6 +373,7 @@ class ServerCnx(asyncio.BufferedProtocol):
 
         `refusal_level` is the level of the log line for a BrokerError.
         """
+        self.gate.begin_request()
         self.context.spawn(self._guarded(work, refuse, refusal_level), f"{name} {self.address}")
 
     async def _guarded(
@@ -346,6 +392,11 @@ class ServerCnx(asyncio.BufferedProtocol):
         except Exception:  # As in `_handle`: a defect of ours costs one connection.
             log.exception("! %s closed: a request could not be handled", self.address)
             self.close("internal error")
+        finally:
+            self.gate.end_request()
+            if self._postponed and not self.gate.reasons & PENDING_REQUESTS:
+                rest, self._postponed = self._postponed, []
+                self.context.call_later(0, lambda: self._handle_in_slices(rest))
 
 
 async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:

@@ -34,6 +34,16 @@ class NetSettings(RoomSettings):
     """Send the broker entry metadata to clients that announce support for it."""
     connections_max: int = broker_key.int("brokerMaxConnections")
     """Connections of the broker; 0 = no limit."""
+    connections_max_per_host: int = broker_key.int("brokerMaxConnectionsPerIp")
+    """Connections from one address; 0 = no limit."""
+    lookups_max: int = broker_key.int("maxConcurrentLookupRequest")
+    """Lookups, and queries of partitions and topics, that may be in progress in the broker."""
+    consumer_metadata_max: int = broker_key.int("maxConsumerMetadataSize")
+    """Characters of a consumer's metadata."""
+    evaluates_patterns: bool = broker_key.bool("enableBrokerSideSubscriptionPatternEvaluation")
+    """Choose the topics of a pattern for clients; otherwise they get all names and choose themselves."""
+    pattern_length_max: int = broker_key.int("subscriptionPatternMaxLength")
+    """Characters of a pattern that the broker evaluates."""
     write_buffer_high_bytes: int = broker_key.int("pulsarChannelWriteBufferHighWaterMark")
     """Unsent bytes at which a client counts as slow: no dispatch to it, and it is not read."""
     write_buffer_low_bytes: int = broker_key.int("pulsarChannelWriteBufferLowWaterMark")

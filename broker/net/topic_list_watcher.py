@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from broker.model.topic_name import TopicName
-from broker.service.topic_lists import matches, topics_hash
+from broker.service.topic_lists import TopicsPattern, topics_hash
 from broker.service.topic_registry import TopicRegistry
 from protocol import answers
 
@@ -23,7 +22,7 @@ class TopicListWatcher:
         *,
         watcher_id: int,
         namespace: str,
-        pattern: re.Pattern[str],
+        pattern: TopicsPattern,
         topics: list[str],
     ) -> None:
         """`topics` match the pattern now; `send` queues a frame for the client."""
@@ -36,20 +35,25 @@ class TopicListWatcher:
         self._pattern = pattern
         self._unwatch: Callable[[], None] | None = registry.watch(self._changed)
 
-    def _changed(self, name: TopicName, exists: bool) -> None:
+    def note(self, name: TopicName, exists: bool) -> bool:
+        """Adds or removes a topic without a report. Returns True when the list is another one now."""
         topic = str(name)
         # Non-persistent topics are never watched: the first list has none either.
-        if name.namespace != self._namespace or not name.is_persistent or not matches(self._pattern, topic):
-            return
+        if name.namespace != self._namespace or not name.is_persistent or not self._pattern.matches(topic):
+            return False
         # A topic can be created while the first list is read, and is in it then.
         if exists == (topic in self.topics):
-            return
+            return False
         if exists:
             self.topics.add(topic)
         else:
             self.topics.discard(topic)
-        new, deleted = ([topic], []) if exists else ([], [topic])
-        self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
+        return True
+
+    def _changed(self, name: TopicName, exists: bool) -> None:
+        if self.note(name, exists):
+            new, deleted = ([str(name)], []) if exists else ([], [str(name)])
+            self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
 
     def stop(self) -> None:
         """Ends the watch; a second call changes nothing."""

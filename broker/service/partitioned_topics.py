@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.model.errors import InvalidTopicName, NotAllowed, TopicNotFound
+from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import AlreadyExists
+from broker.service.partition_limit import check_partitions
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
+
+PARTITIONS_PER_SLICE = 20
+"""Partitions that are created at the same time. Each takes the loop for 0.2 ms."""
 
 
 class PartitionedTopics:
@@ -55,7 +59,7 @@ class PartitionedTopics:
 
         AlreadyExists when there is a topic of that name; NotAllowed for a count out of range.
         """
-        self._check_count(count)
+        check_partitions(count, self._policies.settings.partitions_max)
         if name.partition >= 0:
             raise InvalidTopicName(f"{name} is the name of a partition")
         if not self._registry.namespaces.exists(name.namespace):
@@ -65,15 +69,22 @@ class PartitionedTopics:
         # Before the first is made, so that a refusal leaves nothing behind.
         if name.is_persistent:
             await self._registry.check_topics_max(name.namespace, count)
+        # First, so that a stop of the broker leaves a whole topic: a partition below the count is created on demand.
         await self._metadata.create(name, count, properties)
-        await self._create_partitions(name, range(count))
+        try:
+            await self._create_partitions(name, range(count))
+        except BrokerError:
+            # If the undo fails too, the count stays, and the missing partitions are created on demand.
+            await self._remove_partitions(name, range(count), force=True)
+            await self._metadata.delete(name)
+            raise
 
     async def grow(self, name: TopicName, count: int) -> None:
         """Adds partitions up to `count`. They get the durable subscriptions of the first one.
 
         TopicNotFound, or NotAllowed for a count below the present one.
         """
-        self._check_count(count)
+        check_partitions(count, self._policies.settings.partitions_max)
         before = await self._metadata.count(name)
         if not before:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
@@ -81,26 +92,42 @@ class PartitionedTopics:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
         # Before the partitions: the registry creates none whose index is not below the stored count.
         await self._metadata.set_count(name, count)
-        await self._create_partitions(name, range(before, count))
-        await self._copy_subscriptions(name, range(before, count))
+        try:
+            await self._create_partitions(name, range(before, count))
+            await self._copy_subscriptions(name, range(before, count))
+        except BrokerError:
+            await self._remove_partitions(name, range(before, count), force=True)
+            await self._metadata.set_count(name, before)
+            raise
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Deletes all partitions, then the metadata. `force` also while clients are connected."""
         count = await self._metadata.count(name)
         if not count:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
-        for index in range(count):
-            partition = name.with_partition(index)
-            if await self._registry.exists(partition):
-                await self._registry.delete(partition, force=force)
+        await self._remove_partitions(name, range(count), force=force)
         # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
         await self._registry.namespaces.forget_topic(str(name))
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
-        if name.is_persistent:
-            opened = (self._registry.get(name.with_partition(index), create=True) for index in indexes)
-            await asyncio.gather(*opened)
+        """Creates partitions in slices, and other work of the loop runs between them."""
+        if not name.is_persistent:
+            return
+        for start in range(indexes.start, indexes.stop, PARTITIONS_PER_SLICE):
+            part = range(start, min(start + PARTITIONS_PER_SLICE, indexes.stop))
+            opened = (self._registry.get(name.with_partition(index), create=True) for index in part)
+            # All of the slice have ended when the first error is raised, so that nothing is created behind an undo.
+            for result in await asyncio.gather(*opened, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+            await asyncio.sleep(0)
+
+    async def _remove_partitions(self, name: TopicName, indexes: range, *, force: bool) -> None:
+        for index in indexes:
+            partition = name.with_partition(index)
+            if str(partition) in self._registry.topics or await self._registry.is_stored(partition):
+                await self._registry.delete(partition, force=force)
 
     async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
         if not name.is_persistent:
@@ -114,8 +141,3 @@ class PartitionedTopics:
             for subscription in durable:
                 if subscription not in topic.subscriptions:
                     await topic.subscribing.create(subscription, EARLIEST)
-
-    def _check_count(self, count: int) -> None:
-        most = self._policies.settings.partitions_max
-        if count < 1 or (most and count > most):
-            raise NotAllowed(f"Number of partitions must be from 1 to {most or 'any number'}, not {count}")

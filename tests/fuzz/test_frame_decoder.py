@@ -40,6 +40,7 @@ def cut(pieces: list[bytes], *, shared: bool, limit: int = LIMIT) -> list[tuple[
                 (bytes(inbox.view[start:command_end]), bytes(inbox.view[command_end:end]))
                 for start, command_end, end in found
             ]
+            inbox.settle()
     return frames
 
 
@@ -122,5 +123,6 @@ def test_claimed_size_alone_gets_little_memory(shared: bool) -> None:
     header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
     inbox.writable()[: len(header)] = header
     inbox.received(len(header))
+    inbox.settle()
     inbox.writable()
     assert len(inbox.buffer) <= 256 * 1024

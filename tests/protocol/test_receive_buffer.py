@@ -31,7 +31,10 @@ def feed(buffer: ReceiveBuffer, data: bytes, piece: int) -> list[memoryview]:
         count = min(len(free), piece, len(data))
         free[:count] = data[:count]
         data = data[count:]
-        found += [buffer.view[start:end] for start, _, end in buffer.received(count)]
+        for start, _, end in buffer.received(count):
+            view = buffer.view[start:end]
+            found.append(memoryview(bytes(view)) if buffer.transient else view)
+        buffer.settle()
     return found
 
 
@@ -66,6 +69,7 @@ def test_long_frame_gets_memory_as_its_bytes_arrive(shared: bool) -> None:
     data = frame(b"c", b"x" * (LIMIT - 100))
     buffer.writable()[:8] = data[:8]
     assert buffer.received(8) == []
+    buffer.settle()
     buffer.writable()
     assert len(buffer.buffer) < 256 * 1024, "a size field alone is a claim"
     [view] = feed(buffer, data[8:], 4096)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from broker.service.partition_limit import PARTITIONS_MAX
 from broker.service.policies.forms import (
     INT_MAX,
     LONG_MAX,
@@ -181,9 +182,9 @@ def _check_auto_topic_creation(value: AutoTopicCreation) -> None:
         return
     if value.kind not in (PARTITIONED, NON_PARTITIONED):
         raise PolicyRefused(f"topicType={value.kind}: allowed is {PARTITIONED} or {NON_PARTITIONED}")
-    if value.kind == PARTITIONED and (value.partitions is None or value.partitions < 1):
+    if value.kind == PARTITIONED and not 1 <= (value.partitions or 0) <= PARTITIONS_MAX:
         raise PolicyRefused(
-            f"defaultNumPartitions={value.partitions}: allowed is 1 or more with {PARTITIONED}"
+            f"defaultNumPartitions={value.partitions}: allowed is 1 to {PARTITIONS_MAX} with {PARTITIONED}"
         )
     if value.kind == NON_PARTITIONED and value.partitions is not None:
         raise PolicyRefused(f"defaultNumPartitions={value.partitions}: leave it out with {NON_PARTITIONED}")

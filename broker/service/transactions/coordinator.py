@@ -15,13 +15,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
-from broker.model.errors import BrokerError, InvalidTxnStatus, TransactionNotFound
+from broker.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
-from broker.service.transactions.coordinator_log import CoordinatorLog
 from broker.service.transactions.transaction_states import (
     ENDED,
     Begun,
@@ -43,6 +42,8 @@ RETRY_SECONDS: Final = 1.0
 EXPIRED_PER_TICK: Final = 500
 """Time-outs handled at once; thousands of clients may vanish in one moment."""
 
+PARTICIPANTS_MAX: Final = 50_000
+"""Topics and subscriptions of one transaction."""
 DEADLINES_KEPT: Final = 1000
 """Deadlines of ended transactions that may wait before they are dropped."""
 
@@ -70,6 +71,29 @@ class Participants(Protocol):
         ...
 
 
+class Journal(Protocol):
+    """The log of a coordinator (`CoordinatorLog`)."""
+
+    appended: int
+    """Records appended since the start."""
+
+    def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
+        """Yields the records that are not forgotten, in order."""
+        ...
+
+    async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
+        """Writes a record; durable when this returns. PersistenceError: it is not stored."""
+        ...
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        """Drops the records of a transaction that is over."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the log. Raises MetadataError."""
+        ...
+
+
 class CoordinatorCounters:
     """Counts since the start, for /metrics."""
 
@@ -90,7 +114,7 @@ class Coordinator:
     def __init__(
         self,
         number: int,
-        journal: CoordinatorLog,
+        journal: Journal,
         participants: Participants,
         *,
         now_ns: Callable[[], int],
@@ -175,15 +199,25 @@ class Coordinator:
         return txn
 
     async def add_topics(self, txn: TxnId, topics: tuple[str, ...]) -> None:
-        """Notes topics that the transaction publishes to. TransactionNotFound, InvalidTxnStatus."""
+        """Notes topics that the transaction publishes to. TransactionNotFound, InvalidTxnStatus, NotAllowed."""
         check_change(self.transactions, txn, PartitionsAdded(topics))
+        self._check_room(txn, len(topics))
         for topic in topics:
             await self._participants.prepare_topic(topic)
         await self._change(txn, PartitionsAdded(topics))
 
     async def add_subscriptions(self, txn: TxnId, subscriptions: tuple[Subscribed, ...]) -> None:
-        """Notes subscriptions that the transaction acknowledges on. TransactionNotFound, InvalidTxnStatus."""
+        """Notes subscriptions that the transaction acknowledges on. Raises as `add_topics`."""
+        check_change(self.transactions, txn, SubscriptionsAdded(subscriptions))
+        self._check_room(txn, len(subscriptions))
         await self._change(txn, SubscriptionsAdded(subscriptions))
+
+    def _check_room(self, txn: TxnId, more: int) -> None:
+        known = self.transactions[txn]
+        if len(known.topics) + len(known.subscriptions) + more > PARTICIPANTS_MAX:
+            raise NotAllowed(
+                f"Transaction {txn} may have {PARTICIPANTS_MAX} topics and subscriptions together; use several"
+            )
 
     async def end(self, txn: TxnId, *, commit: bool) -> None:
         """Ends a transaction and returns when everybody knows. TransactionNotFound, InvalidTxnStatus.

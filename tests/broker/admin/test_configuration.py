@@ -136,9 +136,9 @@ async def test_key_is_refused_when_it_is_not_dynamic(admin: ClientSession, key: 
 
 
 async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession) -> None:
-    async with admin.post(f"{PATH}/maxConcurrentLookupRequest/40000") as answer:
+    async with admin.post(f"{PATH}/defaultNumberOfNamespaceBundles/40000") as answer:
         assert (answer.status, await answer.text()) == (200, "")
-        said = '299 - "dynamic: maxConcurrentLookupRequest: accepted, not used here"'
+        said = '299 - "dynamic: defaultNumberOfNamespaceBundles: accepted, not used here"'
         assert answer.headers["Warning"] == said
     async with admin.post(f"{PATH}/{SIZE}/32") as answer:
         assert "Warning" not in answer.headers

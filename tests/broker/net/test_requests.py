@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.net.server_cnx import CLOSED_PRODUCERS_MAX
+from broker.service import topic_lists
 from broker.service.persistent_topic import PersistentTopic
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from tests.fakes.client import Client, Port
@@ -210,3 +211,84 @@ async def test_refused_lookup_is_logged_at_debug_level(caplog: pytest.LogCapture
     assert [record.levelname for record in caplog.records if "Namespace not found" in record.message] == [
         "DEBUG"
     ]
+
+
+def watch(client: Client, pattern: str) -> None:
+    client.say(
+        BaseCommand.WATCH_TOPIC_LIST,
+        "watchTopicList",
+        watcher_id=1,
+        namespace="public/default",
+        topics_pattern=pattern,
+    )
+
+
+def list_topics(client: Client, pattern: str) -> None:
+    client.say(
+        BaseCommand.GET_TOPICS_OF_NAMESPACE,
+        "getTopicsOfNamespace",
+        namespace="public/default",
+        topics_pattern=pattern,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern", "code"),
+    [
+        ({}, "(", ServerError.InvalidTopicName),
+        ({}, "x" * 51, ServerError.NotAllowedError),
+        ({}, "(?!x).*", ServerError.NotAllowedError),
+        ({"evaluates_patterns": False}, ".*", ServerError.NotAllowedError),
+    ],
+)
+async def test_watch_of_a_pattern_is_refused(
+    settings: dict[str, bool], pattern: str, code: ServerError.ValueType
+) -> None:
+    client = await Port(Stage(), **settings).client()
+    watch(client, pattern)
+    (answer,) = await client.hear()
+    assert answer.error.error == code
+    assert client.cnx.watchers == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern"),
+    [({}, "x" * 51), ({}, "(?!x).*"), ({"evaluates_patterns": False}, "x")],
+)
+async def test_client_gets_all_names_when_the_broker_does_not_evaluate_a_pattern(
+    settings: dict[str, bool], pattern: str
+) -> None:
+    stage = Stage()
+    client = await Port(stage, **settings).client()
+    await stage.open()
+    list_topics(client, pattern)
+    (answer,) = await client.hear()
+    assert list(answer.getTopicsOfNamespaceResponse.topics) == [TOPIC]
+    assert not answer.getTopicsOfNamespaceResponse.filtered
+
+
+async def test_invalid_pattern_of_a_list_is_refused() -> None:
+    client = await Port(Stage()).client()
+    list_topics(client, "(")
+    (answer,) = await client.hear()
+    assert answer.error.error == ServerError.MetadataError
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_topic_created_while_a_watch_begins_is_reported_once(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_lists, "NAMES_PER_SLICE", 2)
+    stage = Stage()
+    client = await Port(stage).client()
+    for number in range(14):  # The list takes 7 turns. `hear` gives up after 8 idle ones.
+        await stage.open(f"persistent://public/default/{number}")
+    watch(client, ".*")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await stage.open("persistent://public/default/late")
+    first, *updates = await client.hear()
+    reported = [*first.watchTopicListSuccess.topic]
+    for update in updates:
+        reported += update.watchTopicUpdate.new_topics
+    assert reported.count("persistent://public/default/late") == 1

@@ -1,0 +1,63 @@
+"""Limits of connections: how many there may be, from one address and in all, and what one of them may have open.
+
+Pulsar's limits are keys. Those of one connection are ours and constant: Pulsar has none, and its clients stay far below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from broker.model.errors import MetadataError, NotAllowed
+from broker.net.settings import NetSettings
+from protocol.pulsar_api_pb2 import KeyValue
+
+PRODUCERS_MAX: Final = 50_000
+"""Producers of one connection. A client of a topic with 10,000 partitions has 10,000 of them on one."""
+CONSUMERS_MAX: Final = 50_000
+"""Consumers of one connection."""
+WATCHERS_MAX: Final = 100
+"""Watched topic lists of one connection. Each created topic costs every watcher a hash over its whole list."""
+PRODUCER_METADATA_CHARACTERS_MAX: Final = 64 * 1024
+"""Keys and values of one producer's metadata. For consumers `maxConsumerMetadataSize` is the limit."""
+
+
+class ConnectionLimits:
+    """Counts connections by address, and says which new one is one too many."""
+
+    def __init__(self) -> None:
+        self._by_host: Counter[str] = Counter()
+
+    def admit(self, host: str, connections: int, settings: NetSettings) -> str | None:
+        """Counts a new connection; returns Pulsar's reason against it when it is beyond a limit.
+
+        `connections` are open already. A connection that was admitted must `leave`.
+        """
+        if 0 < settings.connections_max <= connections:
+            return "Reached the maximum number of connections"
+        if 0 < settings.connections_max_per_host <= self._by_host[host]:
+            return f"Reached the maximum number of connections on address {host}"
+        self._by_host[host] += 1
+        return None
+
+    def leave(self, host: str) -> None:
+        """Subtracts a closed connection."""
+        self._by_host[host] -= 1
+        # Addresses that are gone must not pile up.
+        if self._by_host[host] <= 0:
+            del self._by_host[host]
+
+
+def check_count(open_now: int, most: int, what: str) -> None:
+    """Raises NotAllowed when the connection has `most` of them."""
+    if open_now >= most:
+        raise NotAllowed(
+            f"This connection has {open_now} {what}, the most that one may have; open another one"
+        )
+
+
+def check_metadata(pairs: Iterable[KeyValue], most: int) -> None:
+    """Raises MetadataError for keys and values of more than `most` characters together, in Pulsar's words."""
+    if sum(len(pair.key) + len(pair.value) for pair in pairs) > most:
+        raise MetadataError(f"metadata has a max size of {most} bytes")
