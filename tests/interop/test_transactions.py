@@ -157,6 +157,8 @@ async def test_messages_move_exactly_once_across_kills(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()
     mover = await Mover.open(broker.addresses.pulsar)
+    # Before the first message: without a subscription the target's ledgers would be trimmed.
+    await mover.subscribe(TARGET, 2, "reader")
     for number in range(MESSAGES):
         await mover.publish(2, b"%d" % number, {})
     await mover.cnx.close()
