@@ -98,6 +98,11 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         **_NOT_HERE,
     }
     if isinstance(topic, PersistentTopic):
+        buffer = None if topic.transactions is None else topic.transactions.buffer
+        if buffer is not None:
+            stats["ongoingTxnCount"] = len(buffer.open)
+            stats["committedTxnCount"] = buffer.commits
+            stats["abortedTxnCount"] = buffer.aborts
         stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
     else:
         stats["msgDropRate"] = 0.0
