@@ -124,6 +124,13 @@ class StartedPeer:
             self._process.wait()
         self._process = self.pid = None
 
+    def kill(self) -> None:
+        """Ends the process with SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = self.pid = None
+
     def restart(self) -> None:
         """Stops and starts it on the same data."""
         self.stop()

@@ -127,11 +127,18 @@ def lookup_failed(request_id: int, code: int, message: str) -> bytes:
 
 
 def producer_success(
-    request_id: int, name: str, last_sequence_id: int, *, topic_epoch: int | None, ready: bool
+    request_id: int,
+    name: str,
+    last_sequence_id: int,
+    *,
+    schema_version: bytes = b"",
+    topic_epoch: int | None,
+    ready: bool,
 ) -> bytes:
     """PRODUCER_SUCCESS. `ready` False: the producer waits for exclusive access.
 
-    `last_sequence_id` is -1 without deduplication; `topic_epoch` None for a shared producer.
+    `last_sequence_id` is -1 without deduplication; `schema_version` b"" for a producer without a schema; `topic_epoch`
+    None for a shared producer.
     """
     command = api.BaseCommand(type=api.BaseCommand.PRODUCER_SUCCESS)
     answer = command.producer_success
@@ -139,7 +146,7 @@ def producer_success(
     answer.producer_name = name
     # The fields up to `schema_version` are always set, also to -1 and to nothing: Java fails on an absent version.
     answer.last_sequence_id = last_sequence_id
-    answer.schema_version = b""
+    answer.schema_version = schema_version
     if topic_epoch is not None:
         # Pulsar sets it for the exclusive modes alone; the first epoch is 0, so 0 is no stand-in for "none".
         answer.topic_epoch = topic_epoch
@@ -257,20 +264,40 @@ def watch_topic_update(
     return command_frame(command)
 
 
-def schema_not_found(request_id: int, message: str) -> bytes:
-    """GET_SCHEMA_RESPONSE: the topic has no schema."""
+def schema(request_id: int, schema: api.Schema, version: bytes) -> bytes:
+    """GET_SCHEMA_RESPONSE: the schema in its version, eight bytes."""
     command = api.BaseCommand(type=api.BaseCommand.GET_SCHEMA_RESPONSE)
     answer = command.getSchemaResponse
     answer.request_id = request_id
-    answer.error_code = api.TopicNotFound
+    answer.schema.CopyFrom(schema)
+    answer.schema_version = version
+    return command_frame(command)
+
+
+def schema_failed(request_id: int, code: int, message: str) -> bytes:
+    """GET_SCHEMA_RESPONSE with an error; TopicNotFound stands for "no schema"."""
+    command = api.BaseCommand(type=api.BaseCommand.GET_SCHEMA_RESPONSE)
+    answer = command.getSchemaResponse
+    answer.request_id = request_id
+    answer.error_code = api.ServerError.ValueType(code)
     answer.error_message = message
     return command_frame(command)
 
 
-def schema_accepted(request_id: int) -> bytes:
-    """GET_OR_CREATE_SCHEMA_RESPONSE with an empty version; clients then send messages without a schema version."""
+def schema_accepted(request_id: int, version: bytes) -> bytes:
+    """GET_OR_CREATE_SCHEMA_RESPONSE; the client puts the version into its messages, b"" = none."""
     command = api.BaseCommand(type=api.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     answer = command.getOrCreateSchemaResponse
     answer.request_id = request_id
-    answer.schema_version = b""
+    answer.schema_version = version
+    return command_frame(command)
+
+
+def schema_refused(request_id: int, code: int, message: str) -> bytes:
+    """GET_OR_CREATE_SCHEMA_RESPONSE with an error."""
+    command = api.BaseCommand(type=api.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    answer = command.getOrCreateSchemaResponse
+    answer.request_id = request_id
+    answer.error_code = api.ServerError.ValueType(code)
+    answer.error_message = message
     return command_frame(command)

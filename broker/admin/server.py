@@ -25,6 +25,7 @@ from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
 from broker.admin.policies import BUNDLE_ROUTES, POLICY_ROUTES
+from broker.admin.schemas import SCHEMA_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
@@ -122,6 +123,7 @@ def create_app(
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))

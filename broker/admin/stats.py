@@ -1,6 +1,6 @@
 """The answers of `…/stats` and `…/internalStats`: the numbers of a topic under Pulsar's names.
 
-Fields of features that this broker does not have yet (transactions, offloading, compaction, delayed delivery) have the
+Fields of features that this broker does not have yet (transactions, offloading, compaction) have the
 values that Pulsar shows where these are not in use. Rates are those of the metrics' last whole window.
 """
 
@@ -103,6 +103,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
             stats["ongoingTxnCount"] = len(buffer.open)
             stats["committedTxnCount"] = buffer.commits
             stats["abortedTxnCount"] = buffer.aborts
+        stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
         stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
     else:
         stats["msgDropRate"] = 0.0
@@ -149,7 +150,10 @@ def _subscription(
 
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
-    stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = backlog
+    delayed = subscription.delayed
+    stats["msgBacklog"], stats["msgBacklogNoDelayed"] = backlog, backlog - delayed
+    stats["msgDelayed"] = delayed
+    stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_index_bytes
     # An estimate by the mean size of an entry, like that of the metrics.
     stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.

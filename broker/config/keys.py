@@ -10,7 +10,7 @@ from pathlib import Path
 
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
-from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SUBSCRIPTIONS, TOPICS
+from broker.config.topic_keys import DEDUPLICATION, DELAYS, DISPATCH, SCHEMAS, SUBSCRIPTIONS, TOPICS
 from broker.config.transaction_keys import TRANSACTIONS
 from settings.keys import KeyTable
 from settings.unused import UnusedKeys
@@ -23,7 +23,9 @@ BROKER_KEYS = KeyTable(
         FLOW,
         ENTRY_METADATA,
         TOPICS,
+        SCHEMAS,
         DEDUPLICATION,
+        DELAYS,
         SUBSCRIPTIONS,
         DISPATCH,
         TRANSACTIONS,

@@ -61,6 +61,25 @@ TOPICS = Section("Topics", (
             "names and chooses itself; watching it is refused."),
 ))
 
+_STRATEGIES = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)
+
+SCHEMAS = Section("Schemas", (
+    Key("schemaCompatibilityStrategy", "string", "FULL", choices=_STRATEGIES,
+        doc="Comparison of a new schema with those that its topic has, where no policy names one: BACKWARD "
+            "lets the new one read old data, FORWARD the old ones new data, FULL both; the TRANSITIVE ones "
+            "compare with all versions instead of the newest."),
+    Key("systemTopicSchemaCompatibilityStrategy", "string", "ALWAYS_COMPATIBLE", choices=_STRATEGIES[1:],
+        doc="The same for system topics."),
+    Key("isAllowAutoUpdateSchemaEnabled", "bool", True, dynamic=True,
+        doc="Producers and consumers may add a version to a topic's schema. With false the admin interface "
+            "alone adds versions."),
+    Key("isSchemaValidationEnforced", "bool", False,
+        doc="Refuse producers without a schema on topics that have one."),
+))
+
 DEDUPLICATION = Section("Deduplication", (
     Key("brokerDeduplicationEnabled", "bool", False,
         doc="Confirm, but do not store, a message whose producer has already sent that sequence id or a "
@@ -75,6 +94,29 @@ DEDUPLICATION = Section("Deduplication", (
             "then reads more entries again."),
     Key("brokerDeduplicationProducerInactivityTimeoutMinutes", "int", 360, "min", low=0, used=False,
         doc="Minutes after which a producer that left is forgotten."),
+))
+
+DELAYS = Section("Delayed delivery", (
+    Key("delayedDeliveryEnabled", "bool", True,
+        doc="Hold messages of Shared and Key_Shared subscriptions back until the time that their producer "
+            "asked for. A namespace's or topic's policy overrides it."),
+    Key("delayedDeliveryTickTimeMillis", "int", 1000, "ms", low=1,
+        doc="Time between two looks at delayed messages, and so the accuracy of their delivery. A policy "
+            "overrides it."),
+    Key("isDelayedDeliveryDeliverAtTimeStrict", "bool", False,
+        doc="Never deliver before the time asked for, but up to a tick after it; otherwise up to a tick before "
+            "it, too."),
+    Key("delayedDeliveryMaxDelayInMillis", "int", 0, "ms", low=0,
+        doc="Longest delay that a producer may ask for, counted from the publish time; a message with a "
+            "longer one is refused. 0 means no limit. A policy overrides it."),
+    Key("delayedDeliveryFixedDelayDetectionLookahead", "int", 50_000, "messages", low=0,
+        doc="Delayed messages at which a subscription reads no further, as long as all messages of the topic "
+            "have the same delay; 0 means never."),
+    Key("delayedDeliveryMinIndexCountPerBucket", "int", 50_000, "messages", low=1, high=10_000_000,
+        doc="Delayed messages at which their times and positions are stored in a ledger of their own, so that "
+            "a restart need not read these messages. Up to so many are read again after a crash."),
+    Key("delayedDeliveryMaxIndexesPerBucketSnapshotSegment", "int", 5000, "messages", low=1, high=100_000,
+        doc="Delayed messages of one entry of such a ledger, and of one sorted array in memory."),
 ))
 
 SUBSCRIPTIONS = Section("Subscriptions", (

@@ -284,6 +284,11 @@ class EntryCache:
         """Returns those entries that are cached, not counted as read."""
         return [entry for position in positions if (entry := self.peek(*position)) is not None]
 
+    def present_between(self, ledger_id: int, first: int, end: int) -> list[Entry]:
+        """Returns the cached entries from `first` up to but not including `end`, not counted as read."""
+        ledger = self.ledgers.get(ledger_id)
+        return [] if ledger is None else ledger.between(first, end)
+
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """Returns one entry, not counted as read; None if it is not cached."""
         ledger = self.ledgers.get(ledger_id)

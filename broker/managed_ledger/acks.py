@@ -203,15 +203,6 @@ class Acks:
             position = self._ledgers.at_or_after((position.ledger_id, entry_id))
         return position
 
-    def split(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """Divide consecutive entries of one ledger into (to deliver, acknowledged)."""
-        beyond = self.beyond
-        ledger_id, first, last = entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id
-        if beyond.first_present(ledger_id, first, last) > last:
-            return entries, []
-        acknowledged = [entry for entry in entries if (entry.ledger_id, entry.entry_id) in beyond]
-        return [entry for entry in entries if (entry.ledger_id, entry.entry_id) not in beyond], acknowledged
-
     def _is_open(self, ledger_id: int, entry_id: int) -> bool:
         return self._ledgers.has_entry(ledger_id, entry_id) and not self.is_acknowledged(
             (ledger_id, entry_id)
@@ -237,6 +228,15 @@ class Acks:
         if self._batches:
             for key in [key for key in self._batches if key <= mark_delete]:
                 del self._batches[key]
+
+
+def split(entries: list[Entry], left_out: RangeSet) -> tuple[list[Entry], list[Entry]]:
+    """Divide consecutive entries of one ledger into (to deliver, those in `left_out`)."""
+    ledger_id, first, last = entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id
+    if left_out.first_present(ledger_id, first, last) > last:
+        return entries, []
+    left = [entry for entry in entries if (entry.ledger_id, entry.entry_id) in left_out]
+    return [entry for entry in entries if (entry.ledger_id, entry.entry_id) not in left_out], left
 
 
 def bits_of(words: Sequence[int]) -> int:

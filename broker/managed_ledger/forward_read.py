@@ -107,7 +107,7 @@ class ReadyEntries:
 
     def __init__(self, turn: Turn) -> None:
         self.entries: list[Entry] = []
-        """Consecutive, beginning at the cursor's read position."""
+        """From the cursor's read position on; consecutive but for entries that a former `take` left out."""
         self._permits: ReadPermits | None = None
         self._turn = turn
 
@@ -139,6 +139,13 @@ class ReadyEntries:
     def prepend(self, entries: Sequence[Entry]) -> None:
         """Hold entries again that were taken and not dispatched."""
         self.entries = [*entries, *self.entries]
+
+    def leaves_out(self, ledger_id: int, entry_id: int) -> bool:
+        """Return True when the entry stands between these and is not among them."""
+        ready = self.entries
+        if not ready or ready[0].ledger_id != ledger_id or entry_id > ready[-1].entry_id:
+            return False
+        return all(entry.entry_id != entry_id for entry in ready)
 
     def drop(self) -> None:
         """Forget the entries and release their permits."""

@@ -52,6 +52,8 @@ class LedgerListStore:
         """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
         self.terminated: Position | None = info.terminated
         """The last entry, if no entry may follow."""
+        self.buckets = list(info.delayed)
+        """Ledgers that keep buckets of delayed entries; `start_bucket` and `drop_buckets` change it."""
         self.current_started = False
         """The current ledger is in the metadata store, so it may have entries."""
         self.lock = asyncio.Lock()
@@ -81,10 +83,34 @@ class LedgerListStore:
         ledger_id = self.ledgers.current.ledger_id
         # Not through `_put`: list and ledger are one write, or a crash between two would leave one without the other.
         list_put = Put(self._key, self._encoded(with_current=True), self._version)
-        own, (self._version,) = await self._client.create_beside(ledger_id, self._custom(), (list_put,))
+        custom = self._custom(b"managed-ledger")
+        own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
         self._unsealed[ledger_id] = own
         self.current_started = True
         return own
+
+    async def start_bucket(self, ledger_id: int) -> OwnLedger:
+        """Make a ledger for a bucket of delayed entries, and name it in the list, in one write.
+
+        Raises MetadataError and NotEnoughBookies.
+        """
+        await self._seal()
+        self.buckets.append(ledger_id)
+        try:
+            list_put = Put(self._key, self._encoded(), self._version)
+            custom = self._custom(b"delayed-index-bucket")
+            own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
+        except BaseException:
+            # Also when the broker stops: a later write of the list must not name a ledger that does not exist.
+            self.buckets.remove(ledger_id)
+            raise
+        return own
+
+    def drop_buckets(self, ledger_ids: Iterable[int]) -> None:
+        """Mark ledgers of buckets for deletion; the next write of the list stores that they have left it."""
+        gone = [ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets]
+        self.buckets = [ledger_id for ledger_id in self.buckets if ledger_id not in gone]
+        self._deleting += gone
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
         """Mark ledgers that have left the list for deletion.
@@ -112,7 +138,8 @@ class LedgerListStore:
 
     async def delete(self) -> None:
         """Delete the managed ledger: its ledgers, its cursors, itself. Raises MetadataError."""
-        self._deleting += [info.ledger_id for info in self.ledgers.infos()]
+        self._deleting += [info.ledger_id for info in self.ledgers.infos()] + self.buckets
+        self.buckets = []
         await self._put(encode_ledger_info(ManagedLedgerInfo([], deleting=self._deleting, deleted=True)))
         await self.finish_delete()
 
@@ -141,15 +168,17 @@ class LedgerListStore:
             for info in self.ledgers.infos()
             if info is not current or with_current or self.current_started or info.entries
         ]
-        return encode_ledger_info(ManagedLedgerInfo(kept, self.properties, self.terminated, self._deleting))
+        return encode_ledger_info(
+            ManagedLedgerInfo(kept, self.properties, self.terminated, self._deleting, self.buckets)
+        )
 
     async def _put(self, value: bytes) -> None:
         self._version = await self._metadata.put(self._key, value, self._version)
 
-    def _custom(self) -> dict[str, bytes]:
+    def _custom(self, component: bytes) -> dict[str, bytes]:
         return {
             "application": b"pulsar",
-            "component": b"managed-ledger",
+            "component": component,
             "pulsar/managed-ledger": self._name.encode(),
         }
 

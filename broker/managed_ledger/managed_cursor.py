@@ -9,14 +9,15 @@ cache, or from a read that has ended. Anything else is asked for with `request`,
                -> redelivery      RedeliveryReads: positions to deliver again
     subscription -> acknowledge…  Acks, CursorInfoWriter, Trimming
 
-The law: `take` and `rewind` alone decide what is delivered; entries acknowledged meanwhile are left out.
+The law: `take` and `rewind` alone decide what is delivered; entries acknowledged meanwhile are left out, and so are
+those in `deferred`, which the dispatcher asks for by itself later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.acks import Acks, split
 from broker.managed_ledger.cursor_info_writer import CursorStore
 from broker.managed_ledger.forward_read import ForwardRead, ReadyEntries
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
@@ -26,7 +27,10 @@ from broker.managed_ledger.redelivery_reads import RedeliveryReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from broker.model.range_set import EntryRange, RangeSet
+
+NOTHING_DEFERRED = RangeSet()
+"""Stays empty: the `deferred` of a cursor whose dispatcher delivers everything at once."""
 
 
 class ManagedCursor:
@@ -46,6 +50,7 @@ class ManagedCursor:
         "active",
         "caches_reads",
         "closed",
+        "deferred",
         "durable",
         "last_error",
         "ledger",
@@ -70,6 +75,8 @@ class ManagedCursor:
         """A consumer reads through it, so entries are cached for it."""
         self.caches_reads = False
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
+        self.deferred = NOTHING_DEFERRED
+        """Positions that reading on leaves out. Set by a dispatcher that delays deliveries; others change the set."""
         self.closed = False
         """It reads no more."""
         self.last_error: BrokerError | None = None
@@ -155,7 +162,7 @@ class ManagedCursor:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id) if view is None else self._last_entry(ledger_id)
             # While acknowledgements come in order there is nothing to skip, so spare the search per call.
-            if self._read_entry > last or beyond.count:
+            if self._read_entry > last or beyond.count or self.deferred.count:
                 if not self._skip():
                     return []
                 ledger_id = self._read_ledger
@@ -172,10 +179,15 @@ class ManagedCursor:
         if self.active:
             self._reading_cursors.moved(self, by_hit=by_hit)
         if beyond.count:
-            taken, acknowledged = self.acks.split(taken)
+            taken, acknowledged = split(taken, beyond)
             if acknowledged:
                 # No consumer gets these, so this cursor's expected read of them ends here.
                 self.ledger.environment.caches.delivered(acknowledged)
+        if self.deferred.count and taken:
+            taken, deferred = split(taken, self.deferred)
+            if deferred:
+                # As in Pulsar: a delayed entry is released, and read from storage or cache when it is due.
+                self.ledger.environment.caches.delivered(deferred)
         if view is not None and taken:
             taken = self._shown(view, taken)
         self.ledger.stats.took(taken)
@@ -254,8 +266,9 @@ class ManagedCursor:
         # At least one, however large: otherwise a single large entry would stop the cursor for ever.
         count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
         last = min(first + count - 1, self._last_entry(ledger_id))
-        if self.acks.beyond.count:
-            last = self.acks.beyond.first_present(ledger_id, first, last) - 1
+        for left_out in (self.acks.beyond, self.deferred):
+            if left_out.count:
+                last = left_out.first_present(ledger_id, first, last) - 1
         return EntryRange(ledger_id, first, last)
 
     def forward_read_ended(
@@ -277,9 +290,32 @@ class ManagedCursor:
     def _skip(self) -> bool:
         """Move the read position to an unacknowledged entry; False when there is none."""
         position = self.acks.first_open(self.read_position)
+        while position in self.deferred:
+            position = self._behind_deferred(position)
         if position != (self._read_ledger, self._read_entry):
             self._move_to(position)
         return self._read_entry <= self._last_entry(self._read_ledger)
+
+    def _behind_deferred(self, position: Position) -> Position:
+        """Return the first entry behind the position that is neither deferred nor acknowledged.
+
+        Both sets are looked at together: one after the other would be a step for each entry where they alternate.
+        """
+        ledger_id, first = position
+        end = self.deferred.first_missing(ledger_id, first, self.acks.beyond)
+        if self.active:
+            passed = self._cache.present_between(ledger_id, first, end)
+            self.ledger.environment.caches.delivered(
+                [entry for entry in passed if (ledger_id, entry.entry_id) in self.deferred]
+            )
+        return self.acks.first_open(self._ledgers.at_or_after((ledger_id, end)))
+
+    def has_passed(self, ledger_id: int, entry_id: int) -> bool:
+        """Return True when reading on will not bring the entry any more."""
+        if ledger_id < self._read_ledger or (ledger_id == self._read_ledger and entry_id < self._read_entry):
+            return True
+        # Entries that were given back stand behind the read position, without those that were deferred then.
+        return self._ready.leaves_out(ledger_id, entry_id)
 
     def _move_to(self, position: Position) -> None:
         self._read_ledger, self._read_entry = position

@@ -5,6 +5,7 @@ It owns the parts that do the work and knows the order in which they open and cl
     writer     LedgerWriter    adds entries, rolls to the next ledger           (per message)
     cursors    LedgerCursors   subscriptions' places: reading, acknowledging    (per run of entries)
     trimming   Trimming        removes ledgers that no cursor needs
+    delayed    DelayedEntries  entries that must wait for their delivery time
     context    LedgerContext   the state that all of them share
 
 Each managed ledger is opened, closed, deleted and fenced by itself, so topics may move between brokers one by one.
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
+from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_cursors import LedgerCursors
@@ -41,6 +44,8 @@ class ManagedLedger:
         "cache",
         "context",
         "cursors",
+        "delayed",
+        "delayed_buckets",
         "environment",
         "ledgers",
         "name",
@@ -81,6 +86,13 @@ class ManagedLedger:
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
         """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
+        self.delayed = DelayedEntries(
+            context.settings.delayed_segment_entries, context.settings.delayed_bucket_entries
+        )
+        """Entries that must wait for their delivery time; `broker/service` fills it and takes out what is due."""
+        self.delayed_buckets = BucketLedgers(context)
+        """Keeps the delayed entries over a restart."""
+
     @classmethod
     async def open(
         cls,
@@ -100,6 +112,8 @@ class ManagedLedger:
         # A new managed ledger has no cursors; not asking saves a round trip per topic.
         if not store.is_new:
             await ledger.cursors.load()
+        if store.buckets:
+            await ledger.delayed_buckets.load(ledger.delayed)
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:

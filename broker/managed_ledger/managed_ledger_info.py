@@ -2,10 +2,10 @@
 
 Managed ledger (Pulsar's ManagedLedgerInfo), under `/managed-ledgers/<name>`:
     {"ledgers": [{"id": 5, "entries": 50000, "size": 51200000, "closed": 1700000000000}, {"id": 9}],
-     "properties": {"index": "49999"}, "terminated": [9, 12], "deleting": [3], "deleted": true}
+     "properties": {"index": "49999"}, "terminated": [9, 12], "deleting": [3], "delayed": [7], "deleted": true}
 A ledger without "closed" (ms since 1970) was open when this was written: its end is in the bookie. "terminated",
-"deleting" (ledgers whose removal was decided and may not be finished) and "deleted" (the whole managed ledger) are
-left out when they are empty or false.
+"deleting" (ledgers whose removal was decided and may not be finished), "delayed" (ledgers that keep buckets of delayed
+entries) and "deleted" (the whole managed ledger) are left out when they are empty or false.
 
 Cursor (Pulsar's ManagedCursorInfo), under `/managed-ledgers/<name>/<percent-encoded cursor name>`:
     {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": {"0": "280000", "256": "f"}},
@@ -45,6 +45,8 @@ class ManagedLedgerInfo:
     """The last entry, if no entry may follow."""
     deleting: list[int] = field(default_factory=list)
     """Ledgers that are out of the list and whose removal may not be finished."""
+    delayed: list[int] = field(default_factory=list)
+    """Ledgers that keep buckets of delayed entries; they have no messages."""
     deleted: bool = False
     """The managed ledger itself is being removed; an open finishes that first."""
 
@@ -90,6 +92,8 @@ def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
         value["terminated"] = info.terminated
     if info.deleting:
         value["deleting"] = info.deleting
+    if info.delayed:
+        value["delayed"] = info.delayed
     if info.deleted:
         value["deleted"] = True
     return _dump(value)
@@ -107,6 +111,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
             dict(found.get("properties", {})),
             Position(*found["terminated"]) if "terminated" in found else None,
             list(found.get("deleting", [])),
+            list(found.get("delayed", [])),
             found.get("deleted", False),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -59,6 +59,10 @@ class ManagedLedgerSettings(RoomSettings):
     """Entries of backlog above which a cursor is not active."""
     read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
     """Seconds after which a read for a cursor fails; 0 = the ledger client's time-out alone."""
+    delayed_segment_entries: int = broker_key.int("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")
+    """Delayed entries of one segment of a bucket; a sealed one is one entry of the bucket's ledger."""
+    delayed_bucket_entries: int = broker_key.int("delayedDeliveryMinIndexCountPerBucket")
+    """Delayed entries at which a bucket is stored."""
 
     def __post_init__(self) -> None:
         if self.entries_per_ledger_max < 1:

@@ -73,7 +73,9 @@ class SubscriptionReading:
     backlog: int = 0
     """Entries not yet acknowledged, delayed ones included."""
     delayed: int = 0
-    """Messages that wait for their delivery time; always 0, deliveries are not delayed yet."""
+    """Entries that wait for their delivery time."""
+    delayed_index_bytes: int = 0
+    """Memory of the topic's index of such entries; 0 for types that deliver at once."""
     in_replay: int = 0
     """Entries that wait for redelivery; Pulsar's metric calls this queue replay."""
     unacked: int = 0
@@ -145,6 +147,8 @@ class TopicReading:
     """Bytes kept, times the write quorum."""
     storage_logical_size: int = 0
     """Bytes kept, each once."""
+    delayed_index_bytes: int = 0
+    """Memory of the index of delayed entries."""
     offloaded_size: int = 0
     """Always 0: there is no tiered storage."""
     entries_added: int = 0

@@ -80,6 +80,11 @@ TOPIC: Final = (
         "Backlog quota in seconds, -1 if there is none.",
         sums=False,
     ),
+    gauge(
+        "pulsar_delayed_message_index_size_bytes",
+        "now.delayed_index_bytes",
+        "Memory of the index of delayed entries, which all subscriptions share.",
+    ),
     gauge("pulsar_storage_write_rate", "window.write_rate", "Entries stored per second.", zero=True),
     gauge(
         "pulsar_storage_read_rate", "window.read_rate", "Entries read per second, cached or not.", zero=True
@@ -131,7 +136,13 @@ SUBSCRIPTION: Final = (
     gauge(
         "pulsar_subscription_delayed",
         "now.delayed",
-        "Messages waiting for their delivery time; 0: deliveries are not delayed yet.",
+        "Entries waiting for their delivery time.",
+    ),
+    gauge(
+        "pulsar_subscription_delayed_message_index_size_bytes",
+        "now.delayed_index_bytes",
+        "The topic's index of delayed entries, for Shared and Key_Shared subscriptions.",
+        sums=False,
     ),
     gauge("pulsar_subscription_in_replay", "now.in_replay", "Entries waiting to be sent again."),
     gauge("pulsar_subscription_unacked_messages", "now.unacked", "Messages sent and not acknowledged."),

@@ -74,6 +74,7 @@ class TopicReader:
             # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
+            delayed_index_bytes=topic.delays.entries.size_bytes,
             entries_added=stats.entries_added,
             entry_bytes_added=stats.bytes_added,
             add_errors=stats.add_errors,
@@ -97,6 +98,8 @@ class TopicReader:
         result = SubscriptionReading(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
+            delayed=subscription.delayed,
+            delayed_index_bytes=subscription.delayed_index_bytes,
             in_replay=subscription.waiting_for_redelivery,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,

@@ -12,6 +12,8 @@ BrokerError
 ├── ServiceNotReady            not served here, not yet open, closing
 ├── TopicNotFound  SubscriptionNotFound  ConsumerNotFound  InvalidTopicName
 ├── ProducerBusy  ProducerFenced  ConsumerBusy  ConsumerAssignError
+├── IncompatibleSchema         the schema does not fit the topic
+│   └── InvalidSchemaData      its definition cannot be read
 ├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
 ├── CoordinatorNotFound  InvalidTxnStatus  TransactionConflict  TransactionNotFound
 └── QuotaExceeded
@@ -171,6 +173,19 @@ class InvalidTopicName(BrokerError):
 
     code = 17
     status = 412
+
+
+class IncompatibleSchema(BrokerError):
+    """The schema does not fit those that the topic has, or the topic's policy forbids it."""
+
+    code = 18
+    status = 409
+
+
+class InvalidSchemaData(IncompatibleSchema):
+    """The definition of a schema cannot be read; clients get the code of IncompatibleSchema, as recorded."""
+
+    status = 422
 
 
 class ConsumerAssignError(BrokerError):

@@ -17,6 +17,7 @@ PAGE_ENTRIES = 1 << PAGE_BITS
 _OFFSET = PAGE_ENTRIES - 1
 _FULL = (1 << PAGE_ENTRIES) - 1
 _BIT = tuple(1 << offset for offset in range(PAGE_ENTRIES))
+_NO_PAGES: dict[int, int] = {}
 
 
 class EntryRange(NamedTuple):
@@ -85,17 +86,41 @@ class RangeSet:
             number += 1
         return self.count - before
 
-    def first_missing(self, ledger_id: int, entry_id: int) -> int:
-        """Return the first entry at or behind `entry_id` outside the set."""
+    def discard(self, ledger_id: int, entry_id: int) -> bool:
+        """Remove one entry; return True when it was in the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
+            return False
+        number = entry_id >> PAGE_BITS
+        page = pages.get(number, 0)
+        bit = _BIT[entry_id & _OFFSET]
+        if not page & bit:
+            return False
+        self.count -= 1
+        if page != bit:
+            pages[number] = page ^ bit
+            return True
+        # An empty page must not stay: memory is bounded by the pages with a set bit.
+        del pages[number]
+        if not pages:
+            del self._ledgers[ledger_id]
+        return True
+
+    def first_missing(self, ledger_id: int, entry_id: int, other: RangeSet | None = None) -> int:
+        """Return the first entry at or behind `entry_id` outside the set, and outside of `other`.
+
+        Both are looked at a page at a time: sets that alternate entry by entry cost no more than full ones.
+        """
+        pages = self._ledgers.get(ledger_id, _NO_PAGES)
+        others = _NO_PAGES if other is None else other._ledgers.get(ledger_id, _NO_PAGES)
+        if not pages and not others:
             return entry_id
         number = entry_id >> PAGE_BITS
         # Entries before the one asked for count as present, so the lowest clear bit is the answer.
-        page = pages.get(number, 0) | _BIT[entry_id & _OFFSET] - 1
+        page = pages.get(number, 0) | others.get(number, 0) | _BIT[entry_id & _OFFSET] - 1
         while page == _FULL:
             number += 1
-            page = pages.get(number, 0)
+            page = pages.get(number, 0) | others.get(number, 0)
         return (number << PAGE_BITS) + (~page & (page + 1)).bit_length() - 1
 
     def first_present(self, ledger_id: int, entry_id: int, last: int) -> int:
@@ -112,6 +137,48 @@ class RangeSet:
             if page:
                 return min((number << PAGE_BITS) + (page & -page).bit_length() - 1, last + 1)
         return last + 1
+
+    def pop_first(self, count: int) -> list[tuple[int, int]]:
+        """Remove the lowest `count` entries and return them in order."""
+        popped: list[tuple[int, int]] = []
+        while len(popped) < count and self._ledgers:
+            ledger_id = min(self._ledgers)
+            pages = self._ledgers[ledger_id]
+            number = min(pages)
+            page = pages[number]
+            base = number << PAGE_BITS
+            while page and len(popped) < count:
+                lowest = page & -page
+                popped.append((ledger_id, base + lowest.bit_length() - 1))
+                page ^= lowest
+            if page:
+                pages[number] = page
+            else:
+                del pages[number]
+                if not pages:
+                    del self._ledgers[ledger_id]
+        self.count -= len(popped)
+        return popped
+
+    def count_behind(self, ledger_id: int, entry_id: int, without: RangeSet) -> int:
+        """Return how many entries behind the position are in the set and not in `without`."""
+        total = 0
+        for ledger, pages in self._ledgers.items():
+            if ledger < ledger_id:
+                continue
+            others = without._ledgers.get(ledger, _NO_PAGES)
+            first = entry_id + 1 if ledger == ledger_id else 0
+            for number, page in pages.items():
+                kept = page & ~others.get(number, 0)
+                if number << PAGE_BITS < first:
+                    kept &= -1 << min(first - (number << PAGE_BITS), PAGE_ENTRIES)
+                total += kept.bit_count()
+        return total
+
+    @property
+    def pages(self) -> int:
+        """Number of pages of 256 entries with an entry in the set."""
+        return sum(map(len, self._ledgers.values()))
 
     def remove_through(self, ledger_id: int, entry_id: int) -> int:
         """Remove the ledger's entries through `entry_id`; return how many there were."""

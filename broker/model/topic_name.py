@@ -12,6 +12,15 @@ from broker.model.errors import InvalidTopicName
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
+_SYSTEM_TOPICS = frozenset(
+    (
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+    )
+)
+"""Pulsar's names of system topics that any namespace may have."""
 _NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """Characters that Pulsar allows in a tenant or a namespace."""
 
@@ -42,6 +51,11 @@ class TopicName:
     def is_persistent(self) -> bool:
         """Entries of the topic are stored in a managed ledger."""
         return self.domain == PERSISTENT
+
+    @property
+    def is_system(self) -> bool:
+        """True for a topic that belongs to brokers; users neither name nor configure it."""
+        return self.namespace == "pulsar/system" or self.base.local in _SYSTEM_TOPICS
 
     @property
     def partition(self) -> int:

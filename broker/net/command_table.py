@@ -10,7 +10,7 @@ from broker.net import (
     handshake,
     lookup_handlers,
     producer_handlers,
-    refusals,
+    schema_handlers,
     transaction_handlers,
 )
 from broker.net.ports import Connection
@@ -44,8 +44,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.SEEK: consumer_handlers.seek,
     BaseCommand.GET_LAST_MESSAGE_ID: consumer_handlers.last_message_id,
     BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
-    BaseCommand.GET_SCHEMA: refusals.get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: refusals.get_or_create_schema,
+    BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: transaction_handlers.connect,
     BaseCommand.NEW_TXN: transaction_handlers.begin,
     BaseCommand.ADD_PARTITION_TO_TXN: transaction_handlers.add_topics,

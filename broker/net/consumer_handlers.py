@@ -19,6 +19,7 @@ from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.schema_handlers import schema_of
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
@@ -32,6 +33,7 @@ from protocol.pulsar_api_pb2 import (
     CommandSubscribe,
     KeySharedMode,
     MessageIdData,
+    Schema,
 )
 
 log = logging.getLogger("magnetar.net")
@@ -100,6 +102,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
         )
     topic = await registry.get(name, create=request.force_topic_creation)
     options = _options(cnx, request)
+    await registry.schemas.check_consumer(topic, schema_of(request))
     try:
         subscription, consumer = await topic.subscribe(port, options)
     except ConsumerBusy:
@@ -142,6 +145,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         earliest=request.initialPosition == CommandSubscribe.Earliest,
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
         key_shared=_key_shared(request),
+        takes_any_schema=request.HasField("schema") and request.schema.type == Schema.AutoConsume,
         read_compacted=request.read_compacted,
         metadata={pair.key: pair.value for pair in request.metadata},
         properties={pair.key: pair.value for pair in request.subscription_properties},

@@ -15,6 +15,7 @@ from broker.net.connection_limits import (
     check_metadata,
 )
 from broker.net.ports import Connection, ProducerOnConnection
+from broker.net.schema_handlers import schema_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.topic import Topic
@@ -62,6 +63,7 @@ def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> 
             request_id,
             known.name,
             known.topic.last_sequence_id(known.name),
+            schema_version=known.schema_version,
             topic_epoch=known.topic_epoch if known.access_mode is not AccessMode.SHARED else None,
             ready=not known.waiting,
         )
@@ -76,6 +78,9 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=True)
+    # Before the schema: a producer that is refused anyway must not add one.
+    topic.check_may_publish(encrypted=request.encrypted)
+    schema_version = await registry.schemas.for_producer(name, schema_of(request))
     opened = Producer(
         topic,
         port,
@@ -91,6 +96,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         address=cnx.address,
         client_version=cnx.client_version,
         metadata={pair.key: pair.value for pair in request.metadata},
+        schema_version=schema_version,
         connected_at_ms=cnx.context.wall_ms(),
     )
     if request.initial_subscription_name:
@@ -114,6 +120,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
             request.request_id,
             opened.name,
             topic.last_sequence_id(opened.name),
+            schema_version=opened.schema_version,
             topic_epoch=opened.topic_epoch if exclusive and not opened.waiting else None,
             ready=not opened.waiting,
         )

@@ -1,6 +1,6 @@
 """Handlers of commands for features that are missing: each gets an answer, so that no client waits for one.
 
-Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`; schemas as if none were stored.
+Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,3 @@ def transactions(cnx: Connection, command: BaseCommand) -> None:
     """Answers every transaction command with NotAllowed, under its request id."""
     request = getattr(command, _REQUEST_FIELDS[command.type])
     cnx.send(answers.error(request.request_id, NotAllowed.code, "Transactions are not enabled."))
-
-
-def get_schema(cnx: Connection, command: BaseCommand) -> None:
-    """Answers GET_SCHEMA with "no schema"."""
-    request = command.getSchema
-    cnx.send(answers.schema_not_found(request.request_id, f"Topic {request.topic} has no schema"))
-
-
-def get_or_create_schema(cnx: Connection, command: BaseCommand) -> None:
-    """Accepts a schema without storing it.
-
-    PRODUCER and SUBSCRIBE ignore schemas too. A Java dead-letter producer sends this with every message, so an error
-    would stop it.
-    """
-    cnx.send(answers.schema_accepted(command.getOrCreateSchema.request_id))

@@ -33,7 +33,7 @@ from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
-from protocol.message_metadata import in_transaction
+from protocol.message_metadata import MESSAGE_BYTES_MIN, in_transaction, may_be_delayed
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
@@ -271,9 +271,9 @@ class ServerCnx(asyncio.BufferedProtocol):
                 # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
                     send = parse_send(view[start + 4 : command_end])
-                    self._publish(send, view[command_end:end])
+                    self._publish(send, view[command_end:end], command_end)
                 else:
-                    self._command(parse_command(view[start:command_end]), view[command_end:end])
+                    self._command(parse_command(view[start:command_end]), view[command_end:end], command_end)
                 if self._transport is None or self._transport.is_closing():
                     return
             # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
@@ -284,11 +284,11 @@ class ServerCnx(asyncio.BufferedProtocol):
             log.exception("! %s closed: a command could not be handled", self.address)
             self.close("internal error")
 
-    def _command(self, command: BaseCommand, rest: memoryview) -> None:
+    def _command(self, command: BaseCommand, rest: memoryview, rest_start: int) -> None:
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
         if command.type == BaseCommand.SEND:
-            self._publish(command.send, rest)
+            self._publish(command.send, rest, rest_start)
             return
         handler = HANDLERS.get(command.type)
         if handler is None:
@@ -298,7 +298,8 @@ class ServerCnx(asyncio.BufferedProtocol):
             refuse_broken_text(command)
         handler(self, command)
 
-    def _publish(self, send: CommandSend, body: memoryview) -> None:
+    def _publish(self, send: CommandSend, body: memoryview, body_start: int) -> None:
+        """`body_start`: where the body stands in the receive buffer."""
         producer_id, sequence_id = send.producer_id, send.sequence_id
         # Both are required, and a missing one reads as 0. Only a 0 needs the look, which most messages are spared.
         if (not producer_id and not send.HasField("producer_id")) or (
@@ -333,6 +334,8 @@ class ServerCnx(asyncio.BufferedProtocol):
                 send.num_messages if send.num_messages > 0 else 1,
                 bytes(body) if self._inbox.transient else body,
                 chunk=send.is_chunk,
+                # In the buffer: a search in a memoryview would need a copy of the metadata for each message.
+                delayed=len(body) >= MESSAGE_BYTES_MIN and may_be_delayed(self._inbox.buffer, body_start),
             )
 
     def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:

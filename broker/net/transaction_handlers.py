@@ -14,6 +14,7 @@ from broker.model.txn_id import TxnId
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.service.subscription import Subscription
+from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.pending_acks import AckedEntry
 from protocol import answers
@@ -213,5 +214,5 @@ def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAc
     # Pulsar ignores a cumulative acknowledgement of several positions outside of transactions; here it is refused.
     if cumulative and len(entries) != 1:
         raise NotAllowed(f"A cumulative acknowledgement names one position, not {len(entries)}")
-    subscription.acknowledge_in_transaction(port.consumer, txn, entries, cumulative=cumulative)
+    acknowledge_in_transaction(subscription, port.consumer, txn, entries, cumulative=cumulative)
     return subscription

@@ -67,6 +67,8 @@ class SubscribeOptions:
     """Consumer epoch (PIP-84), None for clients without one."""
     key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)
     """Key hashes of a KEY_SHARED consumer, or of an EXCLUSIVE one that wants some keys only."""
+    takes_any_schema: bool = False
+    """True for the schema type AUTO_CONSUME."""
     read_compacted: bool = False
     """Accepted for Exclusive and Failover; nothing is compacted yet."""
     properties: dict[str, str] = field(default_factory=dict)

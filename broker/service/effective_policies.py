@@ -10,8 +10,9 @@ A partition has the policies of its partitioned topic.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, Namespaces
@@ -23,6 +24,18 @@ from broker.service.settings import ServiceSettings
 
 T = TypeVar("T")
 log = logging.getLogger("magnetar")
+
+SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""Strategies by the words of the older policy."""
 
 
 class EffectivePolicies:
@@ -37,22 +50,30 @@ class EffectivePolicies:
 
     def of(self, name: TopicName, policy: Policy[T]) -> T:
         """Returns the value in force for a topic or a partition."""
+        value = self._on_topic(name, policy)
+        return self.of_namespace(name.namespace, policy) if value is None else value
+
+    def of_namespace(self, namespace: str, policy: Policy[T]) -> T:
+        """Returns the value in force for topics of a namespace that have none of their own."""
+        value = self._in_namespace(namespace, policy)
+        if value is not None:
+            return value
+        assert policy.setting is not None, f"{policy.title} has no setting of the broker"
+        return policy.setting(self.settings)
+
+    def _on_topic(self, name: TopicName, policy: Policy[T]) -> T | None:
         if policy.topic_name and self.settings.topic_policies:
             topic = str(name.base)
             for key in (policy.topic_name, GLOBAL + policy.topic_name):
                 value = self._read(policy, self._namespaces.topic_policy(topic, key), topic)
                 if value is not None:
                     return value
-        return self.of_namespace(name.namespace, policy)
+        return None
 
-    def of_namespace(self, namespace: str, policy: Policy[T]) -> T:
-        """Returns the value in force for topics of a namespace that have none of their own."""
-        if policy.name:
-            value = self._read(policy, self._namespaces.policy(namespace, policy.name), namespace)
-            if value is not None:
-                return value
-        assert policy.setting is not None, f"{policy.title} has no setting of the broker"
-        return policy.setting(self.settings)
+    def _in_namespace(self, namespace: str, policy: Policy[T]) -> T | None:
+        if not policy.name:
+            return None
+        return self._read(policy, self._namespaces.policy(namespace, policy.name), namespace)
 
     def _read(self, policy: Policy[T], stored: Json, owner: str) -> T | None:
         """Returns the stored value; None where there is none, or an empty list, which sets nothing."""
@@ -87,6 +108,29 @@ class EffectivePolicies:
     def encryption_required(self, name: TopicName) -> bool:
         """Returns True when producers must encrypt; a namespace cannot lift the broker's demand."""
         return self.settings.encryption_required or self.of(name, table.ENCRYPTION_REQUIRED)
+
+    def schema_strategy(self, name: TopicName) -> str:
+        """Returns the word for the compatibility strategy of a topic's schema."""
+        if name.is_system:
+            return self.settings.system_schema_strategy
+        namespace = name.namespace
+        older = self._in_namespace(namespace, table.SCHEMA_AUTO_UPDATE)
+        for word in (
+            self._on_topic(name, table.SCHEMA_COMPATIBILITY),
+            self._in_namespace(namespace, table.SCHEMA_COMPATIBILITY),
+            None if older is None else SCHEMA_AUTO_UPDATE_STRATEGIES[older],
+        ):
+            if word is not None and word != table.UNDEFINED:
+                return word
+        return self.settings.schema_strategy
+
+    def allows_schema_updates(self, name: TopicName) -> bool:
+        """Returns True when producers and consumers may add a version to the topic's schema."""
+        return name.is_system or self.of(name, table.SCHEMA_UPDATES)
+
+    def enforces_schemas(self, name: TopicName) -> bool:
+        """Returns True when a topic with a schema refuses producers without one; no policy lifts the broker's demand."""
+        return self.settings.schema_validation or self.of(name, table.SCHEMA_VALIDATION)
 
     def may_create_subscriptions(self, name: TopicName) -> bool:
         """Returns True when SUBSCRIBE creates a missing durable subscription."""

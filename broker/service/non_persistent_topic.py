@@ -119,6 +119,7 @@ class NonPersistentTopic(Topic):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:

@@ -101,11 +101,12 @@ class PartitionedTopics:
             raise
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Deletes all partitions, then the metadata. `force` also while clients are connected."""
+        """Deletes all partitions, then schema and metadata. `force` also while clients are connected."""
         count = await self._metadata.count(name)
         if not count:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         await self._remove_partitions(name, range(count), force=force)
+        await self._registry.schemas.forget(name)
         # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
         await self._registry.namespaces.forget_topic(str(name))

@@ -22,6 +22,7 @@ from broker.model.topic_name import TopicName
 from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
+from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import (
     DEDUPLICATION_CURSOR,
@@ -29,6 +30,7 @@ from broker.service.durable_deduplication import (
     PublishContext,
 )
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.policies.table import DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -36,6 +38,7 @@ from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic
 from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
+from broker.service.transactions.acknowledging import recover_pending_acks
 from broker.service.transactions.coordinators import TransactionStates
 from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR, TopicTransactions
 from protocol.message_metadata import read_facts
@@ -51,6 +54,7 @@ class PersistentTopic(Topic):
         "_writer",
         "count_delivered",
         "deduplication",
+        "delays",
         "dispatch_settings",
         "ledger",
         "positions",
@@ -88,6 +92,8 @@ class PersistentTopic(Topic):
         """None until a transaction touches the topic; that keeps it off the path of a message."""
         self.transaction_states: TransactionStates | None = None
         """The coordinators; None while the broker runs without them."""
+        self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
+        """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
@@ -106,9 +112,16 @@ class PersistentTopic(Topic):
         """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
+    @property
+    def is_idle(self) -> bool:
+        """True when, besides, nothing is stored."""
+        return super().is_idle and not self.ledger.ledgers.size_bytes
+
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
+        self.delays.settings = self.settings
+        self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
@@ -135,17 +148,20 @@ class PersistentTopic(Topic):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
 
-        A duplicate gets its receipt before this returns. ServiceNotReady, NotAllowed, EncryptionRequired,
-        PersistenceError or TopicTerminated refuse the message.
+        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError,
+        TopicTerminated, or NotAllowed for a message or a delay that is too long refuse the message.
         """
         # As `check_open`, written out: this runs once per message.
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
         if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
             raise EncryptionRequired("Messages must be encrypted")
+        if delayed:
+            self.delays.accept(body)
         size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
@@ -179,7 +195,8 @@ class PersistentTopic(Topic):
         if self.transactions is None:
             raise NotAllowed(f"Transaction {txn} has not named {self.name}; add the topic to it first")
         self.transactions.admit(txn)
-        self.publish(producer, sequence_id, highest_sequence_id, messages, body, chunk)
+        delayed = read_facts(body).deliver_at_ms != 0
+        self.publish(producer, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
 
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
@@ -242,7 +259,7 @@ class PersistentTopic(Topic):
         if TRANSACTIONS_CURSOR in self.ledger.cursors.by_name:
             await self.require_transactions().recover()
         for subscription in self.subscriptions.values():
-            await subscription.recover_transactions()
+            await recover_pending_acks(subscription)
 
     async def end_transaction(self, txn: TxnId, wall_ms: int, *, commit: bool) -> None:
         """Ends a transaction on this topic; durable when it returns. Raises BrokerError; asking again is allowed."""
@@ -274,6 +291,7 @@ class PersistentTopic(Topic):
 
     async def _disconnect(self) -> None:
         self.closed = True
+        self.delays.close()
         self.disconnect_producers()
         await self.subscribing.close()
         if self.transactions is not None:

@@ -30,6 +30,7 @@ class PublishTarget(Protocol):
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Stores or forwards one SEND; raises BrokerError when it is refused at once."""
         ...
@@ -83,6 +84,7 @@ class Producer:
         "name",
         "port",
         "producer_id",
+        "schema_version",
         "topic",
         "topic_epoch",
         "waiting",
@@ -102,6 +104,7 @@ class Producer:
         address: str = "",
         client_version: str = "",
         metadata: dict[str, str] | None = None,
+        schema_version: bytes = b"",
         connected_at_ms: int = 0,
     ) -> None:
         self.topic = topic
@@ -126,6 +129,8 @@ class Producer:
         """For statistics."""
         self.metadata = metadata or {}
         """Properties that the client gave, for statistics."""
+        self.schema_version = schema_version
+        """Eight bytes, b"" = none; the client puts them into its messages."""
         self.connected_at_ms = connected_at_ms
         """Wall clock, for statistics."""
         self.waiting = False
@@ -140,9 +145,18 @@ class Producer:
         """Bytes of those SENDs."""
 
     def publish(
-        self, sequence_id: int, highest_sequence_id: int, messages: int, body: Buffer, *, chunk: bool
+        self,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        *,
+        chunk: bool,
+        delayed: bool = False,
     ) -> None:
         """Passes one message or batch to the topic; the port gets one outcome for it.
+
+        `delayed`: the message may have a delivery time.
 
         Receipts of stored messages come in the order of the calls. Duplicates and refusals are answered at once, so
         their outcome may overtake that of earlier messages.
@@ -151,7 +165,7 @@ class Producer:
         self.messages_in += messages
         self.bytes_in += len(body)
         try:
-            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk)
+            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
         except BrokerError as error:
             self.port.refused(sequence_id, len(body), error)
 

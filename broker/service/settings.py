@@ -16,6 +16,12 @@ def _auto_topic_partitions(settings: Settings) -> int:
     return settings.int("defaultNumPartitions")
 
 
+def _schema_strategy(settings: Settings) -> str:
+    word = settings.str("schemaCompatibilityStrategy")
+    # Pulsar's word for "no choice" means its default.
+    return "FULL" if word == "UNDEFINED" else word
+
+
 def _entry_timestamp(settings: Settings) -> bool:
     return TIMESTAMP_INTERCEPTOR in settings.list("brokerEntryMetadataInterceptors")
 
@@ -48,6 +54,24 @@ class ServiceSettings(RoomSettings):
     """Entries between two deduplication snapshots."""
     deduplication_producers_max: int = broker_key.int("brokerDeduplicationMaxNumberOfProducers")
     """Producers in a deduplication snapshot."""
+    schema_strategy: str = broker_key.rule(_schema_strategy)
+    """Compatibility strategy of schemas where no policy names one."""
+    system_schema_strategy: str = broker_key.str("systemTopicSchemaCompatibilityStrategy")
+    """The same for system topics, which no policy changes."""
+    schema_updates: bool = broker_key.bool("isAllowAutoUpdateSchemaEnabled")
+    """Producers and consumers may add versions of a schema."""
+    schema_validation: bool = broker_key.bool("isSchemaValidationEnforced")
+    """A topic with a schema refuses producers without one."""
+    delayed_delivery: bool = broker_key.bool("delayedDeliveryEnabled")
+    """Hold messages back until the time that their producer asked for."""
+    delayed_tick_ms: int = broker_key.int("delayedDeliveryTickTimeMillis")
+    """Time between two looks at delayed messages."""
+    delayed_strict: bool = broker_key.bool("isDelayedDeliveryDeliverAtTimeStrict")
+    """Deliver no message before its time; otherwise up to a tick before it."""
+    delay_max_ms: int = broker_key.int("delayedDeliveryMaxDelayInMillis")
+    """Longest delay that a producer may ask for; 0 = no limit."""
+    delayed_look_ahead: int = broker_key.int("delayedDeliveryFixedDelayDetectionLookahead")
+    """Delayed messages of a fixed delay at which a subscription reads no further; 0 = never."""
     batch_index_acks: bool = broker_key.bool("acknowledgmentAtBatchIndexLevelEnabled")
     """Accept acknowledgements of single messages inside a batch."""
     redelivery_tracker: bool = broker_key.bool("subscriptionRedeliveryTrackerEnabled")

@@ -13,11 +13,11 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
-from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
@@ -27,7 +27,7 @@ from broker.service.entry_facts import messages_left
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
-from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
+from broker.service.transactions.pending_acks import PROPERTY
 from broker.service.transactions.subscription_transactions import SubscriptionTransactions, shown_properties
 from broker.service.transactions.topic_transactions import TopicTransactions
 
@@ -70,6 +70,8 @@ class SubscribedTopic(Protocol):
     """Lowers the expected reads of delivered entries in the entry cache."""
     policies: EffectivePolicies
     """Limits and permissions."""
+    delays: DelayedDelivery
+    """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
 
@@ -140,6 +142,21 @@ class Subscription:
     def consumers(self) -> list[Consumer]:
         """Connected consumers; [] before the first one."""
         return [] if self.dispatcher is None else self.dispatcher.consumers
+
+    @property
+    def delayed(self) -> int:
+        """Number of unacknowledged entries that wait for their delivery time; 0 for types that deliver at once."""
+        if self.kind not in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            return 0
+        acks = self.cursor.acks
+        return self.topic.delays.held.count_behind(acks.ledger_id, acks.entry_id, acks.beyond)
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        """Memory of the topic's index of delayed entries, which its subscriptions share; 0 for other types."""
+        if self.kind not in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            return 0
+        return self.topic.delays.entries.size_bytes
 
     @property
     def waiting_for_redelivery(self) -> int:
@@ -222,6 +239,7 @@ class Subscription:
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
+            delays=topic.delays,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
@@ -309,68 +327,6 @@ class Subscription:
             self.transactional = SubscriptionTransactions(str(self.topic.name), self.cursor)
             self.topic.require_transactions().pending[self.name] = self.transactional.pending
         return self.transactional
-
-    def acknowledge_in_transaction(
-        self, consumer: Consumer, txn: TxnId, entries: Sequence[AckedEntry], *, cumulative: bool
-    ) -> None:
-        """Acknowledges for a transaction; it counts once that is committed.
-
-        TransactionConflict, TooManyRequests, or NotAllowed for a cumulative one where many consumers share. A refused
-        request changes nothing.
-        """
-        dispatcher = self.dispatcher
-        if cumulative:
-            if isinstance(dispatcher, SharedDispatcher):
-                raise NotAllowed(f"Subscription {self.name} is shared; acknowledge its messages one by one")
-            for through in entries:
-                self.require_transactional().acknowledge_cumulative(txn, through)
-            return
-        transactional = self.require_transactional()
-        existing = transactional.acknowledge(txn, entries)
-        if isinstance(dispatcher, SharedDispatcher):
-            for entry in existing:
-                left = self.cursor.acks.ack_set_of(entry.key)
-                if transactional.pending.covers(entry.key):
-                    dispatcher.settled(consumer, entry.key)
-                elif left is not None:
-                    dispatcher.settled(consumer, entry.key, messages_left(left))
-
-    async def end_transaction(self, txn: TxnId, *, commit: bool) -> None:
-        """Ends a transaction on this subscription; durable when it returns. Raises MetadataError; ask again then."""
-        if self.transactional is None:
-            return
-        ended = self.transactional.end(
-            txn, commit=commit, batch_index_acks=self.topic.settings.batch_index_acks
-        )
-        if ended is not None and not commit:
-            await self._take_back(ended.keys)
-        elif ended is not None and self.dispatcher is not None and self.cursor.ledger.is_terminated:
-            self.dispatcher.acknowledged()
-        await self.cursor.store.flush()
-
-    async def _take_back(self, keys: Sequence[tuple[int, int]]) -> None:
-        """Delivers entries again whose acknowledgements were aborted."""
-        dispatcher = self.dispatcher
-        if isinstance(dispatcher, SingleActiveDispatcher):
-            if dispatcher.active is not None:
-                dispatcher.redeliver(dispatcher.active)
-        elif dispatcher is not None:
-            hashes = dict.fromkeys(keys, 0)
-            if dispatcher.keys is not None:
-                # Key_Shared queues by the hash of the key, which stands in the entry.
-                for key in keys:
-                    entry = await self.topic.ledger.read_entry(Position(*key))
-                    hashes[key] = dispatcher.redelivery.hash_of(entry)
-            # The consumers may have left while this waited; the next dispatcher begins at the first open entry.
-            if dispatcher.consumers:
-                dispatcher.take_back(hashes.items())
-
-    async def recover_transactions(self) -> None:
-        """Restores what an earlier life of the topic left behind; releases it where the transactions are over."""
-        if PROPERTY in self.cursor.store.cursor_properties:
-            pending = self.require_transactional().pending
-            for txn in self.topic.require_transactions().over(pending):
-                await self.end_transaction(txn, commit=False)
 
     def when_kept(self, callback: Callable[[], None]) -> None:
         """Calls back when the acknowledgements so far are durable.

@@ -131,16 +131,32 @@ class Topic:
         """Returns the highest stored sequence id; -1 for an unknown producer or without deduplication."""
         return -1
 
+    @property
+    def is_idle(self) -> bool:
+        """True when no client gives the messages a form: the schema of the first consumer may then be added.
+
+        Consumers that take any schema do not count.
+        """
+        return not self.access.producers and all(
+            consumer.options.takes_any_schema
+            for subscription in self.subscriptions.values()
+            for consumer in subscription.consumers
+        )
+
+    def check_may_publish(self, *, encrypted: bool) -> None:
+        """TopicTerminated, EncryptionRequired or ServiceNotReady refuse a producer before it is added."""
+        self.check_open()
+        if self.is_terminated:
+            raise TopicTerminated("Topic was already terminated")
+        if self.encryption_required and not encrypted:
+            raise EncryptionRequired(f"Encryption is required in {self.name}")
+
     async def add_producer(self, producer: Producer) -> None:
         """Grants access or lets the producer wait (`producer.waiting`).
 
         ProducerBusy, ProducerFenced, TopicTerminated, EncryptionRequired or ServiceNotReady refuse it.
         """
-        self.check_open()
-        if self.is_terminated:
-            raise TopicTerminated("Topic was already terminated")
-        if self.encryption_required and not producer.encrypted:
-            raise EncryptionRequired(f"Encryption is required in {self.name}")
+        self.check_may_publish(encrypted=producer.encrypted)
         limit = self.policies.of(self.name, MAX_PRODUCERS)
         if limit and len(self.access.producers) >= limit:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
@@ -185,6 +201,7 @@ class Topic:
         messages: int,
         body: Buffer,
         chunk: bool,
+        delayed: bool,
     ) -> None:
         """Stores or forwards one SEND; the producer's port gets the outcome.
 

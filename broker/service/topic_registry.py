@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -21,7 +22,9 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.schema_store import SchemaStore
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Namespaces
@@ -32,6 +35,7 @@ from broker.service.policies.table import MAX_TOPICS
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership
+from broker.service.topic_schemas import TopicSchemas
 from broker.service.transactions.coordinators import TransactionStates
 from protocol.broker_entry_metadata import EntryStamp
 
@@ -83,6 +87,9 @@ class TopicRegistry:
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)
         """Counts of partitions."""
+        schemas = SchemaRegistry(SchemaStore(environment.metadata), environment.wall_ms)
+        self.schemas = TopicSchemas(schemas, self.policies)
+        """Schemas of topics."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name."""
         self.loads = 0
@@ -283,17 +290,28 @@ class TopicRegistry:
         await asyncio.shield(closing)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Deletes the topic with its messages. TopicBusy while clients are connected, unless forced."""
+        """Deletes the topic with its messages and its schema. TopicBusy while clients are connected, unless forced.
+
+        The schema of a partition stays: it belongs to the partitioned topic.
+        """
         topic = await self.get(name, create=False)
         consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
         connected = len(topic.access.producers) + consumers
         if connected and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
+        if not await self.partitions.count(name.base) and await self._is_only_one_of_name(name):
+            # Before the log, as in Pulsar: after a crash in between the deletion can be asked for again.
+            await self.schemas.forget(name)
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
         await asyncio.shield(self._close_topic(topic, work))
         if name.partition < 0:
             await self.namespaces.forget_topic(str(name))
         self._announce(name, exists=False)
+
+    async def _is_only_one_of_name(self, name: TopicName) -> bool:
+        """Returns True unless the other domain has a topic of the name, which then keeps the schema of both."""
+        other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
+        return not await self.exists(other)
 
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""

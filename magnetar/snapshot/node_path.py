@@ -47,6 +47,8 @@ def describe(path: str) -> NodePath:
         return _admin(parts)
     if head == "schemas":
         return _of_topic("schema", parts) if len(parts) == 3 else NodePath(_PARENT)
+    if head == "schema-versions":
+        return _schema_versions(parts)
     if head == "namespace":
         return _of_namespace("bundle-owner", parts)
     if head == "loadbalance" and parts[:1] == ["bundle-data"]:
@@ -104,6 +106,12 @@ def _topic_policies(topic: str) -> NodePath:
     if not separator or domain not in _DOMAINS or len(parts) != 3:
         return NodePath(_OTHER)
     return NodePath("topic-policies", f"{parts[0]}/{parts[1]}", topic)
+
+
+def _schema_versions(parts: list[str]) -> NodePath:
+    if len(parts) < 3:
+        return NodePath(_PARENT)
+    return _of_topic("schema-index" if len(parts) == 3 else "schema-version", parts)
 
 
 def _of_topic(kind: str, parts: list[str]) -> NodePath:

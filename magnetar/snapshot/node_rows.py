@@ -10,11 +10,14 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
 from broker.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.ledger_metadata import decode
+from protocol.stored_schemas_pb2 import SchemaIndex
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
@@ -74,10 +77,10 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     """A log that is being deleted is no topic; its ledgers are references still."""
     if node.value.startswith(_OUR_BEGINNING):
         info = decode_ledger_info(node.value)
-        deleted, deleting = info.deleted, info.deleting
+        deleted, deleting, buckets = info.deleted, info.deleting, info.delayed
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     else:
-        deleted, deleting = False, []
+        deleted, deleting, buckets = False, [], []
         found = apache_values.log_ledgers(node.value)
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_ms or None) for one in found]
     yield (
@@ -96,6 +99,8 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
+    for ledger_id in buckets:
+        yield "references", _reference(ledger_id, "delayed", node, where)
     # Bookies may still have these, and an audit must not call them orphans.
     for ledger_id in deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)
@@ -178,6 +183,14 @@ def _schema(node: Node, where: NodePath) -> Iterator[Row]:
         yield "references", _reference(ledger_id, "schema", node, where)
 
 
+def _schema_index(node: Node, where: NodePath) -> Iterator[Row]:
+    try:
+        index = SchemaIndex.FromString(node.value)
+    except DecodeError as error:
+        raise ValueError(f"the index of a schema cannot be parsed: {error}") from error
+    yield "schemas", (where.topic, len(index.entries))
+
+
 def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
     yield "topics", (where.topic, where.namespace, int(json.loads(node.value)["partitions"]))
 
@@ -208,6 +221,7 @@ _READERS = {
     "cursor": _cursor,
     "ledger": _ledger,
     "schema": _schema,
+    "schema-index": _schema_index,
     "partitioned-topic": _partitioned,
     "namespace": _policies,
     "topic-policies": _policies,

@@ -1,12 +1,13 @@
 """`audit ledgers`: finds ledgers without references, and references to absent ledgers.
 
-Ledger lists of topics, cursors, schemas and compacted topics refer to ledgers. A ledger that its list marks as
+Ledger lists of topics, cursors, schemas and compacted topics refer to ledgers; a list also names buckets of delayed
+entries. A ledger that its list marks as
 `deleting` has no reference: its removal was decided and not finished.
 
 classes    orphan                a ledger of Pulsar's without a reference
            unknown-owner         without a reference, and of a kind whose references a snapshot does not have
            deletion-unfinished   its removal was decided; the next load of its topic finishes it
-           missing-<kind>        referred to and absent: managed-ledger, cursor, schema, compacted
+           missing-<kind>        referred to and absent: managed-ledger, cursor, schema, compacted, delayed
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough, together
 from pipeline.audits.snapshot import Snapshot
 
-_KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger")
+_KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger", "delayed-index-bucket")
 
 
 def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
@@ -49,7 +50,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
             unfinished,
             "its topic has marked it as deleting",
             known,
-            "no topic, cursor, schema or compaction refers to it",
+            "no topic, cursor, schema, compaction or delayed delivery refers to it",
             "nothing refers to it, and its metadata does not name Pulsar: ask its owner",
         ),
         subject="ledger_id",

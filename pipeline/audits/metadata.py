@@ -15,9 +15,10 @@ from pipeline.audits.plan import age_s, findings, old_enough
 from pipeline.audits.snapshot import Snapshot
 
 _PARTITION = r"^(.*)-partition-(\d+)$"
-_OF_TOPICS = ("managed-ledger", "cursor", "schema", "topic-policies", "partitioned-topic")
+_SCHEMAS = ("schema", "schema-index", "schema-version")
+_OF_TOPICS = ("managed-ledger", "cursor", "topic-policies", "partitioned-topic", *_SCHEMAS)
 _OF_NAMESPACES = ("local-policies", "bundle-owner", "bundle-data")
-_ROOTS = r"^/(managed-ledgers|ledgers|schemas|namespace|admin/[^/]+|loadbalance/[^/]+)$"
+_ROOTS = r"^/(managed-ledgers|ledgers|schemas|schema-versions|namespace|admin/[^/]+|loadbalance/[^/]+)$"
 """Nodes that a cluster creates at its start and that may stay empty."""
 
 _REASONS: tuple[tuple[str, str], ...] = (
@@ -88,7 +89,7 @@ def _judge(nodes: DataFrame) -> DataFrame:
         "no_tenant": (kind == "namespace") & F.col("has_tenant").isNull(),
         "no_namespace": kind.isin(*_OF_TOPICS, *_OF_NAMESPACES) & F.col("has_namespace").isNull(),
         "no_partition": kind.isin(*_OF_TOPICS) & index.isNotNull() & ~is_partition,
-        "no_topic": kind.isin("cursor", "schema", "topic-policies") & persistent & ~exists,
+        "no_topic": kind.isin("cursor", "topic-policies", *_SCHEMAS) & persistent & ~exists,
         "empty": (kind == "parent")
         & (F.col("bytes") == 0)
         & (F.col("children") == 0)

@@ -21,8 +21,12 @@ SETTINGS = (
     "managedLedgerDefaultMarkDeleteRateLimit=0",
     "managedLedgerMaxEntriesPerLedger=2000",
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
+    "isDelayedDeliveryDeliverAtTimeStrict=true",
+    "delayedDeliveryTickTimeMillis=50",
+    "delayedDeliveryMinIndexCountPerBucket=100",
 )
-"""Acks are answered when they are durable, and ledgers roll often, so that kills meet rolls too."""
+"""Acks are answered when they are durable; ledgers roll and buckets of delayed messages are stored often, so that kills
+meet these too."""
 
 
 class BrokerError(Exception):

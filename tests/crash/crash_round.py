@@ -5,6 +5,7 @@ Law of the place: the broker runs before and after; client processes live no lon
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -16,13 +17,25 @@ from typing import NamedTuple
 
 import pulsar
 
+from tests.crash import delay_process
 from tests.crash.ack_process import delivery_of, records_path, subscribe
 from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.plan import RoundPlan, SubscriptionPlan
-from tests.crash.records import Confirmed, Delivery, Message, read_acking, read_confirmed, read_entries
+from tests.crash.records import (
+    Came,
+    Confirmed,
+    Delivery,
+    Message,
+    read_acking,
+    read_came,
+    read_confirmed,
+    read_entries,
+)
+from tests.crash.schema_process import confirmed_versions, judge_schemas
 from tests.crash.verdict import (
     OFFICIAL_ACK_FINAL_NS,
     AckVerdict,
+    DelayVerdict,
     Demand,
     ProduceVerdict,
     demand_cumulative,
@@ -30,6 +43,7 @@ from tests.crash.verdict import (
     demand_receipts,
     demand_whole_entries,
     judge_acks,
+    judge_delays,
     judge_producer,
 )
 
@@ -42,6 +56,9 @@ FINISH_TIMEOUT_S = 60.0
 class Outcome(NamedTuple):
     produced: list[ProduceVerdict]
     acked: list[AckVerdict]
+    schemas: int
+    """Versions of schemas that were confirmed."""
+    delayed: DelayVerdict
     findings: list[str]
 
     def text(self) -> str:
@@ -51,6 +68,8 @@ class Outcome(NamedTuple):
         unacked = sum(each.unacked for each in self.acked)
         return (
             f"{confirmed} confirmed, {resent} resent, {final} acks final, {unacked} unacked back, "
+            f"{self.schemas} schemas, "
+            f"{self.delayed.confirmed} delayed, "
             f"{'ok' if not self.findings else 'FAILED'}"
         )
 
@@ -63,6 +82,8 @@ class CrashRound:
         self._broker = broker
         self._folder = folder / f"round-{plan.number}"
         self._folder.mkdir()
+        self._schema_topic = f"persistent://public/default/crash-{plan.number}-schemas"
+        self._schema_records = str(self._folder / "schemas")
         self._kill_ns = 0
         self.recovery_s = 0.0
         self._findings: list[str] = []
@@ -79,12 +100,26 @@ class CrashRound:
                 for each in self.plan.subscriptions()
                 if each.style == "receipts"
             ]
-            producers = self._client(clients, "produce_process", str(self._folder / "confirmed"))
+            ackers.append(
+                self._client(clients, "schema_process", self._schema_topic, self._schema_records, plan=False)
+            )
+            producers = [
+                self._client(clients, "produce_process", str(self._folder / "confirmed")),
+                self._client(
+                    clients,
+                    "delay_process",
+                    self.plan.delayed_topic(),
+                    str(self.plan.rate),
+                    str(self._folder / "delayed"),
+                    plan=False,
+                ),
+            ]
             time.sleep(self.plan.kill_after_s)
             self._kill(ackers, producers)
             self._restart()
             if not self.plan.producers_die_too:
-                self._finish(producers)
+                for each in producers:
+                    self._finish(each)
         finally:
             for client in clients:
                 client.kill()
@@ -105,11 +140,33 @@ class CrashRound:
             plans = [each for each in self.plan.subscriptions() if each.style != "none"]
             with ThreadPoolExecutor(len(plans)) as pool:
                 acked = list(pool.map(lambda each: self._judge_acks(client, each, logs[each.topic]), plans))
+            schemas = confirmed_versions(self._schema_records)
+            wrong_schemas = judge_schemas(client, self._schema_topic, schemas)
+            delayed = self._judge_delays(client)
         finally:
             client.close()
-        findings = self._findings + [text for each in produced for text in each.findings]
+        findings = self._findings + wrong_schemas + [text for each in produced for text in each.findings]
         findings += [text for each in acked for text in each.findings]
-        return Outcome(produced, acked, findings)
+        findings += delayed.findings
+        return Outcome(produced, acked, len(schemas), delayed, findings)
+
+    def _judge_delays(self, client: pulsar.Client) -> DelayVerdict:
+        """Waits for the delayed messages that did not come while their consumer lived."""
+        confirmed = {each.number for each in read_confirmed(self._folder / "delayed")}
+        came = read_came(self._folder / "delayed")
+        missing = confirmed - {each.number for each in came}
+        consumer = delay_process.subscribe(client, self.plan.delayed_topic())
+        deadline = time.monotonic() + WANTED_TIMEOUT_S
+        try:
+            while missing and time.monotonic() < deadline:
+                with contextlib.suppress(pulsar.Timeout):
+                    message = consumer.receive(QUIET_MS)
+                    at_ms = delay_process.wall_ms()
+                    came.append(Came(*delay_process.message_of(message.data()), at_ms))
+                    missing.discard(came[-1].number)
+        finally:
+            consumer.close()
+        return judge_delays(confirmed, came)
 
     def _logs(self, client: pulsar.Client, confirmed: list[Confirmed]) -> dict[str, list[Delivery]]:
         """By topic, what its keeper reads: everything, in order."""
@@ -141,13 +198,14 @@ class CrashRound:
         }
         return demands[plan.style](read_acking(records), self._kill_ns - OFFICIAL_ACK_FINAL_NS, log)
 
-    def _kill(self, ackers: list[subprocess.Popen[str]], producers: subprocess.Popen[str]) -> None:
+    def _kill(self, ackers: list[subprocess.Popen[str]], producers: list[subprocess.Popen[str]]) -> None:
         self._kill_ns = time.monotonic_ns()
         self._broker.kill()
         for client in ackers:
             client.kill()
         if self.plan.producers_die_too:
-            producers.kill()
+            for client in producers:
+                client.kill()
 
     def _restart(self) -> None:
         if self.plan.kill_again_after_s is not None:

@@ -39,6 +39,10 @@ class RoundPlan(NamedTuple):
     def topics(self) -> list[str]:
         return [f"persistent://public/default/crash-{self.number}-{letter}" for letter in "ab"]
 
+    def delayed_topic(self) -> str:
+        """Its producer and consumer are in a process of their own."""
+        return f"persistent://public/default/crash-{self.number}-delayed"
+
     def producers(self) -> Iterator[ProducerPlan]:
         for topic in self.topics():
             for batched in (False, True):

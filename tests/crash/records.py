@@ -53,6 +53,14 @@ class Acked(NamedTuple):
     at_ns: int
 
 
+class Came(NamedTuple):
+    """A delayed message came at `at_ms` and was due at `due_ms`, both by the wall clock."""
+
+    number: int
+    due_ms: int
+    at_ms: int
+
+
 class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -63,6 +71,9 @@ class Recorder:
     def acking(self, delivery: Delivery, at_ns: int) -> None:
         position, message = delivery
         self._line("acking", position.ledger, position.entry, message.producer, message.number, at_ns)
+
+    def came(self, number: int, due_ms: int, at_ms: int) -> None:
+        self._line("came", number, due_ms, at_ms)
 
     def entry_acking(self, position: Position) -> None:
         """About to acknowledge a whole entry and to ask for a receipt."""
@@ -85,6 +96,10 @@ def read_acking(path: Path) -> list[Acked]:
         Acked(Delivery(Position(int(ledger), int(entry)), Message(name, int(number))), int(at))
         for ledger, entry, name, number, at in _lines(path, "acking")
     ]
+
+
+def read_came(path: Path) -> list[Came]:
+    return [Came(int(number), int(due_ms), int(at_ms)) for number, due_ms, at_ms in _lines(path, "came")]
 
 
 def read_entries(path: Path, kind: str) -> set[Position]:

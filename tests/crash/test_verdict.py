@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.crash.records import Acked, Confirmed, Delivery, Message, Position
+from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Position
 from tests.crash.verdict import (
     demand_cumulative,
     demand_individual,
     demand_receipts,
     demand_whole_entries,
     judge_acks,
+    judge_delays,
     judge_producer,
 )
 
@@ -82,3 +83,12 @@ def test_verdict_takes_an_ack_with_a_receipt_as_final_at_once() -> None:
     log = log_of(0, 1, 2)
     demand = demand_receipts({Position(1, 0)}, {Position(1, 0), Position(1, 1)}, log)
     assert demand == ({log[0]}, {log[2]})
+
+
+def test_verdict_finds_delayed_messages_that_are_lost_or_early() -> None:
+    good = [Came(0, due_ms=100, at_ms=100), Came(1, due_ms=100, at_ms=5000)]
+    assert judge_delays({0, 1}, good) == (2, 0, 0, [])
+    verdict = judge_delays({0, 1, 2}, [*good, Came(3, due_ms=100, at_ms=99)])
+    assert verdict[:3] == (3, 1, 1)
+    assert "first is 2" in verdict.findings[0]
+    assert "first is 3" in verdict.findings[1]

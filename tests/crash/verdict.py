@@ -5,9 +5,10 @@ Law of the place: pure; no client, no clock. Every finding is a sentence that na
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
-from tests.crash.records import Acked, Confirmed, Delivery, Position
+from tests.crash.records import Acked, Came, Confirmed, Delivery, Position
 
 OFFICIAL_ACK_FINAL_NS = 2_000_000_000
 """The Python client cannot ask for ack receipts and sends acks in groups, 100 ms later: only an ack this much
@@ -69,6 +70,29 @@ def judge_producer(
             findings.append(f"{name}: {len(numbers)} {text}, the first is {numbers[0]}")
     resent = len(twice) - len(doubled)
     return ProduceVerdict(len(confirmed_at), len(lost), len(late), resent, len(doubled), findings)
+
+
+class DelayVerdict(NamedTuple):
+    """Delayed messages of a round."""
+
+    confirmed: int
+    lost: int
+    early: int
+    """Came before their time."""
+    findings: list[str]
+
+
+def judge_delays(confirmed: Set[int], came: Iterable[Came]) -> DelayVerdict:
+    """Each confirmed message came, and none before its time; the broker of this test is strict."""
+    arrivals = list(came)
+    lost = sorted(confirmed - {each.number for each in arrivals})
+    early = sorted(each.number for each in arrivals if each.at_ms < each.due_ms)
+    findings = [
+        f"delayed: {len(numbers)} {text}, the first is {numbers[0]}"
+        for numbers, text in ((lost, "confirmed messages did not come"), (early, "came before their time"))
+        if numbers
+    ]
+    return DelayVerdict(len(confirmed), len(lost), len(early), findings)
 
 
 def demand_individual(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:

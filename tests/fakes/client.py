@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable, Coroutine, Iterable
 from typing import cast
 
+from google.protobuf.message import Message
+
 from broker.compose.background_tasks import BackgroundTasks
 from broker.net.connection_context import ConnectionContext, ProducerNames
 from broker.net.server_cnx import ServerCnx
@@ -130,7 +132,10 @@ class Client:
         if "request_id" in part.DESCRIPTOR.fields_by_name and "request_id" not in values:
             values["request_id"] = next(self._requests)
         for name, value in values.items():
-            setattr(part, name, value)
+            if isinstance(value, Message):
+                getattr(part, name).CopyFrom(value)
+            else:
+                setattr(part, name, value)
         self.feed(command_frame(command))
         return cast("int", values.get("request_id", -1))
 

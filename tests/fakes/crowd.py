@@ -92,9 +92,12 @@ class Crowd:
             else:
                 port.writable = False
 
-    async def publish(self, keys: list[str], batch: int) -> None:
+    async def publish(self, keys: list[str], batch: int, delays_ms: list[int] | None = None) -> None:
         self.published += len(keys)
-        await self.stage.publish(self.topic, keys=keys, batch=batch)
+        await self.stage.publish(self.topic, keys=keys, batch=batch, delays_ms=delays_ms)
+
+    async def pass_time(self, ms: int) -> None:
+        await self.stage.pass_time(ms)
 
     def _check(self, port: FakeConsumerPort, entry: Entry) -> None:
         key = (entry.ledger_id, entry.entry_id)
@@ -102,6 +105,10 @@ class Crowd:
         assert member is not None, f"{key} went to one who has left"
         assert all(key not in one.held for one in self.members), f"{key} is with two at once"
         assert member.permits > 0, f"{key} was not asked for"
+        facts = facts_of(entry)
+        assert facts is not None
+        tick_ms = self.topic.delays.policy.tick_ms
+        assert facts.deliver_at_ms <= self.stage.wall_ms + tick_ms, f"{key} is early"
         if self.kind is KEY_SHARED:
             self._check_key(member, entry, key)
         member.permits -= messages_of(entry)
@@ -127,6 +134,7 @@ class Crowd:
         if not self.members:
             await self.join(0)
         for _ in range(self.published + 5):
+            await self.pass_time(10_000)
             await self.slow(0, True)
             await self.flow(0, 1000)
             await self.stage.settle()

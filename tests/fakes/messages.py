@@ -20,6 +20,7 @@ def message(
     producer: str = "p",
     chunk: tuple[int, int] | None = None,
     at_ms: int = SENT_AT_MS,
+    deliver_at_ms: int = 0,
 ) -> bytes:
     """`batch`: messages in it, 0 = not batched. `chunk`: (number, of how many)."""
     metadata = MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=at_ms)
@@ -29,6 +30,8 @@ def message(
         metadata.num_messages_in_batch = batch
     if chunk is not None:
         metadata.chunk_id, metadata.num_chunks_from_msg = chunk
+    if deliver_at_ms:
+        metadata.deliver_at_time = deliver_at_ms
     packed = metadata.SerializeToString()
     covered = struct.pack(">I", len(packed)) + packed + payload
     return b"\x0e\x01" + struct.pack(">I", crc32c(covered)) + covered

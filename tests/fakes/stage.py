@@ -117,6 +117,16 @@ class Stage:
             callback()
         await self.settle()
 
+    async def pass_time(self, ms: int) -> None:
+        """Move both clocks and let the time of all timers come, until nothing is due any more."""
+        self.wall_ms += ms
+        self.now_ns += ms * 1_000_000
+        for _ in range(100):
+            before = len(self.timers)
+            await self.fire()
+            if not any(seconds == 0 for seconds, _ in self.timers) and len(self.timers) <= before:
+                break
+
     # Clients
 
     async def producer(
@@ -133,14 +143,25 @@ class Stage:
         return producer
 
     async def publish(
-        self, topic: PersistentTopic, count: int = 1, *, keys: list[str] | None = None, batch: int = 0
+        self,
+        topic: PersistentTopic,
+        count: int = 1,
+        *,
+        keys: list[str] | None = None,
+        batch: int = 0,
+        delays_ms: list[int] | None = None,
     ) -> FakeProducerPort:
-        """So many messages (one per key), by a producer that is gone afterwards."""
+        """So many messages (one per key), by a producer that is gone afterwards.
+
+        `delays_ms`: of each message, the last one for the rest; 0 = none.
+        """
+        delays = delays_ms or [0]
         producer = await self.producer(topic, "publisher")
         for number, key in enumerate(keys if keys is not None else [None] * count):
-            producer.publish(
-                number, 0, max(1, batch), message(b"%d" % number, key=key, batch=batch), chunk=False
-            )
+            delay = delays[min(number, len(delays) - 1)]
+            at_ms = self.wall_ms + delay if delay else 0
+            body = message(b"%d" % number, key=key, batch=batch, at_ms=self.wall_ms, deliver_at_ms=at_ms)
+            producer.publish(number, 0, max(1, batch), body, chunk=False, delayed=bool(delay))
         await self.settle()
         await topic.remove_producer(producer)
         return port_of(producer)

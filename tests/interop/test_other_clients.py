@@ -23,6 +23,8 @@ SETTINGS = {
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "activeConsumerFailoverDelayTimeMillis": "100",
     "transactionCoordinatorEnabled": "true",
+    "delayedDeliveryTickTimeMillis": "100",
+    "isDelayedDeliveryDeliverAtTimeStrict": "true",
 }
 HERE: Final = Path(__file__).parent
 FETCH_S: Final = 600
@@ -47,7 +49,7 @@ def go_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
 
 
 @pytest.fixture(scope="module")
-def java_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+def java_class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     _need("java")
     _need("mvn")
     class_path = tmp_path_factory.mktemp("java") / "class-path"
@@ -58,7 +60,7 @@ def java_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
         ],
         HERE / "java",
     )
-    return ["java", "-cp", class_path.read_text(encoding="utf-8"), str(HERE / "java" / "Interop.java")]
+    return class_path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +88,10 @@ def test_rust(broker: BrokerProcess, rust_program: Sequence[str], subtests: pyte
     _judge(_outcomes(rust_program, broker), subtests)
 
 
-def test_java(broker: BrokerProcess, java_program: Sequence[str], subtests: pytest.Subtests) -> None:
-    _judge(_outcomes(java_program, broker), subtests)
+@pytest.mark.parametrize("program", ["Interop", "Schemas"])
+def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtests: pytest.Subtests) -> None:
+    command = ["java", "-cp", java_class_path, str(HERE / "java" / f"{program}.java")]
+    _judge(_outcomes(command, broker), subtests)
 
 
 def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:

@@ -11,8 +11,20 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.managed_ledger_info import (
+    CursorInfo,
+    ManagedLedgerInfo,
+    decode_ledger_info,
+    encode_cursor_info,
+    encode_ledger_info,
+)
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.position import Position
+from broker.schemas.compatibility import Strategy
+from broker.schemas.schema import Schema, SchemaType
+from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.schema_store import SchemaStore
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
@@ -48,6 +60,9 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/admin/partitioned-topics/persistent/a/b/c%20d", NodePath("partitioned-topic", "a/b", T)),
         ("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", NodePath("topic-policies", "a/b", T)),
         ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
+        ("/schema-versions/a/b", NodePath("parent")),
+        ("/schema-versions/a/b/c%20d", NodePath("schema-index", "a/b", T)),
+        ("/schema-versions/a/b/c%20d/0000000001", NodePath("schema-version", "a/b", T)),
         ("/namespace/a/b/0x0_0xf", NodePath("bundle-owner", "a/b")),
         ("/loadbalance/bundle-data/a/b/0x0_0xf", NodePath("bundle-data", "a/b")),
         ("/counters/broker-starts", NodePath("other")),
@@ -67,6 +82,18 @@ def test_acked_ranges_are_counted_across_pages() -> None:
     value = encode_cursor_info(CursorInfo(Position(7, 1), {}, pages))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
+
+
+def test_buckets_of_delayed_entries_are_references() -> None:
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    value = encode_ledger_info(ManagedLedgerInfo([LedgerInfo(5)], deleting=[6], delayed=[7, 8]))
+    assert decode_ledger_info(value).delayed == [7, 8]
+    assert [row[:3] for row in rows(path, value, "references")] == [
+        (5, "managed-ledger", T),
+        (7, "delayed", T),
+        (8, "delayed", T),
+        (6, "deleting", T),
+    ]
 
 
 def field(number: int, content: int | bytes) -> bytes:
@@ -94,6 +121,18 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
     assert [row[:3] for row in schema] == [(44, "schema", T)]
 
 
+async def test_versions_of_our_own_schemas_are_counted() -> None:
+    store = MemoryMetadataStore()
+    registry = SchemaRegistry(SchemaStore(store), lambda: 0)
+    for kind in (SchemaType.STRING, SchemaType.INT32):
+        await registry.add("a/b/c d", Schema(kind, b"", {}), Strategy.ALWAYS_COMPATIBLE)
+    path = "/schema-versions/a/b/c%20d"
+    found = await store.get(path)
+    assert found is not None
+    assert rows(path, found.value, "schemas") == [(T, 2)]
+    assert [row[0] for row in rows(f"{path}/0000000001", b"x", "nodes")] == [f"{path}/0000000001"]
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -103,6 +142,7 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
         ("/ledgers/00/0000/L0001", b"BookieMetadataFormatVersion\t2\n"),
         ("/admin/policies/a/b", b"[]"),
         ("/schemas/a/b/c", b"\x08\x01\x12\x02\x08"),
+        ("/schema-versions/a/b/c", b"nonsense"),
     ],
 )
 def test_unreadable_value_gives_a_row_with_the_reason(path: str, value: bytes) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from protocol.broker_entry_metadata import EntryStamp, decode, split
 from protocol.errors import ProtocolError
-from protocol.frame import checksum_matches, metadata_span
-from protocol.message_metadata import NO_KEY, read_facts
+from protocol.frame import checksum_matches, message_body, metadata_span
+from protocol.message_metadata import MESSAGE_BYTES_MIN, NO_KEY, may_be_delayed, read_facts
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.fakes.messages import message
 
@@ -87,3 +87,36 @@ def test_stamp_carries_the_time_and_the_message_index(timestamp: bool, index: bo
 def test_split_refuses_a_block_longer_than_the_entry() -> None:
     with pytest.raises(ValueError, match="of 10"):
         split(memoryview(b"\x0e\x02\0\0\0\x0fabcd"))
+
+
+@given(
+    st.sampled_from([0, 1, 2**31, 2**63 - 1, -1]),
+    st.booleans(),
+    st.binary(max_size=300),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=60), max_size=6),
+)
+def test_message_with_a_delivery_time_is_never_taken_for_one_without(
+    deliver_at_ms: int, checksum: bool, payload: bytes, properties: dict[str, str]
+) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    for key, value in properties.items():
+        metadata.properties.add(key=key, value=value)
+    metadata.deliver_at_time = deliver_at_ms
+    body = message_body(metadata, payload)
+    if not checksum:
+        body = body[6:]
+    # In the midst of other bytes, as in a receive buffer.
+    assert may_be_delayed(bytearray(b"before" + body + b"behind"), 6)
+
+
+def test_message_without_a_delivery_time_is_told_apart() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
+    # The payload has the bytes of the field; only the metadata counts.
+    body = message_body(metadata, b"\x98\x01" * 20)
+    assert not may_be_delayed(bytearray(body), 0)
+    assert not may_be_delayed(bytearray(body[6:]), 0)
+
+
+@given(st.binary(min_size=MESSAGE_BYTES_MIN, max_size=40))
+def test_search_for_a_delivery_time_takes_any_bytes(body: bytes) -> None:
+    assert may_be_delayed(bytearray(body), 0) in (True, False)

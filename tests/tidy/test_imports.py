@@ -24,6 +24,7 @@ LEVELS = {
     "broker.entry_cache": 2,
     "broker.metadata": 2,
     "broker.managed_ledger": 3,
+    "broker.schemas": 3,
     "broker.service": 4,
     "broker.net": 5,
     "broker.admin": 5,
@@ -82,6 +83,10 @@ WITHOUT_WAITING = (
     "protocol",
     "broker.model",
     "broker.entry_cache",
+    "broker.schemas.avro_resolution",
+    "broker.schemas.avro_schema",
+    "broker.schemas.compatibility",
+    "broker.schemas.definitions",
     "broker.service.consumer_selector",
     "broker.service.dispatch.draining_hashes",
     "broker.service.dispatch.key_shared",
@@ -92,7 +97,7 @@ WITHOUT_WAITING = (
     "pipeline.simulators",
 )
 """Rooms that decide and never wait: on top of what PURE rules out, no asyncio."""
-PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.service")
+PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.schemas", "broker.service")
 """Rooms where time, chance, sockets and files come in as arguments."""
 IMPURE_MODULES = frozenset(
     (

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
 _QUOTAS: Final = "Backlog quotas are not built yet."
 
 EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-schema-invalid-json": _SCHEMAS,
-    "schema-types": _SCHEMAS,
     "producer-backlog-quota": _QUOTAS,
 }
 """Scenarios of wire/, by name."""
@@ -28,10 +25,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
         ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
         ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
-        ns-deduplicationSnapshotInterval-get ns-delayedDelivery-set ns-delayedDelivery-get
-        ns-delayedDelivery-delete ns-schemaCompatibilityStrategy-get
-        ns-schemaAutoUpdateCompatibilityStrategy-set ns-schemaValidationEnforced-get
-        ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get ns-compactionThreshold-set
+        ns-deduplicationSnapshotInterval-get ns-compactionThreshold-set
         ns-compactionThreshold-delete ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
         ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
@@ -43,15 +37,10 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
         topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
         topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
-        topic-publishRate-delete topic-delayedDelivery-set topic-delayedDelivery-get
-        topic-delayedDelivery-delete topic-compactionThreshold-set topic-compactionThreshold-get
+        topic-publishRate-delete
+        topic-compactionThreshold-set topic-compactionThreshold-get
         topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
-    """,
-    "Schemas are not built yet.": """
-        schema-post schema-post-missing-topic schema-post-new-version schema-post-incompatible
-        schema-post-unknown-type schema-post-string schema-get-all schema-version-of
-        schema-version-of-unknown schema-compatibility schema-compatibility-bad
     """,
     "Statistics over REST have only the fields that are counted so far.": """
         stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing

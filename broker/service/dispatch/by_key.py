@@ -161,6 +161,9 @@ class ByKey:
         fetching = () if self._out_of_order else set(self._redelivery.fetching.values())
 
         def can_be_sent(_key: Key, sticky_hash: int) -> bool:
+            if 0 in fetching or not sticky_hash:
+                # A delayed entry that is due: its key is known once it was read. One read of such at a time keeps order.
+                return not fetching
             consumer = self._owner(sticky_hash)
             if consumer is None:
                 return False

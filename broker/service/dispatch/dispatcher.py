@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.managed_cursor import ManagedCursor
     from broker.model.entry import Entry
     from broker.service.consumer import Consumer
+    from broker.service.delayed_delivery import DelayedDelivery
     from broker.service.settings import ServiceSettings
 
 
@@ -43,6 +44,8 @@ class DispatchContext:
     """Starts timers: delays of reads, and the Failover delay."""
     count_delivered: Callable[[list[Entry]], object]
     """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
+    delays: DelayedDelivery
+    """Messages of the topic that wait for their delivery time."""
 
 
 class Dispatcher:

@@ -162,5 +162,5 @@ class Redelivery:
         self.add_unsent(fetched)
 
     def older_is_fetched(self, key: Key, sticky_hash: int) -> bool:
-        """Returns True while storage reads an older entry of the hash."""
-        return any(waits == sticky_hash and older < key for older, waits in self.fetching.items())
+        """Returns True while storage reads an older entry of the hash, or of a hash that is not known yet."""
+        return any(waits in (0, sticky_hash) and older < key for older, waits in self.fetching.items())

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from broker.managed_ledger.managed_cursor import NOTHING_DEFERRED
 from broker.model.entry import Entry
+from broker.model.range_set import RangeSet
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
 from broker.service.dispatch.consumer_set import ConsumerSet
@@ -32,7 +34,7 @@ ROUNDS_PER_TURN = 8
 class SharedDispatcher(Dispatcher):
     """Sends entries to many consumers and tracks each until it is acknowledged."""
 
-    __slots__ = ("_delivery", "_turns", "consumer_set", "keys", "redelivery")
+    __slots__ = ("_delays", "_delivery", "_due", "_turns", "consumer_set", "keys", "redelivery")
 
     def __init__(self, context: DispatchContext, meta: KeySharedMeta | None = None) -> None:
         """`meta` is the Key_Shared mode of the first consumer; None makes it a Shared subscription."""
@@ -43,6 +45,9 @@ class SharedDispatcher(Dispatcher):
         hash_of = _no_hash if selector is None else partial(hash_in, selector)
         self.redelivery = Redelivery(self.cursor, self._retry, self.wake, hash_of)
         """Positions to be delivered again."""
+        self._delays = context.delays
+        self._due = RangeSet()
+        """Positions whose delivery time has come, a bit each: there may be millions and few permits."""
         self._delivery = SharedDelivery(context, self.consumer_set, self.redelivery)
         self.keys: ByKey | None = None
         """Owners of the key hashes; None on a Shared subscription."""
@@ -75,6 +80,10 @@ class SharedDispatcher(Dispatcher):
             self.cursor.rewind()
         if self.keys is not None:
             self.keys.add(consumer)
+        # Behind the line above, which may refuse the consumer: a dispatcher without consumers must not wait.
+        if not self.consumers:
+            self.cursor.deferred = self._delays.held
+            self._delays.add_waiter(self)
         self.consumer_set.add(consumer)
         self.wake()
 
@@ -85,6 +94,10 @@ class SharedDispatcher(Dispatcher):
             self.redelivery.add_sent((key, consumer.hashes.get(key, 0)) for key in consumer.pending)
         else:
             self.redelivery.stop()
+            # What is due now, the next consumer's dispatcher finds by reading.
+            self._delays.remove_waiter(self)
+            self._due.clear()
+            self.cursor.deferred = NOTHING_DEFERRED
         consumer.pending.clear()
         consumer.hashes.clear()
         if self.keys is not None:
@@ -95,33 +108,71 @@ class SharedDispatcher(Dispatcher):
 
     def run_once(self, now_ns: int) -> None:
         """Sends entries for a few rounds, while permits and entries last."""
-        consumers, redelivery, keys = self.consumer_set, self.redelivery, self.keys
-        settings = self.settings
+        consumers, redelivery = self.consumer_set, self.redelivery
         for _ in range(ROUNDS_PER_TURN):
             permits = consumers.permits(self.wake)
             if permits <= 0:
                 # No consumer has permits: fetched entries must not hold the budget of reads in flight.
                 redelivery.put_off()
                 return
-            wanted = min(consumers.entries_for(permits), settings.read_entries_max)
+            wanted = min(consumers.entries_for(permits), self.settings.read_entries_max)
+            if self._due.count:
+                self._queue_due(wanted)
             # Older entries first: new ones are read when nothing that waits could be sent.
             if redelivery.has_work and self._redeliver(wanted):
                 continue
-            if keys is not None and not keys.may_read_on():
+            if not self._send_new(wanted):
                 return
-            entries = self.cursor.take(wanted, settings.read_bytes_max)
-            if not entries:
-                self._read_on(wanted)
-                return
-            if keys is not None:
-                # Entries of other keys may be sent before one that has to wait, so each waits by itself.
-                if unsent := keys.send(entries, again=False):
-                    redelivery.add_unsent(unsent)
-            elif unsent := self._turns.send(entries):
-                # The end of the run: the cursor returns it first at the next `take`.
-                self.cursor.give_back(unsent[0].position, unsent)
         # The rounds are used up and there may be more: go on in the next round of the turn.
         self.wake()
+
+    def _send_new(self, wanted: int) -> bool:
+        """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
+        keys, delays = self.keys, self._delays
+        if keys is not None and not keys.may_read_on():
+            return False
+        if delays.held.count and delays.pauses(self.cursor.read_position):
+            return False
+        entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+        if not entries:
+            self._read_on(wanted)
+            return False
+        if delays.looks_at(entries[0]):
+            entries, late = delays.hold_back(entries)
+            if late:
+                # As in Pulsar, the expected read ends here: the entry is read again when it is due.
+                self.count_delivered(late)
+            if not entries:
+                return True
+        if keys is not None:
+            # Entries of other keys may be sent before one that has to wait, so each waits by itself.
+            if unsent := keys.send(entries, again=False):
+                self.redelivery.add_unsent(unsent)
+        elif unsent := self._turns.send(entries):
+            # The end of the run: the cursor returns it first at the next `take`.
+            self.cursor.give_back(unsent[0].position, unsent)
+        return True
+
+    def due(self, keys: list[Key]) -> None:
+        """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""
+        passed = self.cursor.has_passed
+        for ledger_id, entry_id in keys:
+            # Others are still before the cursor, which finds them when it reads on.
+            if passed(ledger_id, entry_id):
+                self._due.add(ledger_id, entry_id)
+        self.wake()
+
+    def _queue_due(self, wanted: int) -> None:
+        """Passes some of the due positions on to the redelivery queue, as many as can be sent soon."""
+        queue = self.redelivery.queue
+        if len(queue) >= wanted if self.keys is None else not self.keys.may_read_on():
+            return
+        keys = self._due.pop_first(wanted)
+        if self._delays.clock_went_back:
+            # An entry may have been due once before; the consumer that has it must not get it again.
+            keys = [key for key in keys if self.consumer_set.owner_of(key) is None]
+        # The hash 0 stands for a key that is not known before the entry is read.
+        self.redelivery.add_sent((key, 0) for key in keys)
 
     def _redeliver(self, wanted: int) -> bool:
         """Sends entries that wait for redelivery; returns True when any was sent, so new ones come later."""

@@ -29,6 +29,7 @@ from broker.service.policies.values import (
     SUBSCRIBE_RATE,
     AutoSubscriptionCreation,
     AutoTopicCreation,
+    DelayedDeliveryPolicies,
     DispatchRate,
     Retention,
 )
@@ -97,6 +98,12 @@ class Policy(Generic[T]):
     """True where Pulsar's JSON shows the value under the name of the cluster."""
     acts: str = ""
     """The effect on clients, in a sentence; empty = none yet, so that setting it is refused."""
+
+
+def _delayed_delivery(settings: ServiceSettings) -> DelayedDeliveryPolicies:
+    return DelayedDeliveryPolicies(
+        settings.delayed_tick_ms, active=settings.delayed_delivery, delay_max_ms=settings.delay_max_ms
+    )
 
 
 # fmt: off
@@ -195,7 +202,9 @@ DEDUPLICATION_SNAPSHOTS: Final = Policy(
 DELAYED: Final = Policy(
     title="delayed delivery", form=DELAYED_DELIVERY,
     name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
-    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True))
+    topic_name="delayedDelivery", topic=Rest("delayedDelivery", applied=True),
+    key="delayedDeliveryEnabled", setting=_delayed_delivery,
+    acts="Shared and Key_Shared subscriptions hold messages back until their time; a longer delay is refused.")
 
 # Rates
 
@@ -267,8 +276,10 @@ OFFLOAD_POLICIES: Final = Policy(
 
 # Schemas
 
+UNDEFINED: Final = "UNDEFINED"
+"""Pulsar's word for a strategy that is not set."""
 _STRATEGIES: Final = (
-    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    UNDEFINED, "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
     "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
 )
 SCHEMA_COMPATIBILITY: Final = Policy(
@@ -276,23 +287,30 @@ SCHEMA_COMPATIBILITY: Final = Policy(
     name="schema_compatibility_strategy",
     namespace=Rest("schemaCompatibilityStrategy", "PUT", Unset("UNDEFINED"), removable=False),
     topic_name="schemaCompatibilityStrategy",
-    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True))
+    topic=Rest("schemaCompatibilityStrategy", "PUT", applied=True),
+    key="schemaCompatibilityStrategy", setting=lambda settings: settings.schema_strategy,
+    acts="A new version of a schema is compared so; versions that exist stay. UNDEFINED sets nothing.")
 SCHEMA_AUTO_UPDATE: Final = Policy(
     title="compatibility of schemas, by its older name",
     form=Choice("AutoUpdateDisabled", "Backward", "Forward", "Full", "AlwaysCompatible",
                 "BackwardTransitive", "ForwardTransitive", "FullTransitive"),
     name="schema_auto_update_compatibility_strategy",
-    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False))
+    namespace=Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", NO_CONTENT, removable=False),
+    acts="As the row above, which wins over it.")
 SCHEMA_UPDATES: Final = Policy(
     title="new schemas by producers", form=Flag(),
     name="is_allow_auto_update_schema",
-    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False))
+    namespace=Rest("isAllowAutoUpdateSchema", unset=Unset(True), removable=False),
+    key="isAllowAutoUpdateSchemaEnabled", setting=lambda settings: settings.schema_updates,
+    acts="With false a client whose schema is new is refused.")
 SCHEMA_VALIDATION: Final = Policy(
     title="producers without a schema", form=Flag(),
     name="schema_validation_enforced",
     namespace=Rest("schemaValidationEnforced", unset=Unset(False), removable=False),
     topic_name="schemaValidationEnforced",
-    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True))
+    topic=Rest("schemaValidationEnforced", unset=Unset(False), removable=False, applied=True),
+    key="isSchemaValidationEnforced", setting=lambda settings: settings.schema_validation,
+    acts="A producer without a schema is refused where the topic has one; connected ones stay.")
 
 # Facts about a namespace
 

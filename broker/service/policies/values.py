@@ -129,7 +129,7 @@ SUBSCRIBE_RATE: Final = Structure(SubscribeRate)
 
 
 @dataclass(frozen=True, slots=True)
-class DelayedDelivery:
+class DelayedDeliveryPolicies:
     """Delivery of messages at a time that their producer named."""
 
     tick_ms: int = member("tickTime", _ANY_LONG, 0)
@@ -140,8 +140,8 @@ class DelayedDelivery:
     """Longest delay in milliseconds; 0 or less = no limit."""
 
 
-DELAYED_DELIVERY: Final = Structure(DelayedDelivery)
-"""Form of `DelayedDelivery`."""
+DELAYED_DELIVERY: Final = Structure(DelayedDeliveryPolicies)
+"""Form of `DelayedDeliveryPolicies`."""
 
 
 @dataclass(frozen=True, slots=True)

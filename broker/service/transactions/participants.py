@@ -9,6 +9,7 @@ from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.acknowledging import end_on_subscription
 from broker.service.transactions.transaction_states import Subscribed
 
 
@@ -37,7 +38,7 @@ class RegistryParticipants:
         found = await self._find(topic)
         subscription = None if found is None else found.subscriptions.get(name)
         if subscription is not None:
-            await subscription.end_transaction(txn, commit=commit)
+            await end_on_subscription(subscription, txn, commit=commit)
 
     async def _find(self, topic: str) -> PersistentTopic | None:
         try:

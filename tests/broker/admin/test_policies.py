@@ -33,8 +33,13 @@ VALUES: dict[str, object] = {
         "relativeToPublishRate": False,
         "ratePeriodInSecond": 1,
     },
+    "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
     "properties": {"a": "b"},
     "antiAffinity": "g",
+    "schemaCompatibilityStrategy": "FORWARD",
+    "schemaAutoUpdateCompatibilityStrategy": "Backward",
+    "isAllowAutoUpdateSchema": False,
+    "schemaValidationEnforced": True,
 }
 """A value for each word whose policy is no whole number."""
 
@@ -162,7 +167,9 @@ async def test_value_in_force_comes_from_the_next_level_that_has_one(admin: Clie
     # Acknowledged messages are deleted, which is what this value says.
     kept = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
     assert await call(admin, f"GET {TOPIC}/retention?applied=true") == (200, kept)
-    assert (await call(admin, f"GET {TOPIC}/delayedDelivery?applied=true"))[0] == 501
+    delays = {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0}
+    assert await call(admin, f"GET {TOPIC}/delayedDelivery?applied=true") == (200, delays)
+    assert (await call(admin, f"GET {TOPIC}/persistence?applied=true"))[0] == 501
 
 
 async def test_partitions_have_the_policies_of_their_topic(

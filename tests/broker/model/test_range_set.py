@@ -15,6 +15,8 @@ operations = st.one_of(
     st.tuples(st.just("add_bits"), ledgers, entries, bits),
     st.tuples(st.just("remove_through"), ledgers, entries),
     st.tuples(st.just("remove_ledger"), ledgers),
+    st.tuples(st.just("discard"), ledgers, entries),
+    st.tuples(st.just("pop_first"), st.integers(0, 300)),
 )
 
 
@@ -47,6 +49,13 @@ def test_range_set_agrees_with_a_set_of_positions(
         elif name == "remove_through":
             model = {item for item in model if item[0] != arguments[0] or item[1] > arguments[1]}
             assert ranges.remove_through(*arguments) == len(before) - len(model)
+        elif name == "discard":
+            model.discard(tuple(arguments))
+            assert ranges.discard(*arguments) == (len(model) < len(before))
+        elif name == "pop_first":
+            popped = sorted(model)[: arguments[0]]
+            model -= set(popped)
+            assert ranges.pop_first(*arguments) == popped
         else:
             model = {item for item in model if item[0] != arguments[0]}
             assert ranges.remove_ledger(*arguments) == len(before) - len(model)
@@ -79,3 +88,27 @@ def test_range_set_is_empty_after_clear() -> None:
     ranges.clear()
     assert len(ranges) == 0
     assert (1, 5) not in ranges
+
+
+@settings(deadline=None)
+@given(
+    st.sets(st.tuples(ledgers, entries), max_size=60),
+    st.sets(st.tuples(ledgers, entries), max_size=60),
+    ledgers,
+    entries,
+)
+def test_two_range_sets_agree_with_two_sets(
+    first: set[tuple[int, int]], second: set[tuple[int, int]], ledger_id: int, entry_id: int
+) -> None:
+    one, other = RangeSet(), RangeSet()
+    for item in first:
+        one.add(*item)
+    for item in second:
+        other.add(*item)
+    both = first | second
+    assert one.first_missing(ledger_id, entry_id, other) == next(
+        number for number in range(entry_id, 2000) if (ledger_id, number) not in both
+    )
+    behind = {item for item in first - second if item > (ledger_id, entry_id)}
+    assert one.count_behind(ledger_id, entry_id, other) == len(behind)
+    assert one.pages == len({(ledger, number // PAGE_ENTRIES) for ledger, number in first})

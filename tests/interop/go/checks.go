@@ -46,6 +46,9 @@ var checks = []check{
 	{"transaction_acks", transactionAcks},
 	{"transaction_conflict", transactionConflict},
 	{"transaction_time_out", transactionTimeOut},
+	{"delayed", delayed},
+	{"retry_topic", retryTopic},
+	{"nack_backoff", nackBackoff},
 }
 
 func thousandUnbatched(b *bench) {
@@ -389,9 +392,11 @@ func zeroQueue(b *bench) {
 }
 
 func tableView(b *bench) {
-	publish(b.producer(pulsar.ProducerOptions{}), 0, 100, func(number int) string { return fmt.Sprint(number % 10) })
+	text := pulsar.NewStringSchema(nil)
+	producer := b.producer(pulsar.ProducerOptions{Schema: text})
+	publish(producer, 0, 100, func(number int) string { return fmt.Sprint(number % 10) })
 	view := must(b.client.CreateTableView(pulsar.TableViewOptions{
-		Topic: b.topic, Schema: pulsar.NewStringSchema(nil), SchemaValueType: stringType,
+		Topic: b.topic, Schema: text, SchemaValueType: stringType,
 	}))
 	defer view.Close()
 	waitUntil(func() bool { value, _ := view.Get("3").(*string); return value != nil && *value == string(body(93)) })

@@ -36,6 +36,7 @@ import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.RedeliveryBackoff;
 import org.apache.pulsar.client.api.RegexSubscriptionMode;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
@@ -43,6 +44,7 @@ import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.transaction.Transaction;
+import org.apache.pulsar.client.impl.MultiplierRedeliveryBackoff;
 
 /**
  * The official Java client against a broker: `java Interop.java PULSAR_URL ADMIN_URL [CHECK...]` runs the checks, each on a
@@ -81,6 +83,9 @@ public final class Interop {
         CHECKS.put("access_modes", Interop::accessModes);
         CHECKS.put("unsubscribe", Interop::unsubscribe);
         CHECKS.put("http_lookup", Interop::httpLookup);
+        CHECKS.put("delayed", Interop::delayed);
+        CHECKS.put("retry_topic", Interop::retryTopic);
+        CHECKS.put("nack_backoff", Interop::nackBackoff);
         CHECKS.put("non_persistent", Interop::nonPersistent);
         CHECKS.put("zero_queue", Interop::zeroQueue);
         CHECKS.put("table_view", Interop::tableView);
@@ -336,6 +341,67 @@ public final class Interop {
         nothingComes(consumer);
         Consumer<byte[]> dead = client.newConsumer().topic(topic + "-dead").subscriptionName("kept").subscribe();
         receive(dead, 0, 1);
+    }
+
+    /** Takes `message N`, not before its time: the broker of this test is strict. */
+    static void arrivesAt(Consumer<byte[]> consumer, int number, long dueMs) throws PulsarClientException {
+        receive(consumer, number, 1);
+        expect(System.currentTimeMillis() >= dueMs, "message " + number + " is early");
+    }
+
+    void delayed() throws Exception {
+        for (SubscriptionType kind : List.of(SubscriptionType.Shared, SubscriptionType.Key_Shared)) {
+            String name = topic + kind;
+            Consumer<byte[]> consumer = client.newConsumer().topic(name).subscriptionName("s")
+                    .subscriptionType(kind).subscribe();
+            Consumer<byte[]> exclusive = client.newConsumer().topic(name).subscriptionName("x").subscribe();
+            Producer<byte[]> producer = client.newProducer().topic(name).create();
+            long now = System.currentTimeMillis();
+            producer.newMessage().value(body(1)).deliverAt(now + 1500).send();
+            producer.newMessage().value(body(0)).deliverAt(now + 700).send();
+            producer.newMessage().value(body(2)).deliverAfter(1, TimeUnit.HOURS).send();
+            receive(exclusive, 1, 1);
+            receive(exclusive, 0, 1);
+            receive(exclusive, 2, 1);
+            arrivesAt(consumer, 0, now + 700);
+            arrivesAt(consumer, 1, now + 1500);
+            nothingComes(consumer);
+        }
+    }
+
+    /** The client sends a message that is given back to the retry topic with a delay, and at last to the dead letters. */
+    void retryTopic() throws Exception {
+        DeadLetterPolicy policy = DeadLetterPolicy.builder().maxRedeliverCount(2).retryLetterTopic(topic + "-RETRY")
+                .deadLetterTopic(topic + "-dead").initialSubscriptionName("kept").build();
+        Consumer<byte[]> consumer = consumer().subscriptionType(SubscriptionType.Shared).enableRetry(true)
+                .deadLetterPolicy(policy).subscribe();
+        publish(unbatched(), 0, 1);
+        long due = 0;
+        for (int count = 0; count < 3; count++) {
+            Message<byte[]> message = next(consumer);
+            expect(System.currentTimeMillis() >= due, "retry " + count + " is early");
+            String times = message.getProperties().get("RECONSUMETIMES");
+            expect(count == 0 || times.equals("" + count), "count " + times + " instead of " + count);
+            due = System.currentTimeMillis() + 500;
+            consumer.reconsumeLater(message, 500, TimeUnit.MILLISECONDS);
+        }
+        receive(client.newConsumer().topic(topic + "-dead").subscriptionName("kept").subscribe(), 0, 1);
+    }
+
+    void nackBackoff() throws Exception {
+        RedeliveryBackoff backoff = MultiplierRedeliveryBackoff.builder().minDelayMs(200).maxDelayMs(800)
+                .multiplier(2).build();
+        Consumer<byte[]> consumer = consumer().subscriptionType(SubscriptionType.Shared)
+                .negativeAckRedeliveryBackoff(backoff).subscribe();
+        long due = System.currentTimeMillis() + 500;
+        unbatched().newMessage().value(body(0)).deliverAt(due).send();
+        for (int count = 0; count <= 3; count++) {
+            Message<byte[]> message = next(consumer);
+            expect(count > 0 || System.currentTimeMillis() >= due, "the message is early");
+            expect(message.getRedeliveryCount() == count, "redelivery count " + message.getRedeliveryCount());
+            consumer.negativeAcknowledge(message);
+        }
+        receive(consumer, 0, 1);
     }
 
     void reader() throws Exception {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
@@ -20,7 +22,7 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
-from tests.interop.support import connect, numbered, publish, receive
+from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 from zookeeper.url import parse_store_url
 
@@ -85,14 +87,26 @@ def test_limits_hold_when_no_policy_is_set(
 
 
 def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, tmp_path: Path) -> None:
-    settings = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "10",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "delayedDeliveryMinIndexCountPerBucket": "10",
+    }
     with BrokerProcess(tmp_path, settings) as broker:
         client = connect(broker.addresses.pulsar)
         consumer = client.subscribe("orders", "s")
         publish(client.create_producer("orders", batching_enabled=False), numbered(45))
         receive(consumer, 12)
+        later = client.subscribe("later", "s", pulsar.ConsumerType.Shared)
+        delayed = client.create_producer("later", batching_enabled=False)
+        publish(delayed, numbered(20), deliver_after=timedelta(days=1))
+        admin = Admin(broker.addresses.admin)
+        wait_until(lambda: admin.subscription("later", "s")["msgDelayed"] == 20, "20 delayed messages")
+        later.close()
         client.close()
     url = broker.metadata_url
+    references = read_references(spark, url, tmp_path)
+    assert [kind for kind, topic in references if topic.endswith("/later")].count("delayed") == 2
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
     at_once = Limits(grace_s=0)  # ZooKeeper knows that everything here is young
     assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy", at_once)] == []
@@ -108,9 +122,17 @@ def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, t
         "lifecycle": [],
     }
     backlog = found(spark, "acks", tmp_path / "broken", Limits(backlog_bytes_min=1))
-    assert [(row.subject, row.backlog_entries) for row in backlog] == [
-        ("persistent://public/default/orders s", 33)
+    assert sorted((row.subject, row.backlog_entries) for row in backlog) == [
+        ("persistent://public/default/later s", 20),
+        ("persistent://public/default/orders s", 33),
     ]
+
+
+def read_references(spark: Any, url: str, folder: Path) -> list[tuple[str, str]]:
+    """(kind, topic) of each reference to a ledger."""
+    assert main(["admin", "snapshot", str(folder / "references"), "--metadata-url", url]) == 0
+    rows = open_snapshot(spark, folder / "references").table("references").collect()
+    return [(row.kind, row.topic) for row in rows]
 
 
 async def make_leaks(url: str) -> int:

@@ -238,3 +238,17 @@ async def test_refused_write_leaves_the_transaction_as_it_was() -> None:
     assert life.coordinator.transactions[txn].status is TxnStatus.OPEN
     assert not life.coordinator.transactions[txn].topics
     await life.coordinator.end(txn, commit=True)
+
+
+async def test_records_without_their_beginning_are_dropped_at_the_start() -> None:
+    disk = Disk()
+    life = Life(disk)
+    first = await life.coordinator.begin(5000, 0)
+    await life.coordinator.add_topics(first, TOPICS)
+    await life.coordinator.begin(5000, 0)
+    # As when a crash has lost the acknowledgement of some records of a transaction that is over.
+    del disk.records[min(disk.records)]
+    after = Life(disk)
+    await after.coordinator.recover()
+    assert [txn.least for txn in after.coordinator.transactions] == [1]
+    assert {txn.least for txn, _ in disk.records.values()} == {1}

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import NotAllowed, TransactionConflict
 from broker.model.position import EARLIEST
@@ -13,9 +14,10 @@ from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
-from broker.service.transactions.pending_acks import AckedEntry
+from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
 from protocol.message_metadata import in_transaction
 from tests.fakes.messages import message
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
@@ -248,7 +250,7 @@ async def test_acknowledgements_count_when_their_transaction_commits(
     await bench.publish(topic, None, b"0", b"1", b"2")
     txn = await bench.begin("s")
     entries = [AckedEntry(key) for key in port.keys[:2]]
-    subscription.acknowledge_in_transaction(consumer, txn, entries, cumulative=False)
+    acknowledge_in_transaction(subscription, consumer, txn, entries, cumulative=False)
     await bench.stage.settle()
     assert subscription.cursor.backlog == 3
     if restart:
@@ -268,7 +270,7 @@ async def test_consumer_that_follows_does_not_get_what_a_transaction_has_acknowl
     subscription, consumer, port = await bench.stage.consume(topic, SHARED, permits=100)
     await bench.publish(topic, None, b"0", b"1", b"2")
     txn = await bench.begin("s")
-    subscription.acknowledge_in_transaction(consumer, txn, [AckedEntry((0, 1))], cumulative=False)
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 1))], cumulative=False)
     subscription.remove_consumer(consumer)
     _, _, port = await bench.stage.consume(topic, SHARED, permits=100)
     assert port.keys == [(0, 0), (0, 2)]
@@ -281,7 +283,7 @@ async def test_cumulative_acknowledgement_is_refused_where_consumers_share() -> 
     await bench.publish(topic, None, b"0")
     txn = await bench.begin("s")
     with pytest.raises(NotAllowed, match="one by one"):
-        subscription.acknowledge_in_transaction(consumer, txn, [AckedEntry((0, 0))], cumulative=True)
+        acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=True)
 
 
 async def test_plain_acknowledgement_wins_over_a_later_transaction() -> None:
@@ -292,7 +294,7 @@ async def test_plain_acknowledgement_wins_over_a_later_transaction() -> None:
     txn = await bench.begin("s")
     subscription.acknowledge(consumer, [(0, 0)])
     with pytest.raises(TransactionConflict, match="already acked"):
-        subscription.acknowledge_in_transaction(consumer, txn, [AckedEntry((0, 0))], cumulative=False)
+        acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=False)
 
 
 async def test_properties_of_a_subscription_hide_and_keep_the_pending_acknowledgements() -> None:
@@ -301,7 +303,7 @@ async def test_properties_of_a_subscription_hide_and_keep_the_pending_acknowledg
     subscription, consumer, _ = await bench.stage.consume(topic, SHARED, permits=100)
     await bench.publish(topic, None, b"0")
     txn = await bench.begin("s")
-    subscription.acknowledge_in_transaction(consumer, txn, [AckedEntry((0, 0))], cumulative=False)
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=False)
     await bench.stage.settle()
     await bench.stage.run(subscription.keep_properties({"a": "b"}))
     assert subscription.properties == {"a": "b"}
@@ -316,7 +318,7 @@ async def test_subscription_made_anew_inherits_no_pending_acknowledgements() -> 
     subscription, consumer, _ = await bench.stage.consume(topic, SHARED, permits=100)
     await bench.publish(topic, None, b"0")
     txn = await bench.begin("s")
-    subscription.acknowledge_in_transaction(consumer, txn, [AckedEntry((0, 0))], cumulative=False)
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=False)
     await bench.stage.settle()
     await bench.stage.run(topic.subscribing.delete(subscription, consumer, force=True))
     _, _, port = await bench.stage.consume(topic, SHARED, permits=100)
@@ -332,3 +334,27 @@ async def test_refused_names_cannot_join_the_snapshot_cursor() -> None:
     with pytest.raises(NotAllowed, match="the broker's own"):
         await bench.stage.consume(topic, subscription="magnetar.transactions")
     assert "magnetar.transactions" not in (await bench.reopened()).subscriptions
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_end_is_stored_in_one_write_with_the_acknowledgements(commit: bool) -> None:
+    bench = Bench()
+    topic = await bench.open()
+    subscription, consumer, _ = await bench.stage.consume(topic, SHARED, permits=100)
+    await bench.publish(topic, None, b"0")
+    txn = await bench.begin("s")
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry((0, 0))], cumulative=False)
+    await bench.stage.settle()
+    key = cursor_key(topic.ledger.name, "s")
+    versions = [(await stored(bench, key))[1]]
+    await bench.end(txn, commit=commit)
+    info, version = await stored(bench, key)
+    assert version == versions[0] + 1
+    assert PROPERTY not in info.cursor_properties
+    assert (info.mark_delete.entry_id >= 0) is commit
+
+
+async def stored(bench: Bench, key: str) -> tuple[CursorInfo, int]:
+    found = await bench.stage.metadata.get(key)
+    assert found is not None
+    return decode_cursor_info(found.value), found.version

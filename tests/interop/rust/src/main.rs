@@ -6,7 +6,7 @@ use std::{
     env,
     future::Future,
     pin::Pin,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures::{future::try_join_all, TryStreamExt};
@@ -14,6 +14,7 @@ use pulsar::{
     compression::{Compression, CompressionLz4},
     consumer::{ConsumerOptions, DeadLetterPolicy, InitialPosition, Message},
     producer,
+    proto::{schema, Schema},
     reader::Reader,
     Consumer, ProducerOptions, Pulsar, SubType, TokioExecutor,
 };
@@ -53,7 +54,9 @@ async fn main() -> Outcome {
         failover,
         pattern,
         non_persistent,
-        properties
+        properties,
+        schemas,
+        delayed
     ] {
         if arguments.len() > 3 && !arguments[3..].iter().any(|wanted| wanted == name) {
             continue;
@@ -412,4 +415,72 @@ async fn properties(bench: &Bench) -> Outcome {
         || "properties".into(),
     )?;
     expect(metadata.producer_name == "named", || "producer name".into())
+}
+
+fn avro(fields: &str) -> Schema {
+    Schema {
+        name: "Order".into(),
+        schema_data: format!(r#"{{"type":"record","name":"Order","fields":[{fields}]}}"#).into_bytes(),
+        r#type: schema::Type::Avro as i32,
+        properties: vec![],
+    }
+}
+
+async fn schemas(bench: &Bench) -> Outcome {
+    let number = r#"{"name":"number","type":"int"}"#;
+    let older = avro(number);
+    let newer = avro(&format!(r#"{number},{{"name":"note","type":"string","default":""}}"#));
+    let other = avro(&format!(r#"{number},{{"name":"missing","type":"long"}}"#));
+    let with = |schema: &Schema| ProducerOptions {
+        schema: Some(schema.clone()),
+        ..Default::default()
+    };
+    bench.publish(0, 1, with(&older)).await?;
+    bench.publish(1, 1, with(&newer)).await?;
+    bench.publish(2, 1, with(&older)).await?;
+    let refused = bench.publish(3, 1, with(&other)).await;
+    expect(refused.is_err(), || "an incompatible producer was accepted".into())?;
+    let options = ConsumerOptions {
+        schema: Some(other),
+        ..earliest()
+    };
+    let reader = bench
+        .client
+        .consumer()
+        .with_topic(&bench.topic)
+        .with_subscription("other")
+        .with_options(options);
+    let refused: Result<Taker, _> = reader.build().await;
+    expect(refused.is_err(), || "an incompatible consumer was accepted".into())?;
+    let mut consumer = bench.consumer(SubType::Exclusive, "c").await?;
+    for version in [0u8, 1, 0] {
+        let message = next(&mut consumer).await?;
+        let found = message.metadata().schema_version.clone().unwrap_or_default();
+        expect(found == [0, 0, 0, 0, 0, 0, 0, version], || format!("version {found:?}"))?;
+        consumer.ack(&message).await?;
+    }
+    Ok(())
+}
+
+async fn delayed(bench: &Bench) -> Outcome {
+    let mut shared = bench.consumer(SubType::Shared, "c").await?;
+    let mut producer = bench.client.producer().with_topic(&bench.topic).build().await?;
+    let now = SystemTime::now();
+    let times = [now + Duration::from_millis(700), now + Duration::from_millis(1500)];
+    for number in [1, 0] {
+        producer
+            .create_message()
+            .with_content(body(number))
+            .deliver_at(times[number])?
+            .send_non_blocking()
+            .await?
+            .await?;
+    }
+    for (number, due) in times.iter().enumerate() {
+        receive(&mut shared, number, 1).await?;
+        // In milliseconds, as on the wire.
+        let early = due.duration_since(SystemTime::now()).unwrap_or_default();
+        expect(early.as_millis() == 0, || format!("message {number} is {early:?} early"))?;
+    }
+    nothing_comes(&mut shared).await
 }

@@ -1,0 +1,191 @@
+"""BucketLedgers: keeps full buckets of delayed entries in ledgers of their own, so that a restart need not read the log.
+
+Each bucket is one ordinary ledger, which the managed ledger's stored list names under "delayed". The steps of storing a
+bucket, and what the next open finds after a crash:
+
+    before 1                        nothing; the entries are read from the log again
+    1  list and ledger in one write     a ledger that is not closed: the open removes it
+    2  the segments, one entry each     the same
+    3  the ledger's end                 the whole bucket
+
+A bucket never changes. Its ledger is removed when the last of its entries is due or acknowledged, in the two steps of
+every ledger: out of the list, then the ledger itself. A bucket that cannot be stored or read costs time and nothing
+else, because the entries themselves say when they are due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from broker.ledger_client.ledger_handle import LedgerHandle
+from broker.ledger_client.own_ledger import OwnLedger, read_metadata
+from broker.ledger_client.result_codes import error_of
+from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, Segment
+from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError, MetadataError
+from protocol.ledger_metadata import LedgerState
+
+log = logging.getLogger(__name__)
+
+
+class BucketLedgers:
+    """Stores, loads and removes the buckets of one managed ledger."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: LedgerContext) -> None:
+        self._context = context
+
+    # Storing
+
+    def store(self, bucket: Bucket) -> None:
+        """Store a full bucket in the background; it stays in memory alone when that fails."""
+        self._context.background.spawn(self._store(bucket))
+
+    async def _store(self, bucket: Bucket) -> None:
+        context = self._context
+        try:
+            ledger_id = await context.environment.ids.next(above=context.ledgers.current.ledger_id)
+            async with context.store.lock:
+                ledger = await context.store.start_bucket(ledger_id)
+        except BrokerError as error:
+            log.warning("! %s: a bucket of delayed entries was not stored: %s", context.name, error)
+            return
+        try:
+            await self._write(ledger, [segment.encode() for segment in bucket.segments])
+        except BrokerError as error:
+            log.warning(
+                "! %s: bucket %d of delayed entries was not stored: %s", context.name, ledger_id, error
+            )
+            await self._remove([ledger_id])
+            return
+        # Its entries may all have become due while it was written; then nothing else would remove the ledger.
+        if bucket.segments:
+            bucket.ledger_id = ledger_id
+        else:
+            await self._remove([ledger_id])
+
+    async def _write(self, ledger: OwnLedger, segments: list[bytes]) -> None:
+        environment = self._context.environment
+        ledgers = environment.ledgers
+        outcome = _Outcome(len(segments))
+        handle = LedgerHandle(
+            ledger.ledger_id, ledgers.writer(ledger), environment.turn, outcome, ledgers.digest
+        )
+        for segment in segments:
+            handle.add(b"", segment, 1, None, environment.now_ns())
+        if segments:
+            await outcome.wait()
+        # The end last: a bucket counts only as a whole.
+        await ledger.close(len(segments) - 1, handle.length)
+
+    # Loading
+
+    async def load(self, entries: DelayedEntries) -> None:
+        """Read all stored buckets into the index. Buckets that cannot be used are removed."""
+        context = self._context
+        first_ledger = context.ledgers.infos()[0].ledger_id
+        unusable: list[int] = []
+        for ledger_id in list(context.store.buckets):
+            try:
+                segments = await self._read(ledger_id)
+            except (BrokerError, BrokenSegment) as error:
+                log.warning(
+                    "! %s: bucket %d of delayed entries is dropped, its entries are read again: %s",
+                    context.name,
+                    ledger_id,
+                    error,
+                )
+                unusable.append(ledger_id)
+                continue
+            bucket = Bucket.restore(segments, ledger_id)
+            for _ in entries.load(bucket, first_ledger, context.environment.wall_ms()):
+                await asyncio.sleep(0)
+        unusable += entries.remove_empty()
+        if unusable:
+            await self._remove(unusable)
+
+    async def _read(self, ledger_id: int) -> list[Segment]:
+        environment = self._context.environment
+        found = await read_metadata(environment.metadata, ledger_id)
+        if found is None:
+            raise MetadataError(f"ledger {ledger_id} has no metadata")
+        metadata, _ = found
+        if metadata.state is not LedgerState.CLOSED:
+            raise MetadataError(
+                f"ledger {ledger_id} is {metadata.state.name.lower()}: its writer did not end it"
+            )
+        segments: list[Segment] = []
+        while len(segments) <= metadata.last_entry_id:
+            run = await self._read_run(ledger_id, len(segments), metadata.last_entry_id)
+            segments += [Segment.decode(entry.body) for entry in run]
+        return segments
+
+    async def _read_run(self, ledger_id: int, first: int, last: int) -> list[Entry]:
+        context = self._context
+        answer: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+        def done(entries: list[Entry], error: BrokerError | None) -> None:
+            if answer.done():  # The caller was cancelled.
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(entries)
+
+        context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
+        return await answer
+
+    # Removing
+
+    def remove(self, ledger_ids: Iterable[int]) -> None:
+        """Remove the ledgers of buckets without entries, in the background."""
+        self._context.background.spawn(self._remove(list(ledger_ids)))
+
+    async def _remove(self, ledger_ids: list[int]) -> None:
+        store = self._context.store
+        async with store.lock:
+            store.drop_buckets(ledger_ids)
+            try:
+                await store.delete_marked()
+            except MetadataError as error:
+                # The stored list still names them: the next removal or the next open tries again.
+                log.info("%s: buckets %s are removed later: %s", self._context.name, ledger_ids, error)
+
+
+class _Outcome:
+    """The owner of a bucket's ledger handle: waits until all adds are confirmed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> None:
+        """Return when all adds are confirmed. Raises BrokerError when one was refused."""
+        await self._done
+
+    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
+        """See AddedRun; `adds_failed` follows."""
+
+    def entries_confirmed(
+        self,
+        handle: LedgerHandle,
+        entries: list[Entry],
+        contexts: list[object],
+        asked_ns: list[int],
+        now_ns: int,
+    ) -> None:
+        """See AddedRun."""
+        if handle.last_confirmed == self._count - 1 and not self._done.done():
+            self._done.set_result(None)
+
+    def adds_failed(
+        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
+    ) -> None:
+        """See AddedRun."""
+        if not self._done.done():
+            self._done.set_exception(error_of(rc, f"adding to ledger {handle.ledger_id}"))
