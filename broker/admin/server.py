@@ -18,6 +18,7 @@ from broker.admin.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.brokers import BROKER_ROUTES
 from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
+from broker.admin.compaction import COMPACTION_ROUTES
 from broker.admin.configuration import CONFIGURATION_ROUTES
 from broker.admin.foreign_pages import refuse_foreign_pages
 from broker.admin.http_limits import HttpConnections, OneLine
@@ -123,6 +124,7 @@ def create_app(
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)

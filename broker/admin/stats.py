@@ -1,7 +1,7 @@
 """The answers of `…/stats` and `…/internalStats`: the numbers of a topic under Pulsar's names.
 
-Fields of features that this broker does not have yet (transactions, offloading, compaction) have the
-values that Pulsar shows where these are not in use. Rates are those of the metrics' last whole window.
+Fields of features that this broker does not have yet (transactions, offloading) have the values that Pulsar shows where
+these are not in use. Rates are those of the metrics' last whole window.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
+from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
@@ -105,9 +106,20 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
             stats["abortedTxnCount"] = buffer.aborts
         stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
         stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
+        stats["compaction"] = _compaction(topic)
     else:
         stats["msgDropRate"] = 0.0
     return stats
+
+
+def _compaction(topic: PersistentTopic) -> dict[str, Json]:
+    counts = topic.compaction.counts
+    return {
+        "lastCompactionRemovedEventCount": counts.last_removed,
+        "lastCompactionSucceedTimestamp": counts.last_succeeded_ms,
+        "lastCompactionFailedTimestamp": counts.last_failed_ms,
+        "lastCompactionDurationTimeInMills": counts.last_duration_ms,
+    }
 
 
 def _subscriptions(topic: Topic, rates: TopicRates) -> dict[str, Json]:
@@ -209,6 +221,7 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
             "readPosition": _text(cursor.read_position),
             "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
             "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
+            "properties": dict(cursor.acks.properties),
             "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
         }
         for name, cursor in log.cursors.by_name.items()
@@ -227,7 +240,14 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
         ],
         "cursors": cursors,
         "properties": dict(log.properties),
+        "compactedLedger": _compacted_ledger(topic.compaction.current),
     }
+
+
+def _compacted_ledger(compacted: CompactedLedger | None) -> dict[str, Json]:
+    known = (compacted.ledger_id, compacted.entries, compacted.size_bytes) if compacted else (-1, -1, -1)
+    ledger_id, entries, size = known
+    return {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False}
 
 
 def _ranges(acknowledged: RangeSet) -> str:

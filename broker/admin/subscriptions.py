@@ -92,7 +92,7 @@ async def skip_all(request: web.Request) -> web.Response:
     """Acknowledges every message that is stored now."""
     name = request.match_info["subscription"]
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
-        subscription_of(topic, name).cursor.acknowledge_cumulative(topic.ledger.last_confirmed)
+        subscription_of(topic, name).skip_all()
     return done()
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
+from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import CacheCounts
@@ -48,6 +49,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
@@ -145,6 +147,7 @@ class BrokerService:
             self.namespaces,
             ownership=self._ownership,
             call_later=loop.call_later,
+            compactor=Compactor(WorkerProcess.start),
         )
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
@@ -159,13 +162,14 @@ class BrokerService:
             wall_ms=clock.wall_ms,
             server_version=f"Magnetar {version}",
         )
-        if settings.bool("transactionCoordinatorEnabled"):
-            self._add_coordinators()
+        self._add_coordinators()
         self._server: asyncio.Server | None = None
         self._admin_port = AdminPort()
 
     def _add_coordinators(self) -> None:
         settings = ServiceSettings.of(self.settings)
+        if not settings.transactions:
+            return
         self.net.coordinators = self.registry.transaction_states = Coordinators(
             self.environment,
             ManagedLedgerSettings.of(self.settings),
@@ -190,7 +194,11 @@ class BrokerService:
             self._timers.every(TIME_OUTS_INTERVAL_S, self.net.coordinators.tick)
         await self._open_ports()
         self._cache_passes.start()
-        self._ledger_upkeep.start(self._timers, self.settings.int("retentionCheckIntervalInSeconds"))
+        self._ledger_upkeep.start(
+            self._timers,
+            trim_interval_s=self.settings.int("retentionCheckIntervalInSeconds"),
+            compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
+        )
         self._publish_counts()
         return self.addresses
 

@@ -12,6 +12,7 @@ from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.table import COMPACTION
 from broker.service.topic_registry import TopicRegistry
 
 DUE_INTERVAL_S: Final = 0.2
@@ -30,12 +31,17 @@ class LedgerUpkeep:
         self._registry = registry
         self._environment = environment
 
-    def start(self, timers: Timers, trim_interval_s: float) -> None:
-        """Begins to call; `trim_interval_s` is `retentionCheckIntervalInSeconds`."""
+    def start(self, timers: Timers, *, trim_interval_s: float, compaction_interval_s: float) -> None:
+        """Begins to call.
+
+        `trim_interval_s` is `retentionCheckIntervalInSeconds`, `compaction_interval_s` is
+        `brokerServiceCompactionMonitorIntervalInSeconds`.
+        """
         timers.every(DUE_INTERVAL_S, self._run_due)
         timers.every(trim_interval_s, self._trim)
         timers.every(ROLL_INTERVAL_S, self._roll)
         timers.every(BACKLOG_INTERVAL_S, self._check_backlogs)
+        timers.every(compaction_interval_s, self._compact)
 
     def _run_due(self) -> None:
         """Stores cursors that are due; fails reads that wait too long for permits or for storage."""
@@ -53,6 +59,13 @@ class LedgerUpkeep:
     def _check_backlogs(self) -> None:
         for ledger in self._ledgers():
             ledger.cursors.check_backlogs()
+
+    def _compact(self) -> None:
+        """Begins the compaction of topics that have reached their threshold."""
+        policies = self._registry.policies
+        for topic in self._registry.topics.values():
+            if isinstance(topic, PersistentTopic) and not topic.closed:
+                topic.compaction.start_if_due(policies.of(topic.name, COMPACTION))
 
     def _trim(self) -> None:
         """Deletes ledgers that no subscription needs and whose retention is over."""

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
-from broker.config.topic_keys import DEDUPLICATION, DELAYS, DISPATCH, SCHEMAS, SUBSCRIPTIONS, TOPICS
+from broker.config.topic_keys import (
+    COMPACTION,
+    DEDUPLICATION,
+    DELAYS,
+    DISPATCH,
+    SCHEMAS,
+    SUBSCRIPTIONS,
+    TOPICS,
+)
 from broker.config.transaction_keys import TRANSACTIONS
 from settings.keys import KeyTable
 from settings.unused import UnusedKeys
@@ -26,6 +34,7 @@ BROKER_KEYS = KeyTable(
         SCHEMAS,
         DEDUPLICATION,
         DELAYS,
+        COMPACTION,
         SUBSCRIPTIONS,
         DISPATCH,
         TRANSACTIONS,

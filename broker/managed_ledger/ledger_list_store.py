@@ -8,6 +8,9 @@ Three rules make every crash between two writes recoverable (docs/architecture.m
 3. A ledger leaves the list first ("deleting"), then the metadata store and the bookie.
 
 So there is never a ledger that no list refers to, and the next open can finish what a crash has interrupted.
+
+Ledgers beside the list hold data derived from its entries: topic compaction has one or two. The stored list names them, but
+their positions are no positions of the managed ledger.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ class LedgerListStore:
         self._metadata = metadata
         self._client = client
         self._version = version
+        self.beside = list(info.beside)
+        """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = list(info.deleting)
         self._unsealed: dict[int, OwnLedger] = {}
         """Ledgers whose own metadata says open."""
@@ -94,23 +99,39 @@ class LedgerListStore:
 
         Raises MetadataError and NotEnoughBookies.
         """
-        await self._seal()
-        self.buckets.append(ledger_id)
-        try:
-            list_put = Put(self._key, self._encoded(), self._version)
-            custom = self._custom(b"delayed-index-bucket")
-            own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
-        except BaseException:
-            # Also when the broker stops: a later write of the list must not name a ledger that does not exist.
-            self.buckets.remove(ledger_id)
-            raise
-        return own
+        return await self._begin_named(self.buckets, ledger_id, self._custom(b"delayed-index-bucket"))
 
     def drop_buckets(self, ledger_ids: Iterable[int]) -> None:
         """Mark ledgers of buckets for deletion; the next write of the list stores that they have left it."""
         gone = [ledger_id for ledger_id in ledger_ids if ledger_id in self.buckets]
         self.buckets = [ledger_id for ledger_id in self.buckets if ledger_id not in gone]
         self._deleting += gone
+
+    async def begin_beside(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
+        """Begin a ledger beside the list, which names it from the same write on.
+
+        `custom`: its owner, for tools. Raises MetadataError and NotEnoughBookies; nothing is stored then.
+        """
+        return await self._begin_named(self.beside, ledger_id, custom)
+
+    async def _begin_named(self, names: list[int], ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
+        names.append(ledger_id)
+        try:
+            await self._seal()
+            list_put = Put(self._key, self._encoded(), self._version)
+            own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
+        except BaseException:
+            # Also when the broker stops: a later write of the list must not name a ledger that does not exist.
+            names.remove(ledger_id)
+            raise
+        return own
+
+    async def remove_beside(self, ledger_id: int) -> None:
+        """Delete a ledger beside the list, then its name. Raises MetadataError; the next open goes on."""
+        # The name goes last: while it is there, an interrupted deletion is done again.
+        await self._client.delete(ledger_id)
+        self.beside.remove(ledger_id)
+        await self.save()
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
         """Mark ledgers that have left the list for deletion.
@@ -138,7 +159,7 @@ class LedgerListStore:
 
     async def delete(self) -> None:
         """Delete the managed ledger: its ledgers, its cursors, itself. Raises MetadataError."""
-        self._deleting += [info.ledger_id for info in self.ledgers.infos()] + self.buckets
+        self._deleting += [*(info.ledger_id for info in self.ledgers.infos()), *self.buckets, *self.beside]
         self.buckets = []
         await self._put(encode_ledger_info(ManagedLedgerInfo([], deleting=self._deleting, deleted=True)))
         await self.finish_delete()
@@ -169,7 +190,9 @@ class LedgerListStore:
             if info is not current or with_current or self.current_started or info.entries
         ]
         return encode_ledger_info(
-            ManagedLedgerInfo(kept, self.properties, self.terminated, self._deleting, self.buckets)
+            ManagedLedgerInfo(
+                kept, self.properties, self.terminated, self._deleting, self.buckets, beside=self.beside
+            )
         )
 
     async def _put(self, value: bytes) -> None:

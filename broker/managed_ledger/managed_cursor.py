@@ -57,6 +57,7 @@ class ManagedCursor:
         "name",
         "reader",
         "redelivery",
+        "sought",
         "store",
     )
 
@@ -83,6 +84,10 @@ class ManagedCursor:
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.ledger.cache.reader(name)
         """This cursor, as the cache knows it."""
+        self.sought: tuple[Position, Position] | None = None
+        """(position asked for by the last open or seek, mark-delete position at that time); None after a restart.
+
+        For readers of a compacted ledger, which has positions that the log has lost."""
         self.redelivery = RedeliveryReads(parts, self, acks)
         """Reads of single positions that must be delivered again."""
         self._parts = parts
@@ -285,7 +290,7 @@ class ManagedCursor:
 
     def rewind(self) -> None:
         """Read on from the first unacknowledged entry."""
-        self._jump(self._ledgers.next_valid(self.acks.mark_delete))
+        self.jump(self._ledgers.next_valid(self.acks.mark_delete))
 
     def _skip(self) -> bool:
         """Move the read position to an unacknowledged entry; False when there is none."""
@@ -322,10 +327,11 @@ class ManagedCursor:
         if self.active:
             self._reading_cursors.moved(self)
 
-    def _jump(self, position: Position) -> None:
-        """Move elsewhere, and drop entries that were read for the old position.
+    def jump(self, position: Position) -> None:
+        """Read on elsewhere, and drop entries that were read for the old position.
 
-        `_move_to` alone is for moves along the entries that were read.
+        The log may have lost the position; `take` then goes on with the entry behind it. `_move_to` alone is for moves
+        along the entries that were read.
         """
         if self._request is not None:
             self._request.position_jumped()
@@ -381,7 +387,7 @@ class ManagedCursor:
             # Entries that were acknowledged without being read need no reading any more.
             mark_delete = acks.mark_delete
             if mark_delete >= self.read_position:
-                self._jump(self._ledgers.next_valid(mark_delete))
+                self.jump(self._ledgers.next_valid(mark_delete))
         # After the jump: the ledger that is removed may be the one that was being read. Only durable cursors hold
         # back trimming, so only they can let it go on.
         if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
@@ -409,7 +415,8 @@ class ManagedCursor:
         start = self._ledgers.at_or_after(position)
         # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
-        self._jump(start)
+        self.sought = position, self.acks.mark_delete
+        self.jump(start)
         if self.active:
             self._reading_cursors.acknowledged(self)
         self.store.changed()

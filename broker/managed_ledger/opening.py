@@ -7,10 +7,10 @@ add stores it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Protocol
 
+from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -21,8 +21,6 @@ from broker.managed_ledger.managed_ledger_info import (
 )
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
 from protocol import broker_entry_metadata
 
 log = logging.getLogger(__name__)
@@ -121,25 +119,11 @@ async def _find_end(
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length
         if ledger.entries:
-            last = await _read_one(environment, ledger.ledger_id, ledger.entries - 1, settings)
+            at = ledger.entries - 1
+            (last,) = await read_entries(
+                environment.ledgers, ledger.ledger_id, at, at, settings.read_bytes_max
+            )
             index = broker_entry_metadata.decode(last.header).index
             stamp.index = stamp.index if index is None else index
     # Retention counts from here: when the former writer stopped is not known.
     ledger.closed_at_ms = environment.wall_ms()
-
-
-async def _read_one(
-    environment: ManagedLedgerEnvironment, ledger_id: int, entry_id: int, settings: ManagedLedgerSettings
-) -> Entry:
-    answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
-
-    def done(entries: list[Entry], error: BrokerError | None) -> None:
-        if answer.done():  # The caller was cancelled.
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(entries[0])
-
-    environment.ledgers.read(ledger_id, entry_id, entry_id, settings.read_bytes_max, done)
-    return await answer

@@ -34,7 +34,7 @@ class Acknowledging(Protocol):
 class Trimming:
     """Decides which ledgers to remove, and removes them in the background."""
 
-    __slots__ = ("_context", "_cursors", "_storage_reads", "keep_bytes", "keep_ms")
+    __slots__ = ("_context", "_cursors", "_storage_reads", "held_at", "keep_bytes", "keep_ms")
 
     def __init__(
         self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, Acknowledging]
@@ -43,6 +43,12 @@ class Trimming:
         self._context = context
         self._storage_reads = storage_reads
         self._cursors = cursors
+        self.held_at = LATEST
+        """Keep every ledger with an entry behind this position, whatever is acknowledged.
+
+        Topic compaction holds its stored horizon here: its cursor acknowledges in memory first, and a crash before that
+        is stored must find the entries again.
+        """
         self.keep_ms = 0
         """Keep acknowledged ledgers for so long after they were closed; -1 = for ever."""
         self.keep_bytes = 0
@@ -61,9 +67,8 @@ class Trimming:
         # The current ledger stays, so there is nothing to look for below two.
         if len(ledgers) < 2 or not (durable or without_cursors):
             return []
-        removed = ledgers_to_trim(
-            ledgers, min(durable, default=LATEST), now_ms, keep_ms=self.keep_ms, keep_bytes=self.keep_bytes
-        )
+        slowest = min(self.held_at, min(durable, default=LATEST))
+        removed = ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=self.keep_ms, keep_bytes=self.keep_bytes)
         if removed:
             for ledger_id in removed:
                 ledgers.remove(ledger_id)

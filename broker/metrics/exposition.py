@@ -22,6 +22,7 @@ from broker.metrics.family import Family
 from broker.metrics.readings import (
     NO_LATENCIES,
     NO_SIZES,
+    CompactionReading,
     ConsumerReading,
     ProducerReading,
     SubscriptionReading,
@@ -29,6 +30,7 @@ from broker.metrics.readings import (
 )
 from broker.metrics.topic_families import (
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
+    COMPACTION,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
@@ -85,14 +87,14 @@ class ExpositionSettings:
 class Columns:
     """Turns pairs of reading and window into rows, and knows the place of each source in a row."""
 
-    def __init__(self, now: type, window: type, *extra: str) -> None:
-        """`extra` are sources whose values the caller appends to each row."""
+    def __init__(self, now: type, window: type | None, *extra: str) -> None:
+        """`window` None: there are no rates. `extra` are sources whose values the caller appends to each row."""
         # Field types are texts here, because the modules of readings and windows postpone annotations.
         plain = ("int", "float")
         # Ids are labels, not values. Properties are values that a reading computes from its fields.
         self._now = [f.name for f in fields(now) if f.type in plain and not f.name.endswith("_id")]
         self._now += [name for name, value in vars(now).items() if isinstance(value, property)]
-        self._window = [f.name for f in fields(window) if f.type in plain]
+        self._window = [f.name for f in fields(window) if f.type in plain] if window else []
         names = [f"now.{name}" for name in self._now] + [f"window.{name}" for name in self._window]
         self.place = {name: place for place, name in enumerate([*names, *extra])}
         """Place in a row by source."""
@@ -104,7 +106,11 @@ class Columns:
 
 def _tuple_getter(names: list[str]) -> Callable[[object], Row]:
     # One call into C for a whole row. attrgetter returns a tuple only for two names or more, which all classes here have.
-    return attrgetter(*names)
+    return attrgetter(*names) if names else _no_numbers
+
+
+def _no_numbers(_: object) -> Row:
+    return ()
 
 
 TOPIC_COLUMNS: Final = Columns(
@@ -123,6 +129,9 @@ CONSUMER_COLUMNS: Final = Columns(ConsumerReading, ConsumerWindow)
 """Rows of consumers."""
 PRODUCER_COLUMNS: Final = Columns(ProducerReading, ProducerWindow)
 """Rows of producers."""
+
+COMPACTION_COLUMNS: Final = Columns(CompactionReading, None)
+"""Rows of compacted topics."""
 
 
 class Busiest:
@@ -214,6 +223,7 @@ class TopicExposition:
         # A stock board asks for the redelivery rate at subscriptions too; with consumers it would count twice.
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
         self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
+        self._compactions = Block(COMPACTION, COMPACTION_COLUMNS)
         self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
         self._busiest = Busiest(settings.cache_subscriptions_max)
         self._consumers = Block(CONSUMER, CONSUMER_COLUMNS)
@@ -257,6 +267,7 @@ class TopicExposition:
     def _parts(self, openmetrics: bool) -> Iterator[bytes]:
         for block in (self._counts, self._topics, self._subscriptions, self._consumers, self._producers):
             yield from block.text(openmetrics)
+        yield from self._compactions.text(openmetrics)
         yield from self._cache_readers.text(openmetrics)
         yield _head(CACHE_SUBSCRIPTIONS_LEFT_OUT, openmetrics)
         yield f"{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{self._cluster}}} {self._busiest.left_out}\n".encode()
@@ -288,6 +299,7 @@ class TopicExposition:
                 for t in batch
             ]
             self._topics.add([f"{label}}}" for label in labels], rows)
+            self._write_compactions(labels, batch)
             self._write_subscriptions(labels, batch, windows)
             if self._settings.producer_level:
                 self._write_producers(labels, batch, windows)
@@ -299,6 +311,14 @@ class TopicExposition:
         if not base or not partition.isdecimal():  # A name such as `a-partition-x` is no partition's.
             base, partition = topic, "-1"
         return f'topic="{escape(base)}",partition="{partition}"'
+
+    def _write_compactions(self, labels: Sequence[str], batch: Sequence[TopicReading]) -> None:
+        compacted = [
+            (f"{label}}}", COMPACTION_COLUMNS.of_now(topic.compaction))
+            for label, topic in zip(labels, batch, strict=True)
+            if topic.compaction is not None
+        ]
+        self._compactions.add([label for label, _ in compacted], [row for _, row in compacted])
 
     def _write_subscriptions(
         self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]

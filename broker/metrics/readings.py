@@ -112,6 +112,28 @@ class SubscriptionReading:
 
 
 @dataclass(slots=True, kw_only=True)
+class CompactionReading:
+    """The compactions of one topic since it was opened, and the compacted ledger in use."""
+
+    removed: int = 0
+    """Messages that compactions removed."""
+    succeeded: int = 0
+    """Compactions that succeeded."""
+    failed: int = 0
+    """Compactions that failed."""
+    duration_ms: int = 0
+    """Duration of the last one."""
+    read_throughput: float = 0.0
+    """Bytes that the last one read per second, in both passes."""
+    write_throughput: float = 0.0
+    """Bytes that the last one wrote per second."""
+    entries: int = 0
+    """Entries of the compacted ledger."""
+    size_bytes: int = 0
+    """Bytes of those."""
+
+
+@dataclass(slots=True, kw_only=True)
 class TopicReading:
     """One topic's counters and levels."""
 
@@ -177,6 +199,8 @@ class TopicReading:
     """Entries by size; ENTRY_SIZE_BOUNDS."""
     producer_readings: Sequence[ProducerReading] = ()
     """Empty unless exposeProducerLevelMetricsInPrometheus is set."""
+    compaction: CompactionReading | None = None
+    """None for a topic that was never compacted."""
 
     @property
     def subscription_count(self) -> int:

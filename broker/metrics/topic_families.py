@@ -163,6 +163,22 @@ SUBSCRIPTION: Final = (
 )
 """Labels cluster, namespace, topic, subscription."""
 
+COMPACTION: Final = (
+    gauge("pulsar_compaction_removed_event_count", "now.removed", "Messages that compactions removed."),
+    gauge("pulsar_compaction_succeed_count", "now.succeeded", "Compactions that succeeded."),
+    gauge("pulsar_compaction_failed_count", "now.failed", "Compactions that failed."),
+    gauge(
+        "pulsar_compaction_duration_time_in_mills", "now.duration_ms", "Duration of the last compaction, ms."
+    ),
+    gauge("pulsar_compaction_read_throughput", "now.read_throughput", "Bytes the last one read per second."),
+    gauge(
+        "pulsar_compaction_write_throughput", "now.write_throughput", "Bytes the last one wrote per second."
+    ),
+    gauge("pulsar_compaction_compacted_entries_count", "now.entries", "Entries of the compacted ledger."),
+    gauge("pulsar_compaction_compacted_entries_size", "now.size_bytes", "Bytes of the compacted ledger."),
+)
+"""Labels as TOPIC; of topics that were compacted, or whose compaction failed."""
+
 REDELIVER: Final = gauge(
     "pulsar_consumer_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."
 )

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.metrics.readings import ConsumerReading, ProducerReading, SubscriptionReading, TopicReading
+from broker.metrics.readings import (
+    CompactionReading,
+    ConsumerReading,
+    ProducerReading,
+    SubscriptionReading,
+    TopicReading,
+)
+from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
@@ -89,6 +96,7 @@ class TopicReader:
             write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
             entry_size=tuple(stats.entry_size_buckets),
             producer_readings=self._producer_stats(topic) if self._producers else (),
+            compaction=_compaction(topic.compaction),
         )
 
     def _subscription(self, subscription: Subscription) -> SubscriptionReading:
@@ -169,3 +177,20 @@ class TopicReader:
             )
             for one in consumers
         ]
+
+
+def _compaction(compaction: TopicCompaction) -> CompactionReading | None:
+    counts, current = compaction.counts, compaction.current
+    if current is None and not counts.failed:
+        return None
+    seconds = max(counts.last_duration_ms, 1) / 1000
+    return CompactionReading(
+        removed=counts.removed,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        duration_ms=counts.last_duration_ms,
+        read_throughput=counts.last_read_bytes / seconds,
+        write_throughput=counts.last_written_bytes / seconds,
+        entries=current.entries if current is not None else 0,
+        size_bytes=current.size_bytes if current is not None else 0,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import secrets
+from collections.abc import Coroutine
 
 from broker.model.errors import (
     BrokerError,
@@ -39,6 +40,8 @@ from protocol.pulsar_api_pb2 import (
 log = logging.getLogger("magnetar.net")
 
 _TOP_BIT = 1 << 63
+LastMessage = tuple[Position, int]
+"""(position of an entry, index of its last message in the batch, -1 outside of one)"""
 
 
 def _signed(number: int) -> int:
@@ -337,7 +340,9 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
         return
 
     # Clients ask again and again (`hasMessageAvailable`); without this short way each request would be a task.
-    known = port.subscription.topic.positions.known_last_message()
+    topic = port.subscription.topic
+    compacted = topic.compaction.last_ledger() if port.consumer.options.read_compacted else None
+    known = topic.positions.known_last_message() if compacted is None else compacted.known_last_message
     if known is not None:
         _answer_last_message(cnx, port.subscription, request.request_id, known)
         return
@@ -345,15 +350,19 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_last_message_id(cnx, port.subscription, request.request_id), refuse, "GET_LAST_MESSAGE_ID")
+    found = topic.positions.last_message() if compacted is None else compacted.last_message()
+    work = _last_message_id(cnx, port.subscription, request.request_id, found)
+    cnx.run(work, refuse, "GET_LAST_MESSAGE_ID")
 
 
-async def _last_message_id(cnx: Connection, subscription: Subscription, request_id: int) -> None:
-    _answer_last_message(cnx, subscription, request_id, await subscription.topic.positions.last_message())
+async def _last_message_id(
+    cnx: Connection, subscription: Subscription, request_id: int, found: Coroutine[None, None, LastMessage]
+) -> None:
+    _answer_last_message(cnx, subscription, request_id, await found)
 
 
 def _answer_last_message(
-    cnx: Connection, subscription: Subscription, request_id: int, found: tuple[Position, int]
+    cnx: Connection, subscription: Subscription, request_id: int, found: LastMessage
 ) -> None:
     last, batch_index = found
     cnx.send(

@@ -153,7 +153,7 @@ class NonPersistentTopic(Topic):
     ) -> tuple[NonPersistentSubscription, Consumer]:
         """ConsumerBusy, NotAllowed or ServiceNotReady refuse it."""
         if options.read_compacted:
-            raise NotAllowed("readCompacted only allowed on persistent topics")
+            raise NotAllowed("readCompacted only valid on persistent topics")
         self.check_type(options.kind)
         self.check_open()
         subscription = self.subscriptions.get(options.subscription)

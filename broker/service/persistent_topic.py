@@ -7,6 +7,7 @@ stored entries leave in the order of their entries.
     TopicSubscriptions     opens and deletes subscriptions
     DurableDeduplication   drops messages that are stored already, where a policy asks for it
     TopicPositions         finds entries by time, and the last message
+    TopicCompaction        keeps the latest message of each key in a compacted ledger
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.loop.turn import Turn
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError, LedgerFenced, NotAllowed, PersistenceError, ServiceNotReady
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.model.txn_id import TxnId
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
 from broker.service.delayed_delivery import DelayedDelivery
@@ -52,6 +55,7 @@ class PersistentTopic(Topic):
     __slots__ = (
         "_on_fenced",
         "_writer",
+        "compaction",
         "count_delivered",
         "deduplication",
         "delays",
@@ -75,6 +79,7 @@ class PersistentTopic(Topic):
         turn: Turn,
         call_later: CallLater,
         on_fenced: Callable[[PersistentTopic], None],
+        compactor: Compactor,
     ) -> None:
         """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
         super().__init__(name, settings, policies)
@@ -96,6 +101,10 @@ class PersistentTopic(Topic):
         """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
         """Entries by time, and the last message."""
+        self.compaction = TopicCompaction(
+            name, ledger, compactor, self._current_settings, self._compaction_cursor
+        )
+        """The compacted ledger, and the compactions that make it."""
         self.subscribing = TopicSubscriptions(self, call_later=call_later)
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
@@ -133,6 +142,12 @@ class PersistentTopic(Topic):
         wanted = self.policies.deduplicates(self.name)
         if wanted != (self.deduplication is not None):
             await self.set_deduplication(wanted)
+
+    def _current_settings(self) -> ServiceSettings:
+        return self.settings
+
+    async def _compaction_cursor(self) -> ManagedCursor:
+        return await self.subscribing.own_cursor(COMPACTION_CURSOR)
 
     async def keep_epoch(self) -> None:
         """Writes the access epoch into the log's properties."""
@@ -261,16 +276,6 @@ class PersistentTopic(Topic):
         for subscription in self.subscriptions.values():
             await recover_pending_acks(subscription)
 
-    async def end_transaction(self, txn: TxnId, wall_ms: int, *, commit: bool) -> None:
-        """Ends a transaction on this topic; durable when it returns. Raises BrokerError; asking again is allowed."""
-        self.check_open()
-        if self.transactions is not None:
-            await self.transactions.end(txn, self, wall_ms, commit=commit)
-            # Without a marker (a terminated topic) no confirmed entry wakes them.
-            for subscription in self.subscriptions.values():
-                if subscription.dispatcher is not None:
-                    subscription.dispatcher.wake()
-
     # Subscriptions
 
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
@@ -293,6 +298,7 @@ class PersistentTopic(Topic):
         self.closed = True
         self.delays.close()
         self.disconnect_producers()
+        await self.compaction.close()
         await self.subscribing.close()
         if self.transactions is not None:
             self.transactions.close()

@@ -124,6 +124,14 @@ class ServiceSettings(RoomSettings):
     """Messages per consumer that may wait for their key while later ones are read; 0 or less = no limit."""
     look_ahead_per_subscription: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerSubscription")
     """Messages of a subscription that may wait for their key; 0 or less = no limit."""
+    compaction_threshold_bytes: int = broker_key.int("brokerServiceCompactionThresholdInBytes")
+    """Bytes published since the last compaction at which the next one begins by itself; 0 = never."""
+    compaction_read_timeout_s: int = broker_key.int("brokerServiceCompactionPhaseOneLoopTimeInSeconds")
+    """Limit on one read of a compaction."""
+    compaction_retains_null_keys: bool = broker_key.bool("topicCompactionRetainNullKey")
+    """Compaction keeps messages without a key."""
+    compaction_memory_bytes: int = broker_key.int("magnetarCompactionMemoryLimitMB", "bytes")
+    """Memory for the keys of a compaction; more keys take more rounds over the entries."""
     entry_timestamp: bool = broker_key.rule(_entry_timestamp)
     """Stamp entries with the broker's clock."""
     entry_index: bool = broker_key.rule(_entry_index)

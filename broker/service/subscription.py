@@ -13,9 +13,11 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.compaction.compacted_reads import CompactedReads
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
@@ -27,8 +29,11 @@ from broker.service.entry_facts import messages_left
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
-from broker.service.transactions.pending_acks import PROPERTY
-from broker.service.transactions.subscription_transactions import SubscriptionTransactions, shown_properties
+from broker.service.transactions.subscription_transactions import (
+    SubscriptionTransactions,
+    replaced_properties,
+    shown_properties,
+)
 from broker.service.transactions.topic_transactions import TopicTransactions
 
 REPLICATED: Final = "pulsar.replicated.subscription"
@@ -74,6 +79,8 @@ class SubscribedTopic(Protocol):
     """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
+    compaction: TopicCompaction
+    """The compacted ledger, for consumers with `readCompacted`."""
 
     def require_transactions(self) -> TopicTransactions:
         """Returns the topic's transactions, made if need be."""
@@ -180,17 +187,15 @@ class Subscription:
 
     async def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Replaces the properties; returns when they are stored. Raises MetadataError."""
-        self._set_properties(properties)
+        store = self.cursor.store
+        store.keep_properties(replaced_properties(store.cursor_properties, properties))
         await self.cursor.store.flush()
-
-    def _set_properties(self, properties: Mapping[str, str]) -> None:
-        own = {PROPERTY: text} if (text := self.cursor.store.cursor_properties.get(PROPERTY)) else {}
-        self.cursor.store.keep_properties({**shown_properties(properties), **own})
 
     def take_wishes(self, options: SubscribeOptions) -> None:
         """Keeps what a consumer wants of an existing subscription, where nothing was set before."""
         if options.properties and not self.properties:
-            self._set_properties(options.properties)
+            store = self.cursor.store
+            store.keep_properties(replaced_properties(store.cursor_properties, options.properties))
         if options.replicated and not self.replicated:
             self.cursor.acks.properties[REPLICATED] = 1
             self.cursor.store.changed()
@@ -240,6 +245,7 @@ class Subscription:
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
             delays=topic.delays,
+            compacted_reads=self._compacted_reads,
         )
         if self.kind is SubscriptionType.SHARED:
             self.dispatcher = SharedDispatcher(context)
@@ -250,6 +256,9 @@ class Subscription:
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
+
+    def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
+        return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer; ignored for one that has left already."""
@@ -362,6 +371,16 @@ class Subscription:
         elif self.dispatcher is not None:
             self.dispatcher.redeliver(consumer)
 
+    def skip_all(self) -> None:
+        """Acknowledges everything that is stored now. NotAllowed for the broker's own subscription."""
+        self._check_movable()
+        self.cursor.acknowledge_cumulative(self.topic.ledger.last_confirmed)
+
+    def _check_movable(self) -> None:
+        if self.name == COMPACTION_CURSOR:
+            # Its position is the horizon: moved, messages would be missing from the compacted view.
+            raise NotAllowed(f"The position of subscription {self.name} is the broker's own")
+
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
 
@@ -374,6 +393,7 @@ class Subscription:
         await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
     async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
+        self._check_movable()
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
         self.resetting = True

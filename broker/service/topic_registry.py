@@ -25,6 +25,7 @@ from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceN
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Namespaces
@@ -74,6 +75,7 @@ class TopicRegistry:
         *,
         ownership: TopicOwnership,
         call_later: CallLater,
+        compactor: Compactor,
     ) -> None:
         self.settings = settings
         """Current values, renewed by `reconfigure`."""
@@ -103,6 +105,7 @@ class TopicRegistry:
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
+        self._compactor = compactor
         self._opening: dict[str, asyncio.Task[Topic]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._watchers: list[TopicEvent] = []
@@ -206,8 +209,10 @@ class TopicRegistry:
             turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
+            compactor=self._compactor,
         )
         topic.transaction_states = self.transaction_states
+        await topic.compaction.open()
         await topic.set_deduplication(self.policies.deduplicates(name))
         await topic.recover_transactions()
         if self.transaction_states is not None and self.transaction_states.is_expected(str(name)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.managed_ledger.ledger_cursors import NO_NUMBERS
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.errors import (
     ConsumerBusy,
     MetadataError,
@@ -16,6 +17,7 @@ from broker.model.errors import (
     SubscriptionNotFound,
 )
 from broker.model.position import EARLIEST, LATEST, Position
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
@@ -24,7 +26,9 @@ from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
 from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR
 
-INTERNAL_CURSORS = frozenset((DEDUPLICATION_CURSOR, TRANSACTIONS_CURSOR))
+UNLISTED_CURSORS = frozenset((DEDUPLICATION_CURSOR, TRANSACTIONS_CURSOR))
+"""Cursors that no list of subscriptions shows."""
+INTERNAL_CURSORS = UNLISTED_CURSORS | {COMPACTION_CURSOR}
 """Cursors of the broker's own; no client may subscribe under their names."""
 
 
@@ -42,7 +46,7 @@ class TopicSubscriptions:
         self._changing = asyncio.Lock()
         for name, cursor in topic.ledger.cursors.by_name.items():
             # The broker's own cursors are no subscriptions: no client may join or delete one.
-            if name not in INTERNAL_CURSORS:
+            if name not in UNLISTED_CURSORS:
                 self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
 
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
@@ -63,7 +67,7 @@ class TopicSubscriptions:
         async with self._changing:
             topic.check_open()
             subscription = self.by_name.get(options.subscription)
-            if subscription is None:
+            if subscription is None or subscription.name in INTERNAL_CURSORS:
                 subscription = await self._open(options)
             elif subscription.durable != options.durable:
                 kind = "Durable" if subscription.durable else "NonDurable"
@@ -80,7 +84,7 @@ class TopicSubscriptions:
         if name in INTERNAL_CURSORS:
             raise NotAllowed(f"Subscription name {name} is the broker's own")
         limit = topic.policies.of(topic.name, MAX_SUBSCRIPTIONS)
-        if limit and len(self.by_name) >= limit:
+        if limit and len(self.by_name.keys() - INTERNAL_CURSORS) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
         default = EARLIEST if options.earliest else LATEST
         if options.durable:
@@ -114,6 +118,15 @@ class TopicSubscriptions:
             self.by_name[name] = subscription
             return subscription
 
+    async def own_cursor(self, name: str) -> ManagedCursor:
+        """Returns a cursor of the broker's own, made at the first entry if it is missing, and lists it."""
+        async with self._changing:
+            self._topic.check_open()
+            if name not in self.by_name:
+                cursor = await self._topic.ledger.cursors.open(name, EARLIEST)
+                self.by_name[name] = Subscription(self._topic, name, cursor, call_later=self.call_later)
+            return self.by_name[name].cursor
+
     async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:
         """Deletes a subscription for its `consumer`, or for an administrator (None).
 
@@ -132,6 +145,9 @@ class TopicSubscriptions:
             elif self.by_name.get(subscription.name) is subscription:
                 await self._topic.ledger.cursors.delete(subscription.name)
                 del self.by_name[subscription.name]
+                if subscription.name == COMPACTION_CURSOR:
+                    # Behind the cursor, whose stored property names the ledger.
+                    await self._topic.compaction.forget()
 
     def forget(self, subscription: Subscription) -> None:
         """Drops a non-durable subscription, which ends with its last consumer."""

@@ -14,8 +14,8 @@ from protocol.pulsar_metadata_pb2 import ManagedCursorInfo, ManagedLedgerInfo, S
 
 NO_LEDGER = -1
 """The cursor ledger of a closed cursor."""
-_COMPACTED = "CompactedTopicLedger"
-"""The property of the compaction's cursor that names the compacted ledger."""
+COMPACTED_LEDGER = "CompactedTopicLedger"
+"""The property of the compaction's cursor that names the compacted ledger; in Magnetar's stores too."""
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 
@@ -73,7 +73,7 @@ def cursor(value: bytes) -> ApacheCursor:
         info.markDeleteLedgerId if info.HasField("markDeleteLedgerId") else -1,
         info.markDeleteEntryId if info.HasField("markDeleteEntryId") else -1,
         acked,
-        next((each.value for each in info.properties if each.name == _COMPACTED), None),
+        next((each.value for each in info.properties if each.name == COMPACTED_LEDGER), None),
     )
 
 

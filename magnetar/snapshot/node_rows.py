@@ -77,10 +77,10 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     """A log that is being deleted is no topic; its ledgers are references still."""
     if node.value.startswith(_OUR_BEGINNING):
         info = decode_ledger_info(node.value)
-        deleted, deleting, buckets = info.deleted, info.deleting, info.delayed
+        deleted, deleting, buckets, beside = info.deleted, info.deleting, info.delayed, info.beside
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     else:
-        deleted, deleting, buckets = False, [], []
+        deleted, deleting, buckets, beside = False, list[int](), list[int](), list[int]()
         found = apache_values.log_ledgers(node.value)
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_ms or None) for one in found]
     yield (
@@ -104,6 +104,9 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     # Bookies may still have these, and an audit must not call them orphans.
     for ledger_id in deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)
+    # Compacted ledgers, also one that is being written, which no cursor names yet.
+    for ledger_id in beside:
+        yield "references", _reference(ledger_id, "beside", node, where)
 
 
 def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
@@ -111,6 +114,9 @@ def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
         snapshot = decode_cursor_info(node.value)
         runs = [run for page in snapshot.acked for run in _runs(*page)]
         yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
+        compacted = snapshot.properties.get(apache_values.COMPACTED_LEDGER)
+        if compacted is not None:
+            yield "references", _reference(compacted, "compacted", node, where)
         return
     found = apache_values.cursor(node.value)
     known = found.cursor_ledger == apache_values.NO_LEDGER

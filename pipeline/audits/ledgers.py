@@ -1,8 +1,8 @@
 """`audit ledgers`: finds ledgers without references, and references to absent ledgers.
 
 Ledger lists of topics, cursors, schemas and compacted topics refer to ledgers; a list also names buckets of delayed
-entries. A ledger that its list marks as
-`deleting` has no reference: its removal was decided and not finished.
+entries and ledgers beside it. A ledger that its list marks as `deleting` has no reference: its removal was decided and not
+finished.
 
 classes    orphan                a ledger of Pulsar's without a reference
            unknown-owner         without a reference, and of a kind whose references a snapshot does not have
@@ -61,9 +61,10 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
 def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
     """Return references to absent ledgers.
 
-    The last ledger of a list is left out while it is empty: a broker may write the list before the ledger.
+    The last ledger of a list is left out while it is empty: a broker may write the list before the ledger. So is a
+    ledger beside a list, whose name stays until it is certain that the ledger is gone.
     """
-    expected = references.where("kind <> 'deleting'").where(
+    expected = references.where("kind not in ('deleting', 'beside')").where(
         "kind <> 'managed-ledger' or (closed_ms is not null and entries > 0)"
     )
     return findings(

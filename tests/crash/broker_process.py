@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -34,22 +35,33 @@ class BrokerError(Exception):
 
 
 class BrokerProcess:
-    def __init__(self, folder: Path, settings: tuple[str, ...] = SETTINGS) -> None:
+    def __init__(
+        self, folder: Path, settings: tuple[str, ...] = SETTINGS, *, module: str = "magnetar"
+    ) -> None:
+        """`module` runs in the place of `magnetar`, with the same command line."""
         self._folder = folder
+        self._module = module
+        self.environment: dict[str, str] = {}
+        """Variables of the next start beside our own."""
         self.port, self.http_port = free_port(), free_port()
         self._settings = settings
         self._ready = folder / "ready.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"pulsar://127.0.0.1:{self.port}"
+        self.admin_url = f"http://127.0.0.1:{self.http_port}"
 
     def spawn(self) -> None:
         self._ready.unlink(missing_ok=True)
         ports = (f"brokerServicePort={self.port}", f"webServicePort={self.http_port}")
         flags = [part for setting in (*ports, *self._settings) for part in ("--set", setting)]
-        command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._folder / "data")]
+        command = [sys.executable, "-m", self._module, "standalone", "--data", str(self._folder / "data")]
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--ready-file", str(self._ready), *flags], cwd=ROOT, stdout=log, stderr=log
+                [*command, "--ready-file", str(self._ready), *flags],
+                cwd=ROOT,
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
             )
 
     def start(self) -> float:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put
+from broker.metadata.metadata_store import MetadataStore, Put, Versioned
 from broker.model.errors import MetadataError
 
 
@@ -42,3 +42,42 @@ class FakeMetadata(MemoryMetadataStore):
         if self.gate is not None:
             await self.gate.wait()
         await super().delete(key, expected)
+
+
+class WritesUntilCrash:
+    """One broker's way to a store that others share: writes behind the given number never arrive.
+
+    The broker that waits for them is dead, and another one may begin on `shared`.
+    """
+
+    def __init__(self, shared: MetadataStore, writes: int) -> None:
+        self.shared = shared
+        self.left = writes
+        self.dead = False
+
+    async def _arrive(self) -> None:
+        if self.left == 0:
+            self.dead = True
+            await asyncio.Event().wait()
+        self.left -= 1
+
+    async def get(self, key: str) -> Versioned | None:
+        return await self.shared.get(key)
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        await self._arrive()
+        return await self.shared.put(key, value, expected)
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        await self._arrive()
+        return await self.shared.put_all(puts)
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        await self._arrive()
+        await self.shared.delete(key, expected)
+
+    async def children(self, key: str) -> list[str]:
+        return await self.shared.children(key)
+
+    async def close(self) -> None:
+        pass

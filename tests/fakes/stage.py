@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
+from broker.compaction.passes import PassesSettings
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
@@ -17,7 +18,9 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
+from broker.service.compaction.topic_compaction import Compactor
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -27,6 +30,7 @@ from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from tests.fakes.compaction import InlineWorker
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
@@ -48,29 +52,37 @@ class Stage:
         reads_budget: int = 0,
         reads_queue: int = 1000,
         policy: str = "pip430",
+        metadata: MetadataStore | None = None,
+        before: Stage | None = None,
         **settings: Any,
     ) -> None:
-        """`reads_budget`: bytes that may be read and not delivered yet, 0 = any; reads have no timeout."""
+        """`reads_budget`: bytes that may be read and not delivered yet, 0 = any; reads have no timeout.
+
+        `metadata` replaces the store of this stage. `before`: a stage whose ledgers this one goes on with.
+        """
         self.now_ns = 1_000_000_000
         self.wall_ms = SENT_AT_MS
-        self.soon: deque[Callable[[], None]] = deque()
+        self.soon: deque[Callable[[], None]] = deque() if before is None else before.soon
         self.timers: list[tuple[float, Callable[[], None]]] = []
         """(seconds as asked for, callback); `fire` runs them."""
         self.metadata = FakeMetadata()
-        self.ledgers = MemoryLedgerClient(self.soon.append)
+        store = metadata or self.metadata
+        self.ledgers: MemoryLedgerClient = (
+            MemoryLedgerClient(self.soon.append) if before is None else before.ledgers
+        )
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
         self.caches = WholeCache(EntryCacheSettings(cache_bytes, policy=policy))
         self.environment = ManagedLedgerEnvironment(
-            metadata=self.metadata,
-            ledgers=on_one_bookie(self.metadata, self.ledgers),
-            ids=LedgerIds(self.metadata),
+            metadata=store,
+            ledgers=on_one_bookie(store, self.ledgers),
+            ids=LedgerIds(store),
             caches=self.caches.manager,
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,
             reads_limiter=InflightReadsLimiter(reads_budget, reads_queue, 0),
         )
-        self.namespaces = Namespaces(self.metadata, "standalone")
+        self.namespaces = Namespaces(store, "standalone")
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings(
@@ -80,10 +92,20 @@ class Stage:
             self.namespaces,
             ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
+            compactor=Compactor(self._start_worker),
         )
         self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
+        self.workers: list[InlineWorker] = []
+        """Of the compactions that have begun."""
+        self.workers_break = False
+        """Workers from here on fail like one that was killed."""
+
+    async def _start_worker(self, settings: PassesSettings) -> InlineWorker:
+        self.workers.append(InlineWorker(settings))
+        self.workers[-1].broken = self.workers_break
+        return self.workers[-1]
 
     async def open(self, name: str = TOPIC) -> PersistentTopic:
         if not self.namespaces.exists("public/default"):

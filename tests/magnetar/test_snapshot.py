@@ -121,6 +121,15 @@ def test_values_of_apache_pulsar_give_the_same_tables() -> None:
     assert [row[:3] for row in schema] == [(44, "schema", T)]
 
 
+def test_ledgers_of_a_compaction_are_references() -> None:
+    """One in use, which the cursor names, and one that is being written."""
+    log = encode_ledger_info(ManagedLedgerInfo([], beside=[7, 9]))
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    assert [row[:3] for row in rows(path, log, "references")] == [(7, "beside", T), (9, "beside", T)]
+    cursor = encode_cursor_info(CursorInfo(Position(5, 3), {"CompactedTopicLedger": 7}))
+    assert [row[:3] for row in rows(f"{path}/__compaction", cursor, "references")] == [(7, "compacted", T)]
+
+
 async def test_versions_of_our_own_schemas_are_counted() -> None:
     store = MemoryMetadataStore()
     registry = SchemaRegistry(SchemaStore(store), lambda: 0)

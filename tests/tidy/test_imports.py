@@ -23,6 +23,7 @@ LEVELS = {
     "broker.ledger_client": 2,
     "broker.entry_cache": 2,
     "broker.metadata": 2,
+    "broker.compaction": 2,
     "broker.managed_ledger": 3,
     "broker.schemas": 3,
     "broker.service": 4,

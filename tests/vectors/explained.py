@@ -25,8 +25,8 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
         ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
         ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
-        ns-deduplicationSnapshotInterval-get ns-compactionThreshold-set
-        ns-compactionThreshold-delete ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
+        ns-deduplicationSnapshotInterval-get
+        ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
         ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
         ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
@@ -38,7 +38,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
         topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
         topic-publishRate-delete
-        topic-compactionThreshold-set topic-compactionThreshold-get
         topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,
@@ -47,14 +46,13 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         internal-stats internal-stats-empty internal-info partitioned-internal-stats
         subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
-    "Expiry, skipping, peeking, compaction and looking at single messages over REST are not built yet.": """
+    "Expiry, skipping, peeking and looking at single messages over REST are not built yet.": """
         properties-get properties-put
         subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
         subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
         subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry
         message-by-id-missing-ledger message-id-by-time message-id-by-time-zero examine-message
-        examine-message-earliest truncate compaction-status compaction-start compaction-status-after
-        compaction-missing-topic backlog-size
+        examine-message-earliest truncate backlog-size
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.model.entry import Entry
     from broker.service.consumer import Consumer
     from broker.service.delayed_delivery import DelayedDelivery
+    from broker.service.dispatch.entry_reads import CompactedView, EntryReads
     from broker.service.settings import ServiceSettings
 
 
@@ -42,6 +43,8 @@ class DispatchContext:
     """Runs `run_once` at the end of the loop turn."""
     call_later: CallLater
     """Starts timers: delays of reads, and the Failover delay."""
+    compacted_reads: Callable[[Consumer], CompactedView] | None = None
+    """Makes the reads of a consumer with `readCompacted`; None in tests without compaction."""
     count_delivered: Callable[[list[Entry]], object]
     """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
     delays: DelayedDelivery
@@ -59,6 +62,7 @@ class Dispatcher:
         "consumers",
         "count_delivered",
         "cursor",
+        "reads",
         "settings",
         "successor",
     )
@@ -66,6 +70,8 @@ class Dispatcher:
     def __init__(self, context: DispatchContext) -> None:
         self.cursor = context.cursor
         """The subscription's cursor; a successor reads from the same one."""
+        self.reads: EntryReads = context.cursor
+        """The source of the next entries: the cursor, or its compacted view."""
         self.settings = context.settings
         """Current values, renewed by `reconfigure`."""
         self.consumers: list[Consumer] = []
@@ -120,16 +126,16 @@ class Dispatcher:
 
     def _read_on(self, entries_max: int) -> None:
         """Starts a storage read, or reports that the topic has ended."""
-        cursor = self.cursor
-        if cursor.has_more():
+        cursor, reads = self.cursor, self.reads
+        if reads.has_more():
             # A read of the retired predecessor counts as `reading` too; its end wakes this dispatcher (`successor`).
-            if not cursor.reading and not self._retry.waiting:
-                cursor.request(entries_max, self.settings.read_bytes_max, self._read_done)
+            if not reads.reading and not self._retry.waiting:
+                reads.request(entries_max, self.settings.read_bytes_max, self._read_done)
         elif cursor.ledger.is_terminated and cursor.backlog == 0:
             self._report_end()
 
     def _read_done(self) -> None:
-        if self.cursor.last_error is None:
+        if self.reads.last_error is None:
             self._retry.succeeded()
             self.wake()
         else:

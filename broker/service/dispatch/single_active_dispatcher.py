@@ -14,6 +14,7 @@ from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.dispatch.active_consumer import choose_active
 from broker.service.dispatch.by_key import hash_in
 from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
+from broker.service.dispatch.entry_reads import CompactedView
 from broker.service.dispatch.key_shared import StickyRangesSelector
 from broker.service.entry_facts import messages_left, messages_of
 
@@ -27,6 +28,8 @@ class SingleActiveDispatcher(Dispatcher):
     __slots__ = (
         "_announcements",
         "_call_later",
+        "_compacted",
+        "_compacted_reads",
         "_delayed",
         "_partition",
         "_ranges",
@@ -44,6 +47,8 @@ class SingleActiveDispatcher(Dispatcher):
         self._topic_name = context.topic_name
         self._partition = context.partition
         self._call_later = context.call_later
+        self._compacted_reads = context.compacted_reads
+        self._compacted: CompactedView | None = None
         self._delayed = False
         self._ranges: StickyRangesSelector | None = None
         """The consumer's ranges of key hashes; None = it receives everything."""
@@ -73,6 +78,7 @@ class SingleActiveDispatcher(Dispatcher):
         if left:
             # Or `_choose` would announce to a consumer that is gone.
             self.active = None
+            self._choose_reads(None)
         self._choose(left=left)
 
     def _choose(self, *, left: bool = False) -> None:
@@ -86,6 +92,7 @@ class SingleActiveDispatcher(Dispatcher):
         if chosen is before or chosen is None:
             return
         self.active = chosen
+        self._choose_reads(chosen)
         if self.kind is SubscriptionType.FAILOVER:
             if before is not None:
                 self._announce(before, active=False)
@@ -95,6 +102,15 @@ class SingleActiveDispatcher(Dispatcher):
             self._start_over_later()
         else:
             self._start_over()
+
+    def _choose_reads(self, consumer: Consumer | None) -> None:
+        """Reads the log, or the compacted view for a consumer that asked for it."""
+        if self._compacted is not None:
+            self._compacted.withdraw()
+            self._compacted = None
+        self.reads = self.cursor
+        if consumer is not None and consumer.options.read_compacted and self._compacted_reads is not None:
+            self.reads = self._compacted = self._compacted_reads(consumer)
 
     def _announce(self, consumer: Consumer, *, active: bool) -> None:
         """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.
@@ -129,7 +145,7 @@ class SingleActiveDispatcher(Dispatcher):
             self._start_over()
 
     def _start_over(self) -> None:
-        self.cursor.rewind()
+        self.reads.rewind()
         self.wake()
 
     # Dispatch
@@ -148,7 +164,7 @@ class SingleActiveDispatcher(Dispatcher):
             # Permits count messages and the cursor counts entries.
             wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
             wanted = min(wanted, self.settings.read_entries_max)
-            entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+            entries = self.reads.take(wanted, self.settings.read_bytes_max)
             if not entries:
                 self._read_on(wanted)
                 return
@@ -157,7 +173,7 @@ class SingleActiveDispatcher(Dispatcher):
         self.wake()
 
     def _send(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Sends entries while permits last; the cursor takes the rest back.
+        """Sends entries while permits last; the reads take the rest back.
 
         The last entry may use more permits than are left: a batch is sent whole.
         """
@@ -166,7 +182,7 @@ class SingleActiveDispatcher(Dispatcher):
         messages = size = 0
         for index, entry in enumerate(entries):
             if messages >= permits:
-                self.cursor.give_back(entry.position, entries[index:])
+                self.reads.give_back(entry.position, entries[index:])
                 # In place: the caller's list is the one that is delivered and counted below.
                 del entries[index:]
                 break

@@ -261,7 +261,9 @@ COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
     topic_name="compactionThreshold", topic=Rest("compactionThreshold", applied=True),
-    setting=lambda settings: 0)
+    key="brokerServiceCompactionThresholdInBytes",
+    setting=lambda settings: settings.compaction_threshold_bytes,
+    acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")
 OFFLOAD: Final = Policy(
     title="bytes at which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
     name="offload_threshold", namespace=Rest("offloadThreshold", "PUT", Unset(-1), removable=False))

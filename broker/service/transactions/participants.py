@@ -29,8 +29,15 @@ class RegistryParticipants:
     async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
         """See Participants."""
         found = await self._find(topic)
-        if found is not None:
-            await found.end_transaction(txn, self._wall_ms(), commit=commit)
+        if found is None:
+            return
+        found.check_open()
+        if found.transactions is not None:
+            await found.transactions.end(txn, found, self._wall_ms(), commit=commit)
+            # Without a marker (a terminated topic) no confirmed entry wakes them.
+            for subscription in found.subscriptions.values():
+                if subscription.dispatcher is not None:
+                    subscription.dispatcher.wake()
 
     async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
         """See Participants."""

@@ -121,3 +121,9 @@ class SubscriptionTransactions:
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns a subscription's properties without the one that keeps transactions."""
     return {name: value for name, value in properties.items() if name != PROPERTY}
+
+
+def replaced_properties(before: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties that a client wants, with the transactions that were kept before."""
+    kept = {PROPERTY: before[PROPERTY]} if PROPERTY in before else {}
+    return {**shown_properties(wanted), **kept}

@@ -15,9 +15,16 @@ from prometheus_client.registry import Collector
 
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.family import Family
-from broker.metrics.readings import ConsumerReading, ProducerReading, SubscriptionReading, TopicReading
+from broker.metrics.readings import (
+    CompactionReading,
+    ConsumerReading,
+    ProducerReading,
+    SubscriptionReading,
+    TopicReading,
+)
 from broker.metrics.topic_families import (
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
+    COMPACTION,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
@@ -74,6 +81,7 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicReading]:
                 entry_size=[factor * place * number for place in range(9)],
                 storage_size=number << 40,
                 producer_readings=[ProducerReading(name="p", producer_id=number, msgs_in=factor * 9)],
+                compaction=CompactionReading(removed=number, size_bytes=factor) if number % 3 else None,
             )
         )
     return topics
@@ -105,6 +113,8 @@ class TopicCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         topic_rows = [((t.namespace, t.topic), t, self.windows.of(t.topic)) for t in self.topics]
         yield from self.families(TOPIC, ("namespace", "topic"), topic_rows)
+        compacted = [(labels, t.compaction, None) for labels, t, _ in topic_rows if t.compaction is not None]
+        yield from self.families(COMPACTION, ("namespace", "topic"), compacted)
         subscription_rows = [
             ((*labels, s.name), s, window.subscriptions.get(s.name, NO_DELIVERIES))
             for labels, topic, window in topic_rows

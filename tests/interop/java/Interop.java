@@ -89,6 +89,7 @@ public final class Interop {
         CHECKS.put("non_persistent", Interop::nonPersistent);
         CHECKS.put("zero_queue", Interop::zeroQueue);
         CHECKS.put("table_view", Interop::tableView);
+        CHECKS.put("compaction", Interop::compaction);
         CHECKS.put("end_of_topic", Interop::endOfTopic);
         CHECKS.put("pause_and_resume", Interop::pauseAndResume);
         CHECKS.put("transaction_commit", Interop::transactionCommit);
@@ -669,6 +670,65 @@ public final class Interop {
             publish(producer().create(), 100, 1, number -> "3");
             waitUntil(() -> Arrays.equals(view.get("3"), body(100)), "the view follows");
         }
+    }
+
+    /** Batches with deleted and repeated keys, chunks and a tail; a reader, a durable consumer and a table view. */
+    void compaction() throws Exception {
+        topic = "persistent://public/default/" + topic;
+        Producer<byte[]> producer = producer().batchingMaxMessages(7).create();
+        for (int number = 0; number < 100; number++) {
+            TypedMessageBuilder<byte[]> message = producer.newMessage().key("k" + number % 10);
+            (number == 93 ? message.value(null) : message.value(body(number))).sendAsync();
+        }
+        producer.flush();
+        byte[] large = new byte[6 << 20];
+        new Random(3).nextBytes(large);
+        for (int time = 0; time < 2; time++) {
+            unbatchedChunks().newMessage().key("large").value(large).send();
+        }
+        String path = topic.replace("://", "/") + "/compaction";
+        expect(ask("PUT", path, "") == 204, "compaction refused");
+        waitUntil(() -> compacted(path), "the compaction ends");
+        publish(unbatched(), 100, 1, number -> "k4");
+        Map<String, byte[]> expected = new LinkedHashMap<>();
+        for (int number = 90; number < 100; number++) {
+            expected.put("k" + number % 10, body(number));
+        }
+        expected.remove("k3");
+        List<String> order = new ArrayList<>(expected.keySet());
+        order.addAll(List.of("large", "k4"));
+        try (Reader<byte[]> reader =
+                client.newReader().topic(topic).readCompacted(true).startMessageId(MessageId.earliest).create()) {
+            for (String key : order) {
+                expect(reader.hasMessageAvailable(), "nothing for " + key);
+                Message<byte[]> message = reader.readNext(ARRIVES_S, TimeUnit.SECONDS);
+                expect(message != null && key.equals(message.getKey()), "another key than " + key);
+            }
+            expect(!reader.hasMessageAvailable(), "more than the latest messages");
+        }
+        Consumer<byte[]> consumer = consumer().subscriptionType(SubscriptionType.Exclusive).readCompacted(true).subscribe();
+        for (String key : order) {
+            expect(key.equals(next(consumer).getKey()), "the consumer got another key than " + key);
+        }
+        expected.put("k4", body(100));
+        expected.put("large", large);
+        try (TableView<byte[]> view = client.newTableView(Schema.BYTES).topic(topic).create()) {
+            expect(view.keySet().equals(expected.keySet()), "the view has " + view.keySet());
+            expected.forEach((key, value) -> expect(Arrays.equals(view.get(key), value), "wrong value of " + key));
+        }
+    }
+
+    boolean compacted(String path) {
+        try {
+            HttpRequest request = HttpRequest.newBuilder(URI.create(adminUrl + "/admin/v2/" + path)).build();
+            return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body().contains("SUCCESS");
+        } catch (Exception failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    Producer<byte[]> unbatchedChunks() throws Exception {
+        return client.newProducer().topic(topic).enableBatching(false).enableChunking(true).create();
     }
 
     void endOfTopic() throws Exception {

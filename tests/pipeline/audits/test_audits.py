@@ -103,11 +103,19 @@ def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, t
         admin = Admin(broker.addresses.admin)
         wait_until(lambda: admin.subscription("later", "s")["msgDelayed"] == 20, "20 delayed messages")
         later.close()
+        publish(client.create_producer("state", batching_enabled=False), numbered(5))
         client.close()
+        compaction = "persistent/public/default/state/compaction"
+        admin.put(compaction)
+        succeeded = {"status": "SUCCESS", "lastError": ""}
+        wait_until(lambda: admin.get(compaction) == succeeded, "the topic is compacted")
     url = broker.metadata_url
     references = read_references(spark, url, tmp_path)
     assert [kind for kind, topic in references if topic.endswith("/later")].count("delayed") == 2
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
+    healthy = open_snapshot(spark, tmp_path / "healthy").table("references")
+    kinds = {row.kind for row in healthy.where("topic like '%state'").collect()}
+    assert kinds == {"managed-ledger", "beside", "compacted"}
     at_once = Limits(grace_s=0)  # ZooKeeper knows that everything here is young
     assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy", at_once)] == []
     gone = asyncio.run(make_leaks(url))

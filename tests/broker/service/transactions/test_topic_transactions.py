@@ -18,7 +18,9 @@ from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
+from protocol.frame import message_body
 from protocol.message_metadata import in_transaction
+from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.fakes.messages import message
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
@@ -358,3 +360,49 @@ async def stored(bench: Bench, key: str) -> tuple[CursorInfo, int]:
     found = await bench.stage.metadata.get(key)
     assert found is not None
     return decode_cursor_info(found.value), found.version
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_compaction_keeps_committed_messages_and_stops_before_open_transactions(commit: bool) -> None:
+    bench = Bench()
+    topic = await bench.open()
+    await bench.publish(topic, None, b"old", key="a")
+    txn, still_open = await bench.begin(), await bench.begin()
+    await bench.publish(topic, txn, b"new", key="a")
+    await bench.end(txn, commit=commit)
+    await bench.publish(topic, None, b"b", key="b")
+    await bench.publish(topic, still_open, b"newest", key="a")
+    topic.compaction.start()
+    await bench.stage.run(topic.compaction.wait())
+    _, _, port = await bench.stage.consume(
+        topic, EXCLUSIVE, permits=100, durable=False, read_compacted=True, start=EARLIEST
+    )
+    await bench.stage.settle()
+    wanted = [(0, 1), (0, 3)] if commit else [(0, 0), (0, 3)]
+    assert port.keys == wanted
+    await bench.end(still_open, commit=True)
+    assert port.keys == [*wanted, (0, 4)]
+
+
+async def test_delayed_message_of_a_transaction_waits_for_its_time() -> None:
+    bench = Bench()
+    topic = await bench.open()
+    _, _, port = await bench.stage.consume(topic, SHARED, permits=100)
+    txn = await bench.begin()
+    producer = await bench.stage.producer(topic, "publisher")
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=0,
+        publish_time=bench.stage.wall_ms,
+        deliver_at_time=bench.stage.wall_ms + 60_000,
+        txnid_most_bits=txn.most,
+        txnid_least_bits=txn.least,
+    )
+    producer.publish_in_transaction(txn, 0, 0, 1, message_body(metadata, b"x"), chunk=False)
+    await bench.stage.settle()
+    await bench.end(txn, commit=True)
+    assert port.keys == []
+    bench.stage.wall_ms += 61_000
+    bench.stage.now_ns += 61_000_000_000
+    await bench.stage.fire()
+    assert port.keys == [(0, 0)]

@@ -19,7 +19,11 @@ use pulsar::{
     Consumer, ProducerOptions, Pulsar, SubType, TokioExecutor,
 };
 use regex::Regex;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 const ARRIVES: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_millis(300);
@@ -32,6 +36,7 @@ type Check = for<'a> fn(&'a Bench) -> Pin<Box<dyn Future<Output = Outcome> + 'a>
 struct Bench {
     client: Pulsar<TokioExecutor>,
     topic: String,
+    admin: String,
 }
 
 macro_rules! checks {
@@ -55,6 +60,7 @@ async fn main() -> Outcome {
         pattern,
         non_persistent,
         properties,
+        read_compacted,
         schemas,
         delayed
     ] {
@@ -63,7 +69,8 @@ async fn main() -> Outcome {
         }
         let client = Pulsar::builder(&arguments[1], TokioExecutor).build().await?;
         let topic = format!("persistent://public/default/rust-{run}-{name}");
-        match timeout(3 * ARRIVES, check(&Bench { client, topic })).await {
+        let admin = arguments[2].clone();
+        match timeout(3 * ARRIVES, check(&Bench { client, topic, admin })).await {
             Ok(Ok(())) => println!("ok {name}"),
             Ok(Err(reason)) => println!("failed {name}: {}", reason.to_string().replace('\n', " ")),
             Err(_) => println!("failed {name}: it did not end"),
@@ -271,6 +278,46 @@ async fn reader(bench: &Bench) -> Outcome {
         })?;
     }
     Ok(())
+}
+
+/// The latest message of each key, in order; the client has no admin requests, so this is one without a library.
+async fn read_compacted(bench: &Bench) -> Outcome {
+    let options = ProducerOptions::default();
+    bench
+        .publish_to(&bench.topic, 0, 20, options, |number| Some(format!("k{}", number % 5)))
+        .await?;
+    let path = bench.topic.replace("://", "/");
+    ask(&bench.admin, "PUT", &path).await?;
+    while !ask(&bench.admin, "GET", &path).await?.contains("SUCCESS") {}
+    let options = ConsumerOptions {
+        read_compacted: Some(true),
+        ..earliest()
+    };
+    let mut reader: Reader<Vec<u8>, _> = bench
+        .client
+        .reader()
+        .with_topic(&bench.topic)
+        .with_options(options)
+        .into_reader()
+        .await?;
+    for number in 15..20 {
+        let message = timeout(ARRIVES, reader.try_next()).await??.ok_or("the stream ended")?;
+        expect(message.payload.data == body(number), || {
+            format!("another message than {number}")
+        })?;
+    }
+    Ok(())
+}
+
+async fn ask(admin: &str, method: &str, path: &str) -> Result<String, Failure> {
+    let host = admin.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).await?;
+    let request =
+        format!("{method} /admin/v2/{path}/compaction HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// The client subscribes twice after a seek, itself and for a moment its former self, which only a shared subscription
