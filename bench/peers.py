@@ -161,6 +161,8 @@ class Magnetar(StartedPeer):
             f"brokerServicePort={self.port}",
             f"webServicePort={self.http_port}",
             f"entryCachePolicy={CACHE_POLICY}",
+            # A topic that waits for its readers must not be deleted as unused.
+            "brokerDeleteInactiveTopicsEnabled=false",
             *self.settings,
         ]
         flags = [part for setting in settings for part in ("--set", setting)]

@@ -6,6 +6,7 @@ local files. An access record is small, about 1 MB per million events, so a copy
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -27,6 +28,10 @@ class CannotFetch(Exception):
     """An input cannot be copied; the message is one sentence."""
 
 
+class CannotWrite(Exception):
+    """A folder cannot take output; the message is one sentence."""
+
+
 def place(text: str) -> Place:
     """Return the place that a word of the command line names."""
     return text if _SCHEME.match(text) else Path(text)
@@ -41,6 +46,25 @@ def local_folder(text: str) -> Path:
     if isinstance(where, str):
         raise ArgumentTypeError(f"{text!r} is no folder of this machine, where the report goes")
     return where
+
+
+def check_output(where: Place) -> None:
+    """Raise CannotWrite unless files can be written into a folder that exists or can be made.
+
+    Called before Spark starts, so that a job does not fail at its end. Creates nothing. A place with a scheme is left to
+    Spark, which alone can reach it.
+    """
+    if isinstance(where, str):
+        return
+    there = where.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise CannotWrite(f"--out {where} cannot be written: {there} is no folder; name another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise CannotWrite(
+            f"--out {where} cannot be written: {there} may not be changed by this user; name another"
+        )
 
 
 def name_of(where: Place) -> str:

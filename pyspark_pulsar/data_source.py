@@ -24,6 +24,7 @@ from pyspark_pulsar.columns.value_columns import RawValue, ValueColumns
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SourceOptions, sink_options, source_options
 from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.python_worker import one_sentence
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
 from pyspark_pulsar.topic_names import base_topic
@@ -46,18 +47,21 @@ class PulsarDataSource(DataSource):
         """Returns the name for `format(...)`."""
         return "pulsar"
 
+    @one_sentence()
     def schema(self) -> StructType:
         """Returns the columns of a read without a user-given schema. OptionError, BrokerLost, BrokerRefused."""
         options = source_options(self.options, streaming=None)
         self._values = find_values(options, None)
         return choose_columns(options, self._values)
 
+    @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Creates the reader of a batch query. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=False)
         return PulsarBatchReader(options, schema, self._values_for(options, schema))
 
     # The names in camel case are those of Spark's interface.
+    @one_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Creates the reader of a stream. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=True)
@@ -78,6 +82,7 @@ class PulsarDataSource(DataSource):
                 )
         return values
 
+    @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Creates the writer of a batch query. OptionError for mode "overwrite": nothing removes messages."""
         options = sink_options(self.options)
@@ -85,6 +90,7 @@ class PulsarDataSource(DataSource):
             raise OptionError('mode "overwrite" is impossible: a topic only grows; use mode("append")')
         return PulsarBatchWriter(options, schema)
 
+    @one_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Creates the writer of a stream. OptionError for outputMode "complete"."""
         options = sink_options(self.options)

@@ -6,7 +6,6 @@ tasks. docs/how-to/spark_source.md explains every option to users.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, Final
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
 from pyspark_pulsar.client.connection import Credentials, Security
 from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.nearest_name import nearest_name
 from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
 from pyspark_pulsar.position import EARLIEST
 from pyspark_pulsar.topic_names import full_topic_name
@@ -170,14 +170,21 @@ _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 class _Given:
     """The options as given; names are compared without regard to case, as Spark does."""
 
-    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], names: Iterable[str], others: Iterable[str], kind: str
+    ) -> None:
+        """`others` are the names of the other kind of query; `kind` is "read" or "write". OptionError."""
+        elsewhere = {name.lower(): name for name in others}
         self._names = {name.lower(): name for name in names}
         self._values = {key.lower(): value for key, value in options.items()}
         # Spark passes on every option that it does not know, so a misspelled one would have no effect and raise no
         # error.
         for key in self._values:
             if key not in self._names and key not in _OF_SPARK:
-                raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
+                if key in elsewhere:
+                    other = {"read": "write", "write": "read"}[kind]
+                    raise OptionError(f"{elsewhere[key]} is an option of a {other}, and this is a {kind}")
+                raise OptionError(_unknown(_as_given(key, options), self._names.values()))
 
     def text(self, name: str) -> str | None:
         """Returns an option as given; None without it."""
@@ -220,9 +227,13 @@ def _as_given(key: str, options: Mapping[str, str]) -> str:
     return next(name for name in options if name.lower() == key)
 
 
-def _nearest(key: str, names: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(key, names, 1, 0.6)
-    return f": did you mean {names[near[0]]!r}?" if near else "; docs/reference/spark_source.md lists them"
+def _unknown(given: str, names: Iterable[str]) -> str:
+    near = nearest_name(given, names)
+    text = f"no option {given!r}" + (
+        f": did you mean {near!r}?" if near else "; docs/reference/spark_source.md lists them"
+    )
+    # Spark does not pass the spelling on. Without the remark the user looks for a name that the program does not have.
+    return text if given != given.lower() else f"{text} (Spark passes names in lower case)"
 
 
 def _positive(text: str) -> int:
@@ -246,7 +257,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
     `streaming` is None while Spark asks for the columns only and has not said which kind of query it is; rules of one
     kind of query are then not checked.
     """
-    given = _Given(options, _SOURCE_NAMES)
+    given = _Given(options, _SOURCE_NAMES, _SINK_NAMES, "read")
     if streaming is False:
         for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
             if given.text(name) is not None:
@@ -285,7 +296,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parses the options of a write. OptionError as in `source_options`."""
-    given = _Given(options, _SINK_NAMES)
+    given = _Given(options, _SINK_NAMES, _SOURCE_NAMES, "write")
     topic = given.text("topic")
     return SinkOptions(
         cluster=_cluster(given),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark_pulsar.errors import OptionError
+
+PROBE_TOPIC: Final = "__pyspark_pulsar_probe"
+"""Topic of a namespace in which the sink finds out about deduplication; `topicsPattern` never matches it."""
 
 
 def full_topic_name(name: str) -> str:

@@ -102,7 +102,7 @@ def _ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
         ("orphan", "managed-ledger", 700 * DAY_MS),
         ("orphan", "schema", 700 * DAY_MS),
         ("unknown-owner", None, 700 * DAY_MS),
-        ("unknown-owner", "packages", 700 * DAY_MS),
+        ("unknown-owner", "another-application", 700 * DAY_MS),
         (None, "managed-ledger", 1000),
         ("deletion-unfinished", "managed-ledger", 700 * DAY_MS),
     ):

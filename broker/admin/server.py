@@ -31,6 +31,7 @@ from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerVie
 from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.tenants import TENANT_ROUTES
+from broker.admin.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics import TOPIC_ROUTES
 from broker.loop import clock
 from broker.loop.rare_lines import RareLines
@@ -127,6 +128,7 @@ def create_app(
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
+    app.add_routes(TOPIC_PROPERTY_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
     app.add_routes(BUNDLE_ROUTES)

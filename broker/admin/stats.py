@@ -6,6 +6,7 @@ these are not in use. Rates are those of the metrics' last whole window.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -95,11 +96,12 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
         "replication": {},
+        "publishRateLimitedTimes": topic.publish_rate_limited,
         "ownerBroker": owner.partition("://")[2],
         **_NOT_HERE,
     }
     if isinstance(topic, PersistentTopic):
-        buffer = None if topic.transactions is None else topic.transactions.buffer
+        buffer = topic.transactions.buffer
         if buffer is not None:
             stats["ongoingTxnCount"] = len(buffer.open)
             stats["committedTxnCount"] = buffer.commits
@@ -168,6 +170,9 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_index_bytes
     # An estimate by the mean size of an entry, like that of the metrics.
     stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
+    for word, limit in subscription.topic.rates.dispatch_events(subscription.dispatch_limit).items():
+        stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages if limit else 0
+        stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes if limit else 0
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
@@ -176,6 +181,11 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
     stats["subscriptionProperties"] = dict(subscription.properties)
+
+
+def _time(ms: int) -> str:
+    """Formats a wall clock time as Pulsar does; the Go admin client refuses a number."""
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _consumer(consumer: Consumer) -> dict[str, Json]:
@@ -190,7 +200,7 @@ def _consumer(consumer: Consumer) -> dict[str, Json]:
         "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
         "address": consumer.port.address,
         "clientVersion": options.client_version,
-        "connectedSince": options.connected_at_ms,
+        "connectedSince": _time(options.connected_at_ms),
         "metadata": dict(options.metadata),
     }
 
@@ -206,7 +216,7 @@ def _publisher(producer: Producer) -> dict[str, Json]:
         "bytesInCounter": producer.bytes_in,
         "address": producer.address,
         "clientVersion": producer.client_version,
-        "connectedSince": producer.connected_at_ms,
+        "connectedSince": _time(producer.connected_at_ms),
         "metadata": dict(producer.metadata),
     }
 
@@ -277,7 +287,6 @@ _NOT_HERE: dict[str, Json] = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "msgChunkPublished": False,
-    "publishRateLimitedTimes": 0,
     "earliestMsgPublishTimeInBacklogs": 0,
     "offloadedStorageSize": 0,
     "lastOffloadLedgerId": 0,

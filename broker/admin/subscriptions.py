@@ -5,6 +5,8 @@ On a partitioned topic each handler works on all partitions.
 
 from __future__ import annotations
 
+import contextlib
+
 from aiohttp import web
 
 from broker.admin.answers import (
@@ -21,7 +23,7 @@ from broker.admin.answers import (
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_parts, parts, subscription_of
-from broker.model.errors import NotAllowed, SubscriptionNotFound
+from broker.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 
@@ -36,7 +38,11 @@ async def names(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a subscription that begins at the position in the body, without a body at the latest; 409 if it exists."""
+    """Creates a subscription that begins at the position in the body, without a body at the latest.
+
+    409 if it exists; on a partitioned topic only if each partition has it, as in Pulsar. Otherwise the request creates
+    it on the other partitions, so that a repeated request completes one that failed halfway.
+    """
     broker, name = request.app[BROKER], request.match_info["subscription"]
     initial = position_of(await body_of(request))
     # All partitions are opened first: one that cannot be opened then leaves no subscription on the others.
@@ -44,12 +50,16 @@ async def create(request: web.Request) -> web.Response:
         await broker.registry.get(part, create=True, by_admin=True)
         for part in await parts(broker, topic_of(request))
     ]
+    created = 0
     for topic in topics:
+        # The partitions of a topic have one domain, so this refuses the first one or none.
         if not isinstance(topic, PersistentTopic):
             raise NotAllowed(f"{topic.name} is not persistent")
-        if name in topic.subscriptions:
-            raise Conflict("Subscription already exists for topic")
-        await topic.subscribing.create(name, initial)
+        with contextlib.suppress(ConsumerBusy):  # The partition has the subscription.
+            await topic.subscribing.create(name, initial)
+            created += 1
+    if not created:
+        raise Conflict("Subscription already exists for topic")
     return done()
 
 
@@ -76,7 +86,7 @@ async def reset_to_time(request: web.Request) -> web.Response:
     """
     text, name = request.match_info["timestamp"], request.match_info["subscription"]
     for topic in await existing_parts(request.app[BROKER], topic_of(request)):
-        await subscription_of(topic, name).seek_time(int(text))
+        await subscription_of(topic, name).seek(await topic.positions.first_since(int(text)))
     return done()
 
 

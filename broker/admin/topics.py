@@ -17,8 +17,10 @@ from broker.admin.answers import (
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.stats import internal_stats, topic_stats
 from broker.admin.topic_access import clients, existing, existing_parts, existing_persistent, parts
+from broker.admin.topic_properties import texts_of
 from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TooManyTopics
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
@@ -43,17 +45,21 @@ async def partitioned_names(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a topic without partitions; 409 if it exists."""
+    """Creates a topic without partitions, with the properties of the body; 409 if it exists."""
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.namespaces.exists(name.namespace):
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
+    # Read first: a refusal must leave no topic behind.
+    wanted = await texts_of(request)
     try:
-        await broker.registry.get(name, create=True, by_admin=True)
+        topic = await broker.registry.get(name, create=True, by_admin=True)
     except TooManyTopics as error:
         # Pulsar answers 409 here, and 412 for a partitioned topic.
         raise Conflict(str(error)) from None
+    if wanted and isinstance(topic, PersistentTopic):
+        await topic.ledger.set_properties({**wanted})
     return done()
 
 

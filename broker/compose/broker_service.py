@@ -50,6 +50,7 @@ from broker.net.listener import listen
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
@@ -61,6 +62,8 @@ from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
+INACTIVE_INTERVAL_S: Final = 1.0
+"""Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 STARTS_KEY: Final = "/counters/broker-starts"
 """Key of the metadata store: the number of brokers that have started on it."""
 
@@ -151,6 +154,7 @@ class BrokerService:
         )
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
+        self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
         self.net = ConnectionContext(
             registry=self.registry,
@@ -162,21 +166,8 @@ class BrokerService:
             wall_ms=clock.wall_ms,
             server_version=f"Magnetar {version}",
         )
-        self._add_coordinators()
         self._server: asyncio.Server | None = None
         self._admin_port = AdminPort()
-
-    def _add_coordinators(self) -> None:
-        settings = ServiceSettings.of(self.settings)
-        if not settings.transactions:
-            return
-        self.net.coordinators = self.registry.transaction_states = Coordinators(
-            self.environment,
-            ManagedLedgerSettings.of(self.settings),
-            RegistryParticipants(self.registry, clock.wall_ms),
-            spawn=self._tasks.spawn,
-            open_max=settings.open_transactions_max,
-        )
 
     # Start
 
@@ -188,19 +179,34 @@ class BrokerService:
             self.recorder.open()
         await self.namespaces.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
-        if self.net.coordinators is not None:
-            # Before the ports: topics ask the coordinators how far a transaction is.
-            await self.net.coordinators.open(self.registry.partitions)
-            self._timers.every(TIME_OUTS_INTERVAL_S, self.net.coordinators.tick)
+        # Before the ports: topics ask the coordinators how far a transaction is.
+        await self._open_coordinators()
         await self._open_ports()
         self._cache_passes.start()
         self._ledger_upkeep.start(
             self._timers,
             trim_interval_s=self.settings.int("retentionCheckIntervalInSeconds"),
+            snapshot_interval_s=self.settings.int("brokerDeduplicationSnapshotFrequencyInSeconds"),
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
+        self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._publish_counts()
         return self.addresses
+
+    async def _open_coordinators(self) -> None:
+        settings = ServiceSettings.of(self.settings)
+        if not settings.transactions:
+            return
+        coordinators = Coordinators(
+            self.environment,
+            ManagedLedgerSettings.of(self.settings),
+            RegistryParticipants(self.registry, clock.wall_ms),
+            spawn=self._tasks.spawn,
+            open_max=settings.open_transactions_max,
+        )
+        self.registry.transaction_states = self.net.coordinators = coordinators
+        await coordinators.open(self.registry.partitions)
+        self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
@@ -232,6 +238,10 @@ class BrokerService:
         count = int(found.value) if found else 0
         await self.environment.metadata.put(STARTS_KEY, b"%d" % (count + 1))
         return count
+
+    def _look_for_inactive_topics(self) -> None:
+        if self._inactive_topics.due:
+            self._tasks.spawn(self._inactive_topics.look(), "unused topics")
 
     def _publish_counts(self) -> None:
         """Begins to publish the cache's counts, if a topic for them is set."""
@@ -284,6 +294,12 @@ class BrokerService:
         await self.environment.ledgers.close()
         await self.environment.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
+
+
+def _own_topics(settings: Settings) -> frozenset[str]:
+    """Returns the topics that the broker publishes to; without a subscriber they would count as unused."""
+    topic = settings.str("entryCacheCountsTopic")
+    return frozenset((str(parse_topic_name(topic)),)) if topic else frozenset()
 
 
 def _pass_interval_s(settings: Settings) -> float:

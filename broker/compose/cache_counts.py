@@ -46,6 +46,12 @@ class CountsPort:
         """Logs the loss of the message."""
         log.warning("the cache's counts are lost for this interval: %s", error)
 
+    def pause(self) -> None:
+        """Does nothing: one message per interval is no load to slow down."""
+
+    def go_on(self) -> None:
+        """Does nothing; see `pause`."""
+
     def ready(self, topic_epoch: int | None) -> None:
         """Does nothing: a producer with shared access is ready at once."""
 

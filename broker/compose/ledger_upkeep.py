@@ -31,17 +31,27 @@ class LedgerUpkeep:
         self._registry = registry
         self._environment = environment
 
-    def start(self, timers: Timers, *, trim_interval_s: float, compaction_interval_s: float) -> None:
+    def start(
+        self,
+        timers: Timers,
+        *,
+        trim_interval_s: float,
+        snapshot_interval_s: float,
+        compaction_interval_s: float,
+    ) -> None:
         """Begins to call.
 
         `trim_interval_s` is `retentionCheckIntervalInSeconds`, `compaction_interval_s` is
-        `brokerServiceCompactionMonitorIntervalInSeconds`.
+        `brokerServiceCompactionMonitorIntervalInSeconds`; `snapshot_interval_s` is
+        `brokerDeduplicationSnapshotFrequencyInSeconds`, 0 or less = never.
         """
         timers.every(DUE_INTERVAL_S, self._run_due)
         timers.every(trim_interval_s, self._trim)
         timers.every(ROLL_INTERVAL_S, self._roll)
         timers.every(BACKLOG_INTERVAL_S, self._check_backlogs)
         timers.every(compaction_interval_s, self._compact)
+        if snapshot_interval_s > 0:
+            timers.every(snapshot_interval_s, self._save_deduplication)
 
     def _run_due(self) -> None:
         """Stores cursors that are due; fails reads that wait too long for permits or for storage."""
@@ -75,9 +85,16 @@ class LedgerUpkeep:
             # after the first publish still finds the messages.
             ledger.trimming.trim(now_ms, without_cursors=True)
 
+    def _save_deduplication(self) -> None:
+        """Saves the sequence ids of topics that got few entries since the last time."""
+        now_ns = self._environment.now_ns()
+        for topic in self._topics():
+            topic.save_deduplication(now_ns)
+
     def _ledgers(self) -> Iterator[ManagedLedger]:
+        return (topic.ledger for topic in self._topics())
+
+    def _topics(self) -> Iterator[PersistentTopic]:
         # No copy, because none of the calls opens or closes a topic before it returns. A call that awaits would need
         # one.
-        for topic in self._registry.topics.values():
-            if isinstance(topic, PersistentTopic):
-                yield topic.ledger
+        return (topic for topic in self._registry.topics.values() if isinstance(topic, PersistentTopic))

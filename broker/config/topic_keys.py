@@ -12,9 +12,9 @@ from settings.keys import MIB, Key, Section
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
 TOPICS = Section("Topics", (
-    Key("enablePersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
+    Key("enablePersistentTopics", "bool", True,
         doc="Serve topics of the domain persistent."),
-    Key("enableNonPersistentTopics", "bool", True, used=False, asks_for="topics of one domain only",
+    Key("enableNonPersistentTopics", "bool", True,
         doc="Serve topics of the domain non-persistent."),
     Key("allowAutoTopicCreation", "bool", True, dynamic=True,
         doc="Create a topic when the first producer or consumer asks for it."),
@@ -27,18 +27,19 @@ TOPICS = Section("Topics", (
         doc="Partitions that one topic may have; 0 means no limit."),
     Key("topicLevelPoliciesEnabled", "bool", True,
         doc="Policies may be set per topic and outrank those of the namespace."),
-    Key("brokerDeleteInactiveTopicsEnabled", "bool", True, dynamic=True, used=False,
-        doc="Delete unused topics."),
-    Key("brokerDeleteInactiveTopicsFrequencySeconds", "int", 60, "s", low=1, dynamic=True, used=False,
+    Key("brokerDeleteInactiveTopicsEnabled", "bool", True, dynamic=True,
+        doc="Delete unused topics with everything in them. A policy of a namespace or topic outranks this key."),
+    Key("brokerDeleteInactiveTopicsFrequencySeconds", "int", 60, "s", low=1, dynamic=True,
         doc="Seconds between two searches for unused topics."),
     Key("brokerDeleteInactiveTopicsMode", "string", "delete_when_no_subscriptions",
         choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"), dynamic=True,
-        used=False,
         doc="Condition under which a topic without producers counts as unused: no subscription at all, or "
             "none with a backlog."),
     Key("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", "int", None, "s", low=1, dynamic=True,
-        used=False, computed="brokerDeleteInactiveTopicsFrequencySeconds",
+        computed="brokerDeleteInactiveTopicsFrequencySeconds",
         doc="Seconds without use after which a topic is deleted."),
+    Key("brokerDeleteInactivePartitionedTopicMetadataEnabled", "bool", False, dynamic=True,
+        doc="Delete a partitioned topic as well when the last of its partitions was deleted as unused."),
     Key("maxProducersPerTopic", "int", 0, "producers", low=0,
         doc="Producers that one topic accepts; 0 means no limit."),
     Key("maxConsumersPerTopic", "int", 0, "consumers", low=0,
@@ -86,7 +87,9 @@ DEDUPLICATION = Section("Deduplication", (
             "later one."),
     Key("brokerDeduplicationMaxNumberOfProducers", "int", 10_000, "producers", low=1,
         doc="Producers of one topic whose last sequence ids a deduplication snapshot keeps."),
-    Key("brokerDeduplicationSnapshotIntervalSeconds", "int", 120, "s", used=False,
+    Key("brokerDeduplicationSnapshotFrequencyInSeconds", "int", 120, "s",
+        doc="Seconds between two looks for topics whose deduplication snapshot is due by time; 0 or less: never."),
+    Key("brokerDeduplicationSnapshotIntervalSeconds", "int", 120, "s",
         doc="Seconds after which a deduplication snapshot is due even if few entries came; 0 or less: never "
             "by time."),
     Key("brokerDeduplicationEntriesInterval", "int", 1000, "entries", low=1,
@@ -174,10 +177,10 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscription", "int", 200_000, "messages", low=0,
         doc="Unacknowledged messages at which the whole subscription pauses, until half of them are left; "
             "0: no limit."),
-    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0, used=False, asks_for="this limit",
-        doc="Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit."),
+    Key("maxUnackedMessagesPerBroker", "int", 0, "messages", low=0,
+        doc="Unacknowledged messages in the broker at which the largest subscriptions pause, until fewer than half "
+            "are left; 0: no limit."),
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
-        used=False,
         doc="Share of maxUnackedMessagesPerBroker above which a subscription pauses when that limit is "
             "reached."),
 ))
@@ -195,6 +198,41 @@ DISPATCH = Section("Dispatching", (
         doc="Milliseconds until a failed read is tried again; doubles from failure to failure."),
     Key("dispatcherReadFailureBackoffMaxTimeInMs", "int", 60_000, "ms", low=1, dynamic=True, used=False,
         doc="Milliseconds that this wait reaches at most."),
+))
+
+RATES = Section("Rates", (
+    Key("brokerPublisherThrottlingMaxMessageRate", "int", 0, "messages", dynamic=True,
+        doc="Messages per second that all producers of the broker may publish together; above, connections are "
+            "not read for a while. 0: no limit."),
+    Key("brokerPublisherThrottlingMaxByteRate", "long", 0, "bytes", dynamic=True,
+        doc="Bytes per second that all producers of the broker may publish together; 0: no limit."),
+    Key("maxPublishRatePerTopicInMessages", "int", 0, "messages", dynamic=True,
+        doc="Messages per second that the producers of one topic may publish; 0: no limit."),
+    Key("maxPublishRatePerTopicInBytes", "long", 0, "bytes", dynamic=True,
+        doc="Bytes per second that the producers of one topic may publish; 0: no limit."),
+    Key("dispatchThrottlingRateInMsg", "int", 0, "messages", dynamic=True,
+        doc="Messages per second that consumers of all persistent topics get together; 0: no limit."),
+    Key("dispatchThrottlingRateInByte", "long", 0, "bytes", dynamic=True,
+        doc="Bytes per second that consumers of all persistent topics get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerTopicInMsg", "int", 0, "messages", dynamic=True,
+        doc="Messages per second that all subscriptions of one topic get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerTopicInByte", "long", 0, "bytes", dynamic=True,
+        doc="Bytes per second that all subscriptions of one topic get together; 0: no limit."),
+    Key("dispatchThrottlingRatePerSubscriptionInMsg", "int", 0, "messages", dynamic=True,
+        doc="Messages per second that one subscription gets; 0: no limit."),
+    Key("dispatchThrottlingRatePerSubscriptionInByte", "long", 0, "bytes", dynamic=True,
+        doc="Bytes per second that one subscription gets; 0: no limit."),
+    Key("dispatchThrottlingRateRelativeToPublishRate", "bool", False, dynamic=True,
+        doc="Add a topic's publish rate to the delivery rates of topics and subscriptions."),
+    Key("dispatchThrottlingOnNonBacklogConsumerEnabled", "bool", True, dynamic=True,
+        doc="Hold delivery rates for all subscriptions; otherwise only for those with a backlog above "
+            "managedLedgerCursorBackloggedThreshold."),
+    Key("dispatchThrottlingOnBatchMessageEnabled", "bool", False, dynamic=True,
+        doc="Count a batch as one message in delivery rates."),
+    Key("subscribeThrottlingRatePerConsumer", "int", 0, "requests", dynamic=True,
+        doc="Subscribe requests that one consumer may send per period; 0: no limit."),
+    Key("subscribeRatePeriodPerConsumerInSecond", "int", 30, "s", low=1, dynamic=True,
+        doc="Seconds of that period."),
 ))
 
 # fmt: on

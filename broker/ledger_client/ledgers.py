@@ -23,7 +23,7 @@ from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
-from broker.ledger_client.settings import LedgerSettings
+from broker.ledger_client.settings import Copies, LedgerSettings
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchLedger
@@ -85,13 +85,21 @@ class Ledgers:
         return own
 
     async def create_beside(
-        self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put]
+        self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put], copies: Copies | None = None
     ) -> tuple[OwnLedger, list[int]]:
         """As `create`, together with the writes in `beside`.
 
-        All is stored, or nothing; the new versions of `beside` are returned too.
+        All is stored, or nothing; the new versions of `beside` are returned too. `copies` replaces the numbers of the
+        settings; a broker with one bookie stores each entry once all the same.
         """
         settings = self.settings
+        if copies is not None and self.bookies.sole is None:
+            settings = replace(
+                settings,
+                ensemble_size=copies.ensemble_size,
+                write_quorum=copies.write_quorum,
+                ack_quorum=copies.ack_quorum,
+            )
         # With fewer than Qw bookies an entry would have fewer copies than promised, so that is the least.
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)

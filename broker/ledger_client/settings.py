@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.config.fields import broker_key
 from protocol.ledger_metadata import DigestType
@@ -18,6 +19,17 @@ def _digest_type(settings: Settings) -> DigestType:
 
 def _password(settings: Settings) -> bytes:
     return settings.str("managedLedgerPassword").encode()
+
+
+class Copies(NamedTuple):
+    """The numbers of bookies of a ledger; ensemble >= write quorum >= ack quorum >= 1."""
+
+    ensemble_size: int
+    """Bookies that the ledger is spread over (E)."""
+    write_quorum: int
+    """Bookies that get each entry (Qw)."""
+    ack_quorum: int
+    """Bookies whose answers confirm an entry (Qa)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -20,6 +21,8 @@ from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key, encode_cursor_info
 from broker.metadata.metadata_store import ABSENT
 from broker.model.errors import BadVersion, MetadataError
+
+log = logging.getLogger(__name__)
 
 
 class CursorStore(Protocol):
@@ -226,6 +229,11 @@ class CursorInfoWriter:
                 if isinstance(error, BadVersion):
                     # Another broker serves the managed ledger now. Overwriting its info would undo acknowledgements.
                     self.closed = True
+                    log.warning(
+                        "acknowledgements of cursor %s are no longer stored, because another broker stores them: %s",
+                        self._key,
+                        error,
+                    )
                 else:
                     self._wait_for_interval()
                 raise

@@ -21,6 +21,7 @@ from collections.abc import Coroutine, Iterable
 
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
+from broker.ledger_client.settings import Copies
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import (
     ManagedLedgerInfo,
@@ -79,8 +80,8 @@ class LedgerListStore:
         await self._seal()  # Second rule: the ledger's own metadata first.
         await self._put(self._encoded())
 
-    async def start_current(self) -> OwnLedger:
-        """Make the current ledger writable.
+    async def start_current(self, copies: Copies | None) -> OwnLedger:
+        """Make the current ledger writable, with so many copies; None = as many as the settings say.
 
         The list and the ledger's metadata are stored in one write. Raises MetadataError and NotEnoughBookies.
         """
@@ -89,7 +90,7 @@ class LedgerListStore:
         # Not through `_put`: list and ledger are one write, or a crash between two would leave one without the other.
         list_put = Put(self._key, self._encoded(with_current=True), self._version)
         custom = self._custom(b"managed-ledger")
-        own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
+        own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,), copies)
         self._unsealed[ledger_id] = own
         self.current_started = True
         return own

@@ -283,7 +283,7 @@ class LedgerWriter:
             first = not context.store.current_started
             try:
                 await self._retire_current()
-                ledger = await context.store.start_current()
+                ledger = await context.store.start_current(context.settings.copies)
             except BrokerError as error:
                 taken_over = isinstance(error, BadVersion | LedgerFenced)
                 # OPEN without a handle: the next add tries again, so a full disk is no lasting failure.

@@ -15,7 +15,7 @@ docs/architecture.md ("Taking a managed ledger over").
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker.managed_ledger.delayed.bucket_ledgers import BucketLedgers
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
@@ -143,11 +143,17 @@ class ManagedLedger:
         """
         return self.store.properties
 
-    async def set_property(self, name: str, value: str) -> None:
-        """Set a property; durable when this returns. Raises MetadataError."""
-        self.properties[name] = value
+    async def set_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Set properties, None = remove; durable when this returns. MetadataError leaves them as they were."""
+        properties = self.properties
         async with self.store.lock:
-            await self.store.save()
+            before = {name: properties.get(name) for name in changes}
+            _apply(properties, changes)
+            try:
+                await self.store.save()
+            except BrokerError:
+                _apply(properties, before)
+                raise
 
     async def read_entry(self, position: Position) -> Entry:
         """See `single_entry.read_entry`."""
@@ -231,3 +237,11 @@ class ManagedLedger:
         """Wait for background work, then remove the cache: that work may still invalidate entries in it."""
         await self.context.background.drain()
         self.environment.caches.remove(self.name)
+
+
+def _apply(properties: dict[str, str], changes: Mapping[str, str | None]) -> None:
+    for name, text in changes.items():
+        if text is None:
+            properties.pop(name, None)
+        else:
+            properties[name] = text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.config.fields import broker_key
+from broker.ledger_client.settings import Copies
 from settings.fields import RoomSettings
 from settings.settings import Settings
 
@@ -57,6 +58,8 @@ class ManagedLedgerSettings(RoomSettings):
     """Entries by which two backlogs of similar size may differ."""
     cursor_backlogged_threshold: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
     """Entries of backlog above which a cursor is not active."""
+    copies: Copies | None = broker_key.rule(lambda _: None)
+    """Bookies of the next ledger and copies of its entries, by a policy; None = the ledger client's settings."""
     read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
     """Seconds after which a read for a cursor fails; 0 = the ledger client's time-out alone."""
     delayed_segment_entries: int = broker_key.int("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")

@@ -15,12 +15,16 @@ from collections.abc import Callable, Mapping
 from kazoo.exceptions import NoNodeError
 
 from broker.metadata.zookeeper_requests import Answer, ZookeeperRequests
+from broker.model.errors import MetadataError
 from protocol.bookie_service_info import address_of
 
 log = logging.getLogger(__name__)
 
 _READ_ONLY = "readonly"
 """A folder beside the bookies' nodes: of bookies that serve reads only."""
+
+_RETRY_S = 1.0
+"""Seconds after a refused read of the list until the next one."""
 
 Bookies = Mapping[str, str]
 """host:port by bookie id."""
@@ -60,10 +64,21 @@ class AvailableBookies:
             await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
+        refused = False
         while True:
             await self._stale.wait()
             self._stale.clear()  # Before the read, so that a change during it leads to the next one.
-            bookies = await self._read()
+            try:
+                bookies = await self._read()
+            except MetadataError as error:
+                # A refused read sets no watch. Without the retry no later change of a bookie would be noticed.
+                if not refused:
+                    log.warning("bookies that take adds are not known, asking again each second: %s", error)
+                refused = True
+                await asyncio.sleep(_RETRY_S)
+                self._stale.set()
+                continue
+            refused = False
             if bookies != self.bookies:
                 self.bookies = bookies
                 log.info("bookies that take adds: %s", ", ".join(sorted(bookies)) or "none")

@@ -155,6 +155,8 @@ class TopicReading:
     """Messages sent to consumers."""
     bytes_out: int = 0
     """Their bytes."""
+    publish_rate_limited: int = 0
+    """SENDs after which a connection had to wait for a publish rate."""
     backlog: int = 0
     """Entries, summed over the subscriptions."""
     backlog_size: int = 0

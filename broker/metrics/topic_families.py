@@ -51,6 +51,11 @@ TOPIC: Final = (
     gauge("pulsar_average_msg_size", "window.average_msg_size", "Mean bytes of a message.", sums=False),
     counter("pulsar_in_messages_total", "now.msgs_in", "Messages published."),
     counter("pulsar_in_bytes_total", "now.bytes_in", "Bytes published."),
+    gauge(
+        "pulsar_publish_rate_limit_times",
+        "now.publish_rate_limited",
+        "Messages after which a connection waited for a publish rate.",
+    ),
     counter("pulsar_out_messages_total", "now.msgs_out", "Messages sent to consumers."),
     counter("pulsar_out_bytes_total", "now.bytes_out", "Bytes sent to consumers."),
     gauge(

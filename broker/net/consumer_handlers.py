@@ -205,6 +205,8 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
         if not request.IsInitialized():
             raise ProtocolError("ACK lacks a required field")
         return
+    if request.HasField("validation_error"):
+        _log_unreadable(cnx, port.consumer, request)
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
         transaction_handlers.acknowledge(cnx, port, request)
         return
@@ -216,6 +218,13 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
             port.subscription.when_kept(lambda: cnx.send(response))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
+
+
+def _log_unreadable(cnx: Connection, consumer: Consumer, request: CommandAck) -> None:
+    """Logs messages that the client acknowledges because it could not read them, as Pulsar does."""
+    reason = CommandAck.ValidationError.Name(request.validation_error)
+    places = ", ".join(str(_position(message_id)) for message_id in request.message_id)
+    log.error("! %s consumer %s could not read %s: %s", cnx.address, consumer.name, places, reason)
 
 
 def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:
@@ -323,7 +332,8 @@ async def _seek(cnx: Connection, subscription: Subscription, request: CommandSee
     if request.HasField("message_id"):
         await subscription.seek(_position(request.message_id), tuple(request.message_id.ack_set))
     else:
-        await subscription.seek_time(request.message_publish_time)
+        since = await subscription.topic.positions.first_since(request.message_publish_time)
+        await subscription.seek(since)
     cnx.send(answers.success(request.request_id))
 
 

@@ -70,6 +70,14 @@ class Connection(Protocol):
         """False once the connection is lost."""
         ...
 
+    def pause(self) -> None:
+        """Reads and handles nothing more until `go_on`; calls add up."""
+        ...
+
+    def go_on(self) -> None:
+        """Ends one `pause`."""
+        ...
+
     def send(self, frame: bytes) -> None:
         """Adds a frame to the outbox."""
         ...
@@ -151,6 +159,14 @@ class ProducerOnConnection:
         self.unanswered -= 1
         if self.leaving is not None and not self.unanswered:
             self.leaving()
+
+    def pause(self) -> None:
+        """Pauses the whole connection, as Pulsar does."""
+        self.cnx.pause()
+
+    def go_on(self) -> None:
+        """Ends one `pause` of the connection."""
+        self.cnx.go_on()
 
     def ready(self, topic_epoch: int | None) -> None:
         """Writes a second PRODUCER_SUCCESS, under the first one's request id."""

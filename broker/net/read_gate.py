@@ -17,7 +17,9 @@ PUBLISH_BUFFER = 2
 UNSENT_ANSWERS = 4
 """The client does not take the bytes written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
 UNHANDLED_FRAMES = 8
-"""One arrival brought so many frames that they are handled over several turns."""
+"""Frames that have arrived are to be handled later: too many for one turn, or more than a publish rate allows."""
+PUBLISH_RATE = 32
+"""A producer of the connection publishes faster than its topic or the broker allows."""
 
 PENDING_REQUESTS = 16
 """Too many requests of this connection are in progress (`REQUESTS_MAX`)."""

@@ -26,7 +26,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
-from broker.net.read_gate import PENDING_REQUESTS, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
 from protocol import answers
@@ -44,6 +44,9 @@ _SEND_PREFIX = b"\x08\x06\x32"
 """First bytes of a SEND: type 6, then field 6 of the command. One byte with its length follows.
 
 All known clients write the type first; a SEND in another order is parsed like any other command."""
+
+_POSTPONING = PENDING_REQUESTS | PUBLISH_RATE
+"""Reasons not to read for which frames that have arrived wait as well."""
 
 CLOSED_PRODUCERS_MAX = 1000
 """Producers closed by the broker that a connection remembers, so that ids of vanished ones do not pile up."""
@@ -97,8 +100,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         # Address of the client without its port, empty for a connection that was refused.
         self._host = ""
-        # Frames that wait until requests of the connection have ended.
+        # Frames that wait until requests of the connection have ended, or until a publish rate is kept.
         self._postponed: list[tuple[int, int, int]] = []
+        # Producers of this connection that exceed a publish rate, each once per limit.
+        self._pauses = 0
         # True once the memory of an unfinished frame was taken away; the connection is about to close.
         self._memory_lost = False
         # Set when all producers and consumers of the closed connection have left their topics.
@@ -237,14 +242,42 @@ class ServerCnx(asyncio.BufferedProtocol):
         rest = frames[FRAMES_PER_TURN_MAX:]
         if self._transport is None or self._transport.is_closing():
             return
-        if rest and self.gate.reasons & PENDING_REQUESTS:
-            self._postponed = rest
+        if rest and self.gate.reasons & _POSTPONING:
+            self._postponed += rest
         elif rest:
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
-        else:
+        elif not self._postponed:
             self._inbox.unhandled = False
             self.gate.go_on(UNHANDLED_FRAMES)
+
+    def _postpone(self, frames: list[tuple[int, int, int]]) -> None:
+        """Keeps frames behind one that paused the connection; nothing is read until they are handled."""
+        if frames:
+            self.gate.stop(UNHANDLED_FRAMES)
+            self._inbox.keep()
+            self._inbox.unhandled = True
+            self._postponed += frames
+
+    def _handle_postponed(self) -> None:
+        if self._postponed and not self.gate.reasons & _POSTPONING:
+            rest, self._postponed = self._postponed, []
+            self.context.call_later(0, lambda: self._handle_in_slices(rest))
+
+    def pause(self) -> None:
+        """Reads and handles nothing more until `go_on`; calls add up.
+
+        Frames that have arrived wait too, so a client exceeds a publish rate by one message at most.
+        """
+        self._pauses += 1
+        self.gate.stop(PUBLISH_RATE)
+
+    def go_on(self) -> None:
+        """Ends one `pause`. With the last one, the frames that wait are handled; then the connection is read."""
+        self._pauses -= 1
+        if not self._pauses:
+            self.gate.go_on(PUBLISH_RATE)
+            self._handle_postponed()
 
     @property
     def unfinished_frame(self) -> int:
@@ -266,8 +299,10 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
         buffer, view = self._inbox.buffer, self._inbox.view
+        # An iterator, so that the frames behind one that pauses the connection are known without an index.
+        waiting = iter(frames)
         try:
-            for start, command_end, end in frames:
+            for start, command_end, end in waiting:
                 # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
                     send = parse_send(view[start + 4 : command_end])
@@ -276,6 +311,9 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._command(parse_command(view[start:command_end]), view[command_end:end], command_end)
                 if self._transport is None or self._transport.is_closing():
                     return
+                if self._pauses:
+                    # This ends the loop: the iterator is used up.
+                    self._postpone(list(waiting))
             # Once per arrival and not per message: a burst passes the limit by one receive buffer at most.
             self.gate.account()
         except (ProtocolError, DecodeError) as error:
@@ -397,9 +435,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             self.close("internal error")
         finally:
             self.gate.end_request()
-            if self._postponed and not self.gate.reasons & PENDING_REQUESTS:
-                rest, self._postponed = self._postponed, []
-                self.context.call_later(0, lambda: self._handle_in_slices(rest))
+            self._handle_postponed()
 
 
 async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:

@@ -120,7 +120,7 @@ class Consumer:
         self.blocked = False
         """True from `maxUnackedMessagesPerConsumer` until half of them are acknowledged; it gets nothing meanwhile."""
         self.end_told = False
-        """True once the client was told that the topic ended; it is told once."""
+        """True once the client was told that the topic ended, and while it must not be told yet."""
         self.epoch = options.epoch
         """Grows with each redelivery request that names a higher one (PIP-84)."""
         self.messages_per_entry = 1.0

@@ -3,7 +3,7 @@
 The cursor `pulsar.dedup` is acknowledged through an entry, and its properties hold the sequence ids as of that entry.
 Opening a topic reads the entries behind it to learn the rest. The ids are saved again only after
 `brokerDeduplicationEntriesInterval` entries: each save acknowledges, and an acknowledgement may let ledgers be
-trimmed that readers still want.
+trimmed that readers still want. A topic with few entries saves them after the time of its policy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Buffer, Entry
 from broker.model.position import EARLIEST, Position
 from broker.service.deduplication import Deduplication, Verdict
@@ -31,12 +32,13 @@ A plain tuple: one is made per message, and a named one takes ten times as long 
 class DurableDeduplication:
     """Judges messages and saves the sequence ids with a cursor."""
 
-    __slots__ = ("_known", "_ledger")
+    __slots__ = ("_known", "_ledger", "_saved_ns")
 
     def __init__(self, ledger: ManagedLedger, known: Deduplication) -> None:
         """For `open`; `known` covers every confirmed entry of the ledger."""
         self._ledger = ledger
         self._known = known
+        self._saved_ns = ledger.environment.now_ns()
 
     @classmethod
     async def open(cls, ledger: ManagedLedger, settings: ServiceSettings) -> DurableDeduplication:
@@ -88,7 +90,20 @@ class DurableDeduplication:
             known.forget(set(connected))
             self._save(entries[-1].position)
 
+    def save_if_due(self, now_ns: int, interval_s: int, connected: Collection[str]) -> None:
+        """Saves the ids when entries came and the last save is `interval_s` ago; 0 or less = never by time."""
+        known = self._known
+        if (
+            interval_s > 0
+            and known.entries_since_saved
+            and now_ns - self._saved_ns >= interval_s * NS_PER_SECOND
+        ):
+            known.forget(set(connected))
+            # All confirmed entries are noted: the ledger reports them in the turn in which it confirms them.
+            self._save(self._ledger.last_confirmed)
+
     def _save(self, through: Position) -> None:
+        self._saved_ns = self._ledger.environment.now_ns()
         cursor = self._ledger.cursors.by_name[DEDUPLICATION_CURSOR]
         cursor.acknowledge_cumulative(through, properties=self._known.sequence_ids_to_save())
 

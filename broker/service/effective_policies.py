@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from broker.ledger_client.settings import Copies
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
@@ -100,6 +102,16 @@ class EffectivePolicies:
             # The same object for all topics without a policy of their own; thousands of copies would cost memory.
             return settings
         return replace(settings, unacked_max_per_consumer=consumer, unacked_max_per_subscription=subscription)
+
+    def ledger_settings(self, name: TopicName, settings: ManagedLedgerSettings) -> ManagedLedgerSettings:
+        """Returns the settings of a topic's managed ledger, with the topic's persistence policy in them."""
+        policy = self.of(name, table.STORED)
+        assert table.STORED.setting is not None
+        if policy == table.STORED.setting(self.settings):
+            return settings
+        copies = Copies(policy.ensemble, policy.write_quorum, policy.ack_quorum)
+        rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
+        return replace(settings, copies=copies, mark_delete_rate=rate)
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""

@@ -13,11 +13,12 @@ from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import facts_of
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
-from broker.service.topic import Topic
-from protocol.message_metadata import NO_KEY
+from broker.service.topic import EncryptionRequired, Topic
+from protocol.message_metadata import NO_KEY, read_facts
 
 
 class NonPersistentSubscription:
@@ -101,15 +102,27 @@ class NonPersistentSubscription:
         return consumers[self._next]
 
 
+class NoTransactions:
+    """The gate of a topic without a log, where nothing can be taken back."""
+
+    def admit(self, txn: TxnId) -> None:
+        """Raises NotAllowed."""
+        raise NotAllowed(f"Transaction {txn}: the topic is not persistent; use a persistent one")
+
+
 class NonPersistentTopic(Topic):
     """A topic that forwards messages to connected consumers."""
 
-    __slots__ = ("subscriptions",)
+    __slots__ = ("subscriptions", "transactions")
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
-        super().__init__(name, settings, policies)
+    def __init__(
+        self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
+    ) -> None:
+        super().__init__(name, settings, policies, limits)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
+        self.transactions = NoTransactions()
+        """Refuses messages of transactions."""
 
     def publish(
         self,
@@ -124,8 +137,12 @@ class NonPersistentTopic(Topic):
         """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
+        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
+            raise EncryptionRequired("Messages must be encrypted")
         if self.message_bytes_max:
             self.check_size(len(body), chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, len(body))
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)
@@ -134,19 +151,6 @@ class NonPersistentTopic(Topic):
         for subscription in self.subscriptions.values():
             subscription.dispatch(entry)
         producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
-
-    def publish_in_transaction(
-        self,
-        txn: TxnId,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        chunk: bool,
-    ) -> None:
-        """Raises NotAllowed: without a log nothing can be taken back."""
-        raise NotAllowed(f"Transaction {txn}: {self.name} is not persistent; use a persistent topic")
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

@@ -56,6 +56,11 @@ class PartitionedMetadata:
         await self._store.put(_key(name), json.dumps(metadata).encode())
         self._counts[str(name)] = count
 
+    async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Replaces the properties and keeps the number of partitions."""
+        metadata = {"partitions": await self.count(name), "properties": dict(properties)}
+        await self._store.put(_key(name), json.dumps(metadata).encode())
+
     async def delete(self, name: TopicName) -> None:
         """Forgets a partitioned topic; its partitions are deleted before."""
         await self._store.delete(_key(name))

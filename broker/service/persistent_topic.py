@@ -13,15 +13,22 @@ stored entries leave in the order of their entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.opening import INDEX
 from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError, LedgerFenced, NotAllowed, PersistenceError, ServiceNotReady
+from broker.model.errors import (
+    BrokerError,
+    LedgerFenced,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
-from broker.model.txn_id import TxnId
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
@@ -33,7 +40,8 @@ from broker.service.durable_deduplication import (
     PublishContext,
 )
 from broker.service.effective_policies import EffectivePolicies
-from broker.service.policies.table import DELAYED
+from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -41,12 +49,12 @@ from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic
 from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
-from broker.service.transactions.acknowledging import recover_pending_acks
-from broker.service.transactions.coordinators import TransactionStates
-from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR, TopicTransactions
+from broker.service.transactions.topic_transactions import TopicTransactions
 from protocol.message_metadata import read_facts
 
-_EPOCH_PROPERTY = "topicEpoch"
+_EPOCH_PROPERTY: Final = "topicEpoch"
+OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
+"""Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
 
 class PersistentTopic(Topic):
@@ -64,7 +72,6 @@ class PersistentTopic(Topic):
         "positions",
         "subscribing",
         "subscriptions",
-        "transaction_states",
         "transactions",
         "turn",
     )
@@ -75,6 +82,7 @@ class PersistentTopic(Topic):
         ledger: ManagedLedger,
         settings: ServiceSettings,
         policies: EffectivePolicies,
+        limits: BrokerLimits,
         *,
         turn: Turn,
         call_later: CallLater,
@@ -82,7 +90,7 @@ class PersistentTopic(Topic):
         compactor: Compactor,
     ) -> None:
         """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
-        super().__init__(name, settings, policies)
+        super().__init__(name, settings, policies, limits)
         self.ledger = ledger
         """The topic's log."""
         self.turn = turn
@@ -93,10 +101,10 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
-        self.transactions: TopicTransactions | None = None
-        """None until a transaction touches the topic; that keeps it off the path of a message."""
-        self.transaction_states: TransactionStates | None = None
-        """The coordinators; None while the broker runs without them."""
+        self.transactions: TopicTransactions = TopicTransactions(
+            str(name), ledger, settings, call_later=call_later
+        )
+        """Transactions that publish to the topic or acknowledge on it."""
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
@@ -122,6 +130,11 @@ class PersistentTopic(Topic):
         return self.ledger.is_terminated
 
     @property
+    def properties(self) -> dict[str, str]:
+        """Texts that an administrator gave."""
+        return {name: text for name, text in self.ledger.properties.items() if name not in OWN_PROPERTIES}
+
+    @property
     def is_idle(self) -> bool:
         """True when, besides, nothing is stored."""
         return super().is_idle and not self.ledger.ledgers.size_bytes
@@ -133,6 +146,7 @@ class PersistentTopic(Topic):
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
         for subscription in self.subscriptions.values():
+            subscription.renew_limits()
             if subscription.dispatcher is not None:
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
 
@@ -151,7 +165,7 @@ class PersistentTopic(Topic):
 
     async def keep_epoch(self) -> None:
         """Writes the access epoch into the log's properties."""
-        await self.ledger.set_property(_EPOCH_PROPERTY, str(self.access.epoch))
+        await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
 
     # Publishing
 
@@ -180,6 +194,8 @@ class PersistentTopic(Topic):
         size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, size)
         if self.deduplication is not None:
             verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
             if verdict is Verdict.UNKNOWN:
@@ -195,23 +211,11 @@ class PersistentTopic(Topic):
         except LedgerFenced:
             self._on_fenced(self)
             raise
-
-    def publish_in_transaction(
-        self,
-        txn: TxnId,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        chunk: bool,
-    ) -> None:
-        """As `publish`; NotAllowed unless the transaction is open on this topic. The body's metadata names it too."""
-        if self.transactions is None:
-            raise NotAllowed(f"Transaction {txn} has not named {self.name}; add the topic to it first")
-        self.transactions.admit(txn)
-        delayed = read_facts(body).deliver_at_ms != 0
-        self.publish(producer, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
+        except TopicTerminated:
+            # CLOSE_PRODUCER goes before the SEND_ERROR, as in Pulsar. The Go client forgets a producer at a SEND_ERROR
+            # that says "terminated": it would ignore a later CLOSE_PRODUCER and its sends would time out.
+            self.disconnect_producers()
+            raise
 
     def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
@@ -220,7 +224,7 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             interval = self.settings.deduplication_snapshot_entries
             self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
-        if self.transactions is not None:
+        if self.transactions.buffer is not None:
             # Before the dispatchers: an open transaction moves the end of what they may read.
             self.transactions.entries_added(entries)
         for subscription in self.subscriptions.values():
@@ -236,15 +240,22 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             # Or a message that the client sends again would be judged UNKNOWN for ever.
             self.deduplication.add_failed()
+        # CLOSE_PRODUCER goes first, as in `publish`.
+        self.disconnect_producers()
         for producer, sequence_id, _, size in contexts:
             producer.port.refused(sequence_id, size, error)
-        self.disconnect_producers()
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """As deduplication knows it; -1 without deduplication."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
+
+    def save_deduplication(self, now_ns: int) -> None:
+        """Saves the sequence ids of deduplication when the time of the topic's policy is over."""
+        if self.deduplication is not None:
+            interval_s = self.policies.of(self.name, DEDUPLICATION_SNAPSHOTS)
+            self.deduplication.save_if_due(now_ns, interval_s, self.access.producers)
 
     async def set_deduplication(self, enabled: bool) -> None:
         """Switches deduplication on or off; a call that changes nothing is allowed."""
@@ -253,28 +264,6 @@ class PersistentTopic(Topic):
         elif not enabled:
             self.deduplication = None
             await self.ledger.cursors.delete(DEDUPLICATION_CURSOR)
-
-    # Transactions
-
-    def require_transactions(self) -> TopicTransactions:
-        """Returns the topic's transactions; from the first call on cursors look through them."""
-        if self.transactions is None:
-            self.transactions = TopicTransactions(
-                str(self.name),
-                self.ledger,
-                self.settings,
-                self.transaction_states,
-                call_later=self.subscribing.call_later,
-            )
-            self.ledger.context.view = self.transactions
-        return self.transactions
-
-    async def recover_transactions(self) -> None:
-        """Restores transactions that an earlier life of the topic left behind. Raises as `Ledgers.read`."""
-        if TRANSACTIONS_CURSOR in self.ledger.cursors.by_name:
-            await self.require_transactions().recover()
-        for subscription in self.subscriptions.values():
-            await recover_pending_acks(subscription)
 
     # Subscriptions
 
@@ -300,8 +289,7 @@ class PersistentTopic(Topic):
         self.disconnect_producers()
         await self.compaction.close()
         await self.subscribing.close()
-        if self.transactions is not None:
-            self.transactions.close()
+        self.transactions.close()
 
     async def close(self) -> None:
         """Also writes acknowledgements and closes the last ledger."""

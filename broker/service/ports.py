@@ -30,6 +30,14 @@ class ProducerPort(Protocol):
         """The message is not stored. `size` bytes are pending no longer."""
         ...
 
+    def pause(self) -> None:
+        """Stops reading the connection, because a publish rate is exceeded; each call needs one `go_on`."""
+        ...
+
+    def go_on(self) -> None:
+        """Ends one `pause`."""
+        ...
+
     def ready(self, topic_epoch: int | None) -> None:
         """A waiting producer has exclusive access now, under this epoch."""
         ...

@@ -48,10 +48,28 @@ class ServiceSettings(RoomSettings):
     """Create a subscription for its first consumer."""
     partitions_max: int = broker_key.int("maxNumPartitionsPerPartitionedTopic")
     """Partitions of one topic; 0 = no limit."""
+    persistent_topics: bool = broker_key.bool("enablePersistentTopics")
+    """Serve topics of the domain `persistent`."""
+    non_persistent_topics: bool = broker_key.bool("enableNonPersistentTopics")
+    """Serve topics of the domain `non-persistent`."""
+    delete_inactive: bool = broker_key.bool("brokerDeleteInactiveTopicsEnabled")
+    """Delete unused topics."""
+    inactive_mode: str = broker_key.str("brokerDeleteInactiveTopicsMode")
+    """Condition under which a topic counts as unused."""
+    inactive_after_s: int = broker_key.int("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds")
+    """Seconds without use after which a topic is deleted."""
+    inactive_frequency_s: int = broker_key.int("brokerDeleteInactiveTopicsFrequencySeconds")
+    """Seconds between two looks for unused topics."""
+    delete_inactive_partitioned_metadata: bool = broker_key.bool(
+        "brokerDeleteInactivePartitionedTopicMetadataEnabled"
+    )
+    """Delete a partitioned topic as well when the last of its partitions was deleted as unused."""
     deduplication: bool = broker_key.bool("brokerDeduplicationEnabled")
     """Confirm a message with a known sequence id without storing it."""
     deduplication_snapshot_entries: int = broker_key.int("brokerDeduplicationEntriesInterval")
     """Entries between two deduplication snapshots."""
+    deduplication_snapshot_s: int = broker_key.int("brokerDeduplicationSnapshotIntervalSeconds")
+    """Seconds after which sequence ids are saved although few entries came; 0 or less = not by time."""
     deduplication_producers_max: int = broker_key.int("brokerDeduplicationMaxNumberOfProducers")
     """Producers in a deduplication snapshot."""
     schema_strategy: str = broker_key.rule(_schema_strategy)
@@ -94,6 +112,42 @@ class ServiceSettings(RoomSettings):
     """Entries of a topic with transactions between two snapshots, at most."""
     transaction_snapshot_ms: int = broker_key.int("transactionBufferSnapshotMinTimeInMillis")
     """Time from a change of such a topic to the snapshot that has it, at most."""
+    unacked_max_per_broker: int = broker_key.int("maxUnackedMessagesPerBroker")
+    """Unacknowledged messages of the broker at which large subscriptions pause; 0 = no limit."""
+    unacked_share_when_blocked: float = broker_key.float("maxUnackedMessagesPerSubscriptionOnBrokerBlocked")
+    """Share of that limit which one subscription may hold meanwhile, 0 to 1."""
+    broker_publish_messages: int = broker_key.int("brokerPublisherThrottlingMaxMessageRate")
+    """Messages per second published to all topics together; 0 = no limit."""
+    broker_publish_bytes: int = broker_key.int("brokerPublisherThrottlingMaxByteRate")
+    """Bytes of them per second; 0 = no limit."""
+    topic_publish_messages: int = broker_key.int("maxPublishRatePerTopicInMessages")
+    """Messages per second published to one topic; 0 = no limit."""
+    topic_publish_bytes: int = broker_key.int("maxPublishRatePerTopicInBytes")
+    """Bytes of them per second; 0 = no limit."""
+    broker_dispatch_messages: int = broker_key.int("dispatchThrottlingRateInMsg")
+    """Messages per second delivered from all topics together; 0 = no limit."""
+    broker_dispatch_bytes: int = broker_key.int("dispatchThrottlingRateInByte")
+    """Bytes of them per second; 0 = no limit."""
+    topic_dispatch_messages: int = broker_key.int("dispatchThrottlingRatePerTopicInMsg")
+    """Messages per second delivered from one topic; 0 = no limit."""
+    topic_dispatch_bytes: int = broker_key.int("dispatchThrottlingRatePerTopicInByte")
+    """Bytes of them per second; 0 = no limit."""
+    subscription_dispatch_messages: int = broker_key.int("dispatchThrottlingRatePerSubscriptionInMsg")
+    """Messages per second delivered to one subscription; 0 = no limit."""
+    subscription_dispatch_bytes: int = broker_key.int("dispatchThrottlingRatePerSubscriptionInByte")
+    """Bytes of them per second; 0 = no limit."""
+    dispatch_relative: bool = broker_key.bool("dispatchThrottlingRateRelativeToPublishRate")
+    """Add the publish rate of a topic to these rates of topics and subscriptions."""
+    throttle_caught_up: bool = broker_key.bool("dispatchThrottlingOnNonBacklogConsumerEnabled")
+    """Hold delivery rates also while a subscription has little backlog."""
+    caught_up_entries: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
+    """Entries of backlog up to which a subscription counts as caught up."""
+    throttle_entries: bool = broker_key.bool("dispatchThrottlingOnBatchMessageEnabled")
+    """Count a batch as one message in delivery rates."""
+    subscribes_per_consumer: int = broker_key.int("subscribeThrottlingRatePerConsumer")
+    """Subscribe requests of one consumer per period; 0 = no limit."""
+    subscribe_period_s: int = broker_key.int("subscribeRatePeriodPerConsumerInSecond")
+    """Seconds of that period."""
     producers_max: int = broker_key.int("maxProducersPerTopic")
     """Producers of a topic; 0 = no limit."""
     consumers_max_per_topic: int = broker_key.int("maxConsumersPerTopic")
@@ -132,6 +186,14 @@ class ServiceSettings(RoomSettings):
     """Compaction keeps messages without a key."""
     compaction_memory_bytes: int = broker_key.int("magnetarCompactionMemoryLimitMB", "bytes")
     """Memory for the keys of a compaction; more keys take more rounds over the entries."""
+    ensemble_size: int = broker_key.int("managedLedgerDefaultEnsembleSize")
+    """Bookies of a ledger."""
+    write_quorum: int = broker_key.int("managedLedgerDefaultWriteQuorum")
+    """Bookies that get each entry."""
+    ack_quorum: int = broker_key.int("managedLedgerDefaultAckQuorum")
+    """Bookies that must confirm an entry."""
+    mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
+    """Times per second that a cursor's position is written."""
     entry_timestamp: bool = broker_key.rule(_entry_timestamp)
     """Stamp entries with the broker's clock."""
     entry_index: bool = broker_key.rule(_entry_index)

@@ -26,7 +26,9 @@ from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
-from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
+from broker.service.limits.broker_limits import TopicRates
+from broker.service.limits.dispatch_limit import DispatchLimit
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION, SUBSCRIPTION_DISPATCH
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
 from broker.service.transactions.subscription_transactions import (
@@ -38,6 +40,9 @@ from broker.service.transactions.topic_transactions import TopicTransactions
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
+
+END_TOLD_AFTER_SECONDS: Final = 1.0
+"""Time until a consumer that joins a terminated topic may be told of the end."""
 
 READER_RETURNS_SECONDS = 60.0
 """Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
@@ -75,16 +80,16 @@ class SubscribedTopic(Protocol):
     """Lowers the expected reads of delivered entries in the entry cache."""
     policies: EffectivePolicies
     """Limits and permissions."""
+    rates: TopicRates
+    """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
+    transactions: TopicTransactions
+    """Transactions that publish to the topic or acknowledge on it."""
     compaction: TopicCompaction
     """The compacted ledger, for consumers with `readCompacted`."""
-
-    def require_transactions(self) -> TopicTransactions:
-        """Returns the topic's transactions, made if need be."""
-        ...
 
     @property
     def subscribing(self) -> SubscriptionOwner:
@@ -106,6 +111,7 @@ class Subscription:
     __slots__ = (
         "_call_later",
         "cursor",
+        "dispatch_limit",
         "dispatcher",
         "durable",
         "kind",
@@ -133,6 +139,8 @@ class Subscription:
         """Type of the connected consumers, or of the last one that left."""
         self.dispatcher: AnyDispatcher | None = None
         """None until the first consumer joins; it stays when the last one leaves."""
+        self.dispatch_limit: DispatchLimit | None = None
+        """The subscription's own delivery rate; None until a policy sets one."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.retired_messages_out = 0
@@ -217,6 +225,23 @@ class Subscription:
         except BrokerError:
             self._deactivate_if_empty()
             raise
+        if self.cursor.ledger.is_terminated:
+            self._tell_end_later(consumer)
+
+    def _tell_end_later(self, consumer: Consumer) -> None:
+        """Holds REACHED_END_OF_TOPIC back from a consumer that joins a terminated topic.
+
+        The Go client closes its connection at this command and subscribes again at once. Without the delay it would
+        do so hundreds of times per second; Pulsar's broker tells it about once per second too.
+        """
+
+        def tell() -> None:
+            consumer.end_told = False
+            if self.dispatcher is not None:
+                self.dispatcher.wake()
+
+        consumer.end_told = True
+        self._call_later(END_TOLD_AFTER_SECONDS, tell)
 
     def _check(self, options: SubscribeOptions) -> None:
         if self.resetting:
@@ -244,6 +269,7 @@ class Subscription:
             turn=topic.turn,
             call_later=self._call_later,
             count_delivered=topic.count_delivered,
+            broker_unacked=topic.rates.unacked,
             delays=topic.delays,
             compacted_reads=self._compacted_reads,
         )
@@ -256,6 +282,15 @@ class Subscription:
         if before is not None:
             # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
+        self.renew_limits()
+
+    def renew_limits(self) -> None:
+        """Gives the dispatcher the delivery rates that hold now."""
+        topic = self.topic
+        rate = topic.policies.of(topic.name, SUBSCRIPTION_DISPATCH)
+        self.dispatch_limit = topic.rates.limit_of(self.dispatch_limit, rate)
+        if self.dispatcher is not None:
+            self.dispatcher.limits = topic.rates.dispatch_limits(self.dispatch_limit)
 
     def _compacted_reads(self, consumer: Consumer) -> CompactedReads:
         return CompactedReads(self.cursor, self.topic.compaction, earliest=consumer.options.earliest)
@@ -334,7 +369,7 @@ class Subscription:
         """Returns the acknowledgements of transactions; from the first call on the cursor passes over them."""
         if self.transactional is None:
             self.transactional = SubscriptionTransactions(str(self.topic.name), self.cursor)
-            self.topic.require_transactions().pending[self.name] = self.transactional.pending
+            self.topic.transactions.watch(self.name, self.transactional.pending)
         return self.transactional
 
     def when_kept(self, callback: Callable[[], None]) -> None:
@@ -384,15 +419,9 @@ class Subscription:
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
 
-        Disconnects all consumers; they subscribe again. MetadataError while another seek is running.
+        Disconnects all consumers; they subscribe again. A seek to a time takes its position from
+        `TopicPositions.first_since`. MetadataError while another seek is running.
         """
-        await self._reset(position, ack_set)
-
-    async def seek_time(self, timestamp_ms: int) -> None:
-        """Moves the cursor to the first entry not older than the time. See `seek`."""
-        await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
-
-    async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
         self._check_movable()
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
@@ -423,4 +452,4 @@ class Subscription:
             self.dispatcher.closed = True
         if self.transactional is not None:
             # A subscription that is made anew under the name must not inherit them.
-            self.topic.require_transactions().pending.pop(self.name, None)
+            self.topic.transactions.pending.pop(self.name, None)

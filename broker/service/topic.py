@@ -15,12 +15,13 @@ from broker.model.errors import (
     TopicTerminated,
 )
 from broker.model.topic_name import TopicName
-from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.limits.broker_limits import BrokerLimits, TopicRates
+from broker.service.limits.publish_limit import PublishLimit
 from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSCRIPTION_TYPES
-from broker.service.ports import ConsumerPort
-from broker.service.producer import Producer
+from broker.service.ports import ConsumerPort, ProducerPort
+from broker.service.producer import Producer, TransactionGate
 from broker.service.producer_access import ProducerAccess
 from broker.service.settings import ServiceSettings
 
@@ -65,13 +66,21 @@ class Topic:
         "messages_in",
         "name",
         "policies",
+        "publish_limits",
+        "publish_rate_limited",
+        "rates",
         "settings",
+        "used_at_ns",
     )
 
+    transactions: TransactionGate
+    """Admits messages of transactions; the subclass sets it."""
     subscriptions: Mapping[str, SubscriptionLike]
     """Open subscriptions by name; the subclass fills it."""
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
+    def __init__(
+        self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
+    ) -> None:
         self.name = name
         """Full name, with the partition's suffix if there is one."""
         self.settings = settings
@@ -84,8 +93,16 @@ class Topic:
         """Bytes of one SEND that the topic's policy allows; 0 = no limit but the connection's."""
         self.encryption_required = False
         """Producers and messages that are not encrypted are refused."""
+        self.rates = TopicRates(limits, lambda: (self.messages_in, self.bytes_in))
+        """Rates of publishing, delivering and subscribing."""
+        self.publish_limits: tuple[PublishLimit, ...] = ()
+        """Limits that each message is counted against; () costs a message one look."""
+        self.publish_rate_limited = 0
+        """SENDs after which a connection had to wait for a publish rate."""
         self.closed = False
         """True from the moment closing or deleting begins; clients must look the topic up again."""
+        self.used_at_ns = 0
+        """When the topic was opened, or was last seen in use by `InactiveTopics`; monotonic."""
         self.messages_in = 0
         """Messages that producers sent since the topic was opened, batches counted by their messages."""
         self.bytes_in = 0
@@ -102,6 +119,8 @@ class Topic:
         """Renews the values that are kept here because each message needs them."""
         self.message_bytes_max = self.policies.of(self.name, MAX_MESSAGE_SIZE)
         self.encryption_required = self.policies.encryption_required(self.name)
+        self.rates.renew(self.policies, self.name)
+        self.publish_limits = self.rates.publish_limits()
 
     async def policies_changed(self) -> None:
         """Applies changed policies to the topic and its connected clients.
@@ -209,23 +228,18 @@ class Topic:
         """
         raise NotImplementedError
 
-    def publish_in_transaction(
-        self,
-        txn: TxnId,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        messages: int,
-        body: Buffer,
-        chunk: bool,
-    ) -> None:
-        """As `publish`, for a message of a transaction."""
-        raise NotImplementedError
-
     def check_size(self, size: int, *, chunk: bool) -> None:
         """Raises NotAllowed for a SEND above the topic's limit. A chunk passes, as in Pulsar."""
         if size > self.message_bytes_max and not chunk:
             raise NotAllowed("Exceed maximum message size")
+
+    def count_published(self, port: ProducerPort, messages: int, size: int) -> None:
+        """Counts one SEND against the publish limits, which may pause its connection."""
+        limited = False
+        for limit in self.publish_limits:
+            # Each limit counts every message, so no `any`, which would stop at the first one.
+            limited |= limit.count(port, messages, size)
+        self.publish_rate_limited += limited
 
     # Subscriptions
 

@@ -28,6 +28,7 @@ from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.namespaces import Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
@@ -38,6 +39,7 @@ from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership
 from broker.service.topic_schemas import TopicSchemas
 from broker.service.transactions.coordinators import TransactionStates
+from broker.service.transactions.recovery import recover_transactions
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
@@ -85,6 +87,8 @@ class TopicRegistry:
         """Says which broker serves a topic."""
         self.policies = EffectivePolicies(namespaces, settings)
         """Limits and permissions of all topics."""
+        self.limits = BrokerLimits(settings, now_ns=environment.now_ns, call_later=call_later)
+        """Limits over all topics together."""
         namespaces.listener = self
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)
@@ -147,6 +151,10 @@ class TopicRegistry:
             await asyncio.wait((closing,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
+        settings = self.settings
+        if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
+            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
+            raise NotAllowed(f"Broker is unable to load {domain} topic")
         await self.ownership.check_owned(name)
         started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
@@ -156,7 +164,7 @@ class TopicRegistry:
         if name.is_persistent:
             topic = await self._open_persistent(name)
         else:
-            topic = NonPersistentTopic(name, self.settings, self.policies)
+            topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
         # Settings may have changed while the topic was opened.
         self._reconfigure_topic(topic)
         # So may policies, and again while they are applied.
@@ -164,6 +172,7 @@ class TopicRegistry:
         while changes != self._policy_changes:
             changes = self._policy_changes
             await topic.policies_changed()
+        topic.used_at_ns = self._environment.now_ns()
         self.topics[str(name)] = topic
         self.loads += 1
         self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
@@ -199,24 +208,22 @@ class TopicRegistry:
             timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
         )
         ledger = await ManagedLedger.open(
-            name.ledger_name, self._environment, self._ledger_settings, stamp=stamp
+            name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
         )
         topic = PersistentTopic(
             name,
             ledger,
             settings,
             self.policies,
+            self.limits,
             turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
             compactor=self._compactor,
         )
-        topic.transaction_states = self.transaction_states
         await topic.compaction.open()
         await topic.set_deduplication(self.policies.deduplicates(name))
-        await topic.recover_transactions()
-        if self.transaction_states is not None and self.transaction_states.is_expected(str(name)):
-            await topic.require_transactions().open_buffer()
+        await recover_transactions(topic, self.transaction_states)
         return topic
 
     def _close_fenced(self, topic: PersistentTopic) -> None:
@@ -252,13 +259,18 @@ class TopicRegistry:
         self.settings = settings
         # One object for all topics, so open topics see the new limits without being told.
         self.policies.settings = settings
+        # Before the topics, which look which of these limits are in force.
+        self.limits.reconfigure(settings)
         for topic in self.topics.values():
             self._reconfigure_topic(topic)
 
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.reconfigure(self._ledger_settings)
+            topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+
+    def _ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+        return self.policies.ledger_settings(name, self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
@@ -278,6 +290,8 @@ class TopicRegistry:
             if not topic.closed:
                 try:
                     await topic.policies_changed()
+                    if isinstance(topic, PersistentTopic):
+                        topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
                 except BrokerError as error:
                     log.warning("! policies of %s: %s", topic.name, error)
                     errors.append(error)
@@ -312,6 +326,15 @@ class TopicRegistry:
         if name.partition < 0:
             await self.namespaces.forget_topic(str(name))
         self._announce(name, exists=False)
+
+    async def forget_partitioned(self, name: TopicName) -> None:
+        """Deletes the metadata and policies of a partitioned topic, unless one of its partitions exists."""
+        for index in range(await self.partitions.count(name)):
+            partition = name.with_partition(index)
+            if str(partition) in self.topics or await self.is_stored(partition):
+                return
+        await self.partitions.delete(name)
+        await self.namespaces.forget_topic(str(name))
 
     async def _is_only_one_of_name(self, name: TopicName) -> bool:
         """Returns True unless the other domain has a topic of the name, which then keeps the schema of both."""

@@ -61,6 +61,8 @@ class TopicSubscriptions:
         ):
             raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
         topic.check_type(options.kind)
+        host = port.address.rpartition(":")[0]
+        topic.rates.check_subscribe((host, options.consumer_name, options.consumer_id))
         limit = topic.policies.of(topic.name, MAX_CONSUMERS)
         if limit and sum(len(one.consumers) for one in self.by_name.values()) >= limit:
             raise ConsumerBusy(f"Topic '{topic.name}' reached max consumers limit")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from magnetar.clients.client import CommandError, fail
 from pipeline.remote_paths import (
     CannotFetch,
+    CannotWrite,
     Place,
+    check_output,
     fetch,
     local_folder,
     name_of,
@@ -107,6 +109,7 @@ def _audit(arguments: argparse.Namespace) -> str:
             taken_ms_of(where)  # Before Spark starts, which takes seconds.
         else:
             refuse_other_machines(where, arguments.master)
+        check_output(out)
         session = start_session(f"audit {arguments.name}", master=arguments.master, settings=_SPARK_SETTINGS)
         try:
             with tempfile.TemporaryDirectory(prefix="magnetar-snapshot-") as copies:
@@ -114,7 +117,7 @@ def _audit(arguments: argparse.Namespace) -> str:
                 text = run_audit(session, arguments.name, folder, out, limits, progress)
         finally:
             session.stop()
-    except (SnapshotError, CannotFetch, NoJava) as error:
+    except (SnapshotError, CannotFetch, CannotWrite, NoJava) as error:
         raise CommandError(str(error)) from error
     progress("done")
     return text

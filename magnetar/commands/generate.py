@@ -16,6 +16,7 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from magnetar.commands.policy_page import policies_page
+from magnetar.commands.wire_fields_page import wire_fields_page
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ def files() -> dict[str, str]:
         "docs/reference/configuration.md": documentation(),
         "docs/reference/fails_closed.md": fails_closed(),
         "docs/reference/policies.md": policies_page(),
+        "docs/reference/wire_fields.md": wire_fields_page(),
     }
 
 

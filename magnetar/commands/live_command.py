@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
+from pipeline.remote_paths import CannotWrite, check_output, place
+from pipeline.spark_errors import sentence_of
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_POLL_S = 1
+"""Seconds between two looks at Ctrl-C, and the most that its effect is late."""
 
 
 def add_to(jobs: Jobs) -> None:
@@ -28,7 +37,7 @@ def add_to(jobs: Jobs) -> None:
         metavar="FOLDER",
         help="keeps the place in the topic for the next start",
     )
-    add("--out", metavar="FOLDER", help="Parquet with a row per topic and minute")
+    add("--out", type=place, metavar="FOLDER", help="Parquet with a row per topic and minute")
     add(
         "--starting",
         choices=("earliest", "latest"),
@@ -64,29 +73,64 @@ def run(arguments: argparse.Namespace) -> int:
 
         from pipeline.java import NoJava
         from pipeline.live.drop_watch import DropWatch
-        from pipeline.live.hit_ratio import by_minute, counts_of, start
+        from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
         from pipeline.session import start_session
     except ModuleNotFoundError as error:
         return fail("pipeline live", CommandError(f"{error}; pip install 'magnetar[spark]'"))
     try:
+        if arguments.out is not None:
+            check_output(arguments.out)
         session = start_session(
             "live", master=arguments.master, quick_start=True, settings={"spark.sql.shuffle.partitions": "4"}
         )
-    except NoJava as error:
+    except (CannotWrite, NoJava) as error:
         return fail("pipeline live", CommandError(str(error)))
     try:
         counts = counts_of(session, arguments.service_url, arguments.topic, arguments.starting)
+        watch = DropWatch(arguments.drop, arguments.min_reads)
         query = start(
             by_minute(counts),
-            DropWatch(arguments.drop, arguments.min_reads),
+            watch,
             arguments.checkpoint,
-            out=arguments.out,
+            out=None if arguments.out is None else str(arguments.out),
             once=arguments.once,
-            tell=lambda line: print(line, flush=True),
+            tell=_print,
         )
-        query.awaitTermination()
+        if not _ended_by_itself(query):
+            return 130
+        if arguments.once:
+            tell_open_minutes(session, query, arguments.checkpoint, watch, _print)
     except PySparkException as error:
-        return fail("pipeline live", CommandError(str(error).strip().splitlines()[-1]))
+        return fail("pipeline live", CommandError(sentence_of(error)))
     finally:
         session.stop()
     return 0
+
+
+def _ended_by_itself(query: StreamingQuery) -> bool:
+    """Waits for the end of the query; returns False after Ctrl-C, which ends it between two batches.
+
+    The checkpoint keeps the place in both cases. A second Ctrl-C kills the process.
+    """
+    interrupted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    # In place of PySpark's handler: that one calls into Java, while the main thread is inside such a call already, and
+    # both fail with a stack trace.
+    signal.signal(signal.SIGINT, note)
+    while not query.awaitTermination(_POLL_S):
+        # Not in the middle of a batch: its tasks would fail, each with a stack trace.
+        if interrupted and not query.status["isTriggerActive"]:
+            query.stop()
+            print("stopped; the next start continues at the checkpoint", file=sys.stderr)
+            return False
+    return True
+
+
+def _print(line: str) -> None:
+    # Flushed line by line: with output into a pipe, a minute would come when the buffer is full.
+    print(line, flush=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
-from pipeline.remote_paths import Place, local_folder, place
+from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place
 
 if TYPE_CHECKING:
     from pipeline.jobs.report import Report
@@ -151,6 +151,10 @@ def _run(arguments: argparse.Namespace) -> int:
     missing = [str(path) for path in places if isinstance(path, Path) and not path.exists()]
     if missing:
         raise CommandError(f"there is no {', '.join(missing)}")
+    try:
+        check_output(arguments.out)
+    except CannotWrite as error:
+        raise CommandError(str(error)) from None
     session, job = _session_and_job(arguments)
     from broker.recorder.errors import RecordError
     from pipeline.java import NoJava

@@ -27,6 +27,7 @@ from bookie_stub.base.errors import BookieError
 from broker.config import load_broker_settings
 from broker.config.rules import EMBEDDED
 from broker.model.errors import MetadataError
+from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
 from magnetar import __version__
 from magnetar.process.config_files import default_file
@@ -290,7 +291,9 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 def _announce(addresses: Addresses, ready_file: Path | None) -> None:
-    """Logs the addresses, greets a user at a terminal, and writes the ready file."""
+    """Logs ignored wire fields and the addresses, greets a user at a terminal, and writes the ready file."""
+    # No setting asks for these fields, so only the log can name them to an operator.
+    log.info("fields of client commands without effect here: %s", ", ".join(fields_without_effect()))
     log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
     if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Also under `make run`, whose output may be a pipe.
         print(

@@ -18,7 +18,7 @@ from pipeline.audits.ledgers import audit_ledgers
 from pipeline.audits.lifecycle import audit_lifecycle
 from pipeline.audits.limits import Limits
 from pipeline.audits.metadata import audit_metadata
-from pipeline.audits.snapshot import SnapshotError, open_snapshot
+from pipeline.audits.snapshot import open_snapshot
 from pipeline.jobs.page import write
 from pipeline.jobs.report import Report, Table, TableRow, as_text, mib
 
@@ -54,16 +54,14 @@ class ClassSummary(NamedTuple):
 def run_audit(
     spark: SparkSession, name: str, folder: Path, out: Path, limits: Limits, progress: Callable[[str], None]
 ) -> str:
-    """Write plan and page into `out`, a new folder; return the text.
+    """Write plan and page into `out`; return the text.
 
-    SnapshotError for an unusable snapshot and an existing `out`.
+    Files of the same names are replaced, as by the jobs on access records. SnapshotError for an unusable snapshot.
     """
-    if out.exists():
-        raise SnapshotError(f"{out} exists; a plan needs a folder of its own")
     snapshot = open_snapshot(spark, folder)
     progress(f"audit {name}: reading {folder}")
-    # Spark refuses to write into an existing folder, so two runs never mix their findings.
-    AUDITS[name](snapshot, limits).write.parquet(str(out / _PLAN))
+    # "overwrite" removes the plan of an earlier run as a whole; "append" would mix the findings of two.
+    AUDITS[name](snapshot, limits).write.mode("overwrite").parquet(str(out / _PLAN))
     progress(f"audit {name}: summing up")
     # Read back: summing the DataFrame itself would run the audit a second time.
     plan = spark.read.parquet(str(out / _PLAN))

@@ -31,6 +31,7 @@ def reads_by(rows: DataFrame, *keys: str) -> DataFrame:
     """
     minute = (f.col("ts") / 60_000_000).cast("long") * 60
     return (
+        # ARRIVED and not MISS: a miss is the request, which may bring fewer entries than it asked for, or none.
         rows.where(f.col("op").isin(Op.HIT.value, Op.ARRIVED.value))
         .withColumn("minute", f.timestamp_seconds(minute))
         .groupBy(*keys)
@@ -216,6 +217,7 @@ def _plots(
         changes = np.zeros(POINTS + 2)
         for row in timeline:
             if (row["broker"], row["start"]) == (lifetime.broker, lifetime.start):
+                # The span may not divide by POINTS, so the last events fall into a step or two behind it.
                 changes[min(int(str(row["step"])), POINTS + 1)] += float(str(row["change"]))
         levels = np.cumsum(changes) / (1 << 20)
         lines[f"{lifetime.broker} {lifetime.start}"] = (

@@ -169,6 +169,7 @@ def points_of(
     accesses: Accesses, policies: Sequence[tuple[str, EntryCacheSettings]], sizes: Sequence[int]
 ) -> list[Point]:
     """Replay each named policy with each size, with the whole sample and without each group."""
+    # Without a group the sample is smaller, so it needs a smaller cache: with the full one its misses would be too few.
     kept = accesses.rate * (1 - 1 / GROUPS)
     group = groups(accesses, GROUPS)
     parts = [only(accesses, group != number, kept) for number in range(GROUPS)] if accesses.rate < 1 else []

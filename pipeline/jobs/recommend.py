@@ -171,6 +171,7 @@ def _policies(
     if own.policy == MAGNETAR or any(lifetime.names is None for lifetime in checked.lifetimes):
         return None
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
+    # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
     share = min(rate, OBJECTS_ROWS / checked.rows)
     say(f"replaying the policy {MAGNETAR} on {percent(share)} of the entries")
     recorded, magnetar = replay_grid(spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share)

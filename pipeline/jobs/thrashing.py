@@ -37,6 +37,7 @@ def storage_reads(rows: DataFrame) -> DataFrame:
     One row per broker lifetime, topic, reader and ledger: broker, start, topic, sub, ledger, requests, entries_asked,
     different (entries that were requested at least once).
     """
+    # A request without entries asks bookies for nothing, and `sequence` below would count it backwards from its entry.
     asked = rows.where(f.col("op") == Op.MISS.value).where(f.col("count") > 0)
     by_request = asked.groupBy(*LIFETIME, "topic", "sub", "ledger").agg(
         f.count("*").alias("requests"), f.sum(f.col("count").cast("long")).alias("entries_asked")

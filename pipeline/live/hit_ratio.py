@@ -1,7 +1,8 @@
 """Streams hit ratios per topic and minute from the messages of `entryCacheCountsTopic`.
 
 A hit is an entry read from the cache. An entry that came with another reader's storage read (coalesced) is a read and
-not a hit. A minute is reported when messages of a later one show that it is over.
+not a hit. A minute is reported when messages of a later one show that it is over. A run that ends with the messages
+that are present (`once`) also reports the minutes that are not over yet, which Spark keeps in its state.
 """
 
 from __future__ import annotations
@@ -84,24 +85,49 @@ def start(
         if out is not None:
             # A batch that is repeated after a crash overwrites itself.
             batch.write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
-        for row in (
-            batch.groupBy("minute")
-            .agg(F.sum("hits"), F.sum("reads"), F.count("*"))
-            .orderBy("minute")
-            .collect()
-        ):
-            tell(_describe_minute(*row))
-        # In order, because the moving average of `watch` follows the minutes. One partition at a time: a batch has a
-        # row for each topic.
-        for row in batch.orderBy("minute").toLocalIterator():
-            drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
-            if drop is not None:
-                tell(_describe_drop(drop))
+        _tell(batch, watch, tell, "")
         batch.unpersist()
 
     writer = minutes.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="5 seconds")
     return writer.foreachBatch(take).start()
+
+
+def tell_open_minutes(
+    spark: SparkSession, query: StreamingQuery, checkpoint: str, watch: DropWatch, tell: Callable[[str], None]
+) -> None:
+    """Tell the minutes that are not over, each marked "so far", after the end of a query with `once`.
+
+    They are not written to `out`: the next start continues them, and writes each once, when it is over.
+    """
+    progress = query.lastProgress
+    # Without a batch in this run there may be no state at all; and nothing is new since the minutes were told before.
+    if progress is None or not sum(one["numRowsTotal"] for one in progress["stateOperators"]):
+        return
+    # Append mode gives a window only once the watermark has passed it; the state has the others. Its values are both
+    # named `sum`; the cast renames them by their places, which are those of `agg` in `by_minute`.
+    value = F.col("value").cast("struct<hits: long, reads: long>")
+    state = spark.read.format("statestore").load(checkpoint).withColumn("value", value)
+    minutes = state.select(
+        F.col("key.window.start").alias("minute"),
+        F.col("key.topic").alias("topic"),
+        "value.hits",
+        "value.reads",
+    )
+    _tell(minutes, watch, tell, " so far")
+
+
+def _tell(minutes: DataFrame, watch: DropWatch, tell: Callable[[str], None], mark: str) -> None:
+    for row in (
+        minutes.groupBy("minute").agg(F.sum("hits"), F.sum("reads"), F.count("*")).orderBy("minute").collect()
+    ):
+        tell(_describe_minute(*row) + mark)
+    # In order, because the moving average of `watch` follows the minutes. One partition at a time: a batch has a
+    # row for each topic.
+    for row in minutes.orderBy("minute").toLocalIterator():
+        drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
+        if drop is not None:
+            tell(_describe_drop(drop) + mark)
 
 
 def _describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> str:

@@ -74,6 +74,7 @@ def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
     RecordError where there is no sound file.
     """
     checked = check_record(spark, paths)
+    # A frame per lifetime, as each has its own constants; one read of all files would need them from the paths.
     rows = reduce(DataFrame.unionByName, [_rows_of(spark, lifetime) for lifetime in checked.lifetimes])
     names = _names_of(spark, checked.lifetimes)
     topics = names.where("sub is null").drop("sub").withColumnRenamed("name", "topic_name")

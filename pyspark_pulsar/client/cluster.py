@@ -278,10 +278,10 @@ class Cluster:
         first = max(0, entry - count)
         connection = self.new_connection(self.owners([topic])[0])
         try:
-            (consumer_id,) = _open_readers(connection, [ReaderStart(topic, (ledger, first))], subscription)
+            (consumer_id,) = open_readers(connection, [ReaderStart(topic, (ledger, first))], subscription)
             connection.send(requests.flow(consumer_id, count))
             reached = (ledger, first - 1)
-            while reached < (ledger, entry - 1) and connection.poll(_PEEK_QUIET_S):
+            while reached < (ledger, entry - 1) and connection.poll(PEEK_QUIET_S):
                 if connection.message_bytes:
                     messages = connection.take_messages()
                     entries = cut_entries(messages)
@@ -300,7 +300,7 @@ class Cluster:
             try:
                 # GET_LAST_MESSAGE_ID needs a consumer; one at the end of the topic is sent nothing.
                 starts = [ReaderStart(topics[row], _LATEST_ENTRY) for row in rows]
-                consumers = _open_readers(connection, starts, subscription)
+                consumers = open_readers(connection, starts, subscription)
                 for row, position in zip(rows, ask_last(connection, consumers), strict=True):
                     found[row] = position
             finally:
@@ -351,7 +351,7 @@ class Cluster:
         return found
 
 
-_PEEK_QUIET_S = 1.0
+PEEK_QUIET_S = 1.0
 """Silence after which a reader counts as having nothing to read: a broker sends what it has sooner."""
 
 
@@ -363,7 +363,7 @@ class _Lookup(NamedTuple):
     """True if the broker named by a redirect must decide by itself."""
 
 
-def _open_readers(connection: Connection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:
+def open_readers(connection: Connection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:
     """Subscribes a reader at each start; returns their consumer ids. BrokerRefused."""
     consumers: list[int] = []
     subscribes = []
@@ -406,19 +406,19 @@ def signed(number: int) -> int:
 def _peek(
     connection: Connection, wanted: Sequence[ReaderStart], subscription: str
 ) -> list[FirstEntry | None]:
-    consumers = {number: row for row, number in enumerate(_open_readers(connection, wanted, subscription))}
+    consumers = {number: row for row, number in enumerate(open_readers(connection, wanted, subscription))}
     # One permit brings one entry, with all messages of its batch.
     connection.send(b"".join(requests.flow(consumer_id, 1) for consumer_id in consumers))
     found: list[FirstEntry | None] = [None] * len(wanted)
     missing = set(consumers)
-    deadline = time.monotonic() + _PEEK_QUIET_S
+    deadline = time.monotonic() + PEEK_QUIET_S
     while missing and time.monotonic() < deadline:
         if not connection.poll(max(deadline - time.monotonic(), 0.001)):
             break
         if not connection.message_bytes:
             continue
         # Each entry that comes renews the deadline: for many topics, all entries together may take longer than a second.
-        deadline = time.monotonic() + _PEEK_QUIET_S
+        deadline = time.monotonic() + PEEK_QUIET_S
         entries = cut_entries(connection.take_messages())
         counts = entries.message_counts()
         sizes = entries.payload_ends - entries.payload_starts

@@ -7,7 +7,7 @@ tasks (`stream_tasks`). After a restart the tasks of an unfinished batch are pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,18 +16,16 @@ from pyspark_pulsar.client.cluster import Cluster, FirstEntry, ReaderStart
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.options import Limits
 from pyspark_pulsar.places import PlaceChoice
-from pyspark_pulsar.planning.admission import Backlog, Floats, share
+from pyspark_pulsar.planning.admission import share
+from pyspark_pulsar.planning.known_sizes import KnownSizes
 from pyspark_pulsar.planning.offsets import Offsets
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import cut_entries_evenly, weight
 from pyspark_pulsar.planning.topic_watch import TopicWatch
-from pyspark_pulsar.position import FOREVER_MS, WHOLE, TopicRange
+from pyspark_pulsar.position import FOREVER_MS, WHOLE, Position, TopicRange
 
 PEEKS_MAX: Final = 500
-"""Topics per micro-batch whose next entry is read on the driver for its size and its ledger."""
-_FIRST_BYTES: Final = 4096.0
-_FIRST_ROWS: Final = 1.0
-"""Bytes and rows assumed of an entry before one was seen."""
+"""Topics whose next entries are read on the driver together."""
 _ENTRIES_UNKNOWN: Final = 1 << 20
 """Entries assumed in the rest of an older ledger; reading ends at the ledger's end anyhow."""
 
@@ -35,28 +33,29 @@ _ENTRIES_UNKNOWN: Final = 1 << 20
 class Admission:
     """Chooses the end of the next micro-batch under the limits.
 
-    Lives on the driver; the estimates of entry sizes are lost with it and learned again.
+    Lives on the driver; the sizes of entries are lost with it and read again.
     """
 
     def __init__(self, cluster: Cluster, reader: str) -> None:
         self._cluster = cluster
         self._reader = reader
         self._turn = 0
-        self._sizes: dict[str, tuple[float, float]] = {}
-        """Bytes and rows of an entry of each topic that was looked at."""
+        self._sizes = KnownSizes(cluster, reader)
 
     def next_offsets(self, start: Offsets, last: Offsets, limits: Limits) -> Offsets:
         """Returns the end of the batch that begins at `start`; `last` holds the ends of the same topics."""
         waiting = start.is_behind(last)
         if not limits.any or not waiting.any():
             return _furthest(start, last, waiting)
+        if limits.rows_max is not None or limits.bytes_max is not None:
+            return _moved(start, self._sizes.next_ends(start, last, np.flatnonzero(waiting), limits))
+        assert limits.entries_max is not None
+        # Entry ids are consecutive within a ledger, so a limit in entries alone needs no look at the entries.
         self._turn += 1
-        begins, entries = self._measure(start, last, waiting)
-        sizes = self._estimates(start.topics)
-        taken = share(Backlog(entries, *sizes), limits, self._turn)
-        return _advance(start, last, begins, entries, taken)
+        begins, entries = self._count(start, last, waiting)
+        return _advance(start, last, begins, entries, share(entries, limits.entries_max, self._turn))
 
-    def _measure(self, start: Offsets, last: Offsets, waiting: Flags) -> tuple[tuple[Ints, Ints], Ints]:
+    def _count(self, start: Offsets, last: Offsets, waiting: Flags) -> tuple[tuple[Ints, Ints], Ints]:
         """Returns (ledger, entry) of each topic's next entry, and the number of entries from there on.
 
         The number is exact in a topic's last ledger. A topic that is behind by a ledger is read from the broker to
@@ -65,17 +64,10 @@ class Admission:
         ledgers = start.ledgers.copy()
         nexts = start.entries + (start.batches == WHOLE)
         across = waiting & (start.ledgers != last.ledgers)
-        unseen = waiting & ~across & np.array([topic not in self._sizes for topic in start.topics])
-        order = np.concatenate((np.flatnonzero(across), np.flatnonzero(unseen)))
-        rows = (
-            np.roll(order, -(self._turn * PEEKS_MAX % max(1, len(order))))[:PEEKS_MAX]
-            if len(order) > PEEKS_MAX
-            else order
-        )
-        found = self._peek(start, rows)
+        order = np.flatnonzero(across)
+        rows = np.roll(order, -(self._turn * PEEKS_MAX % max(1, len(order))))[:PEEKS_MAX]
         known = ~across
-        for row, first in found.items():
-            self._sizes[start.topics[row]] = (float(first.payload_bytes), float(first.messages))
+        for row, first in self._peek(start, rows).items():
             ledgers[row], nexts[row] = first.ledger, first.entry
             known[row] = True
         in_last = ledgers == last.ledgers
@@ -89,12 +81,6 @@ class Admission:
         found = self._cluster.first_entries(wanted, self._reader) if wanted else []
         return {row: first for row, first in zip(rows.tolist(), found, strict=True) if first is not None}
 
-    def _estimates(self, topics: Sequence[str]) -> tuple[Floats, Floats]:
-        seen = np.array(list(self._sizes.values()) or [(_FIRST_BYTES, _FIRST_ROWS)])
-        usual = tuple(seen.mean(axis=0))
-        table = np.array([self._sizes.get(topic, usual) for topic in topics])
-        return table[:, 0], table[:, 1]
-
 
 def _furthest(start: Offsets, last: Offsets, waiting: Flags) -> Offsets:
     columns = (
@@ -106,6 +92,14 @@ def _furthest(start: Offsets, last: Offsets, waiting: Flags) -> Offsets:
         )
     )
     return Offsets(start.identity, start.topics, *columns)
+
+
+def _moved(start: Offsets, ends: Mapping[int, Position]) -> Offsets:
+    """Returns `start` with the rows of `ends` moved there."""
+    ledgers, entries, batches = start.ledgers.copy(), start.entries.copy(), start.batches.copy()
+    for row, end in ends.items():
+        ledgers[row], entries[row], batches[row] = end
+    return Offsets(start.identity, start.topics, ledgers, entries, batches)
 
 
 def _advance(start: Offsets, last: Offsets, begins: tuple[Ints, Ints], entries: Ints, taken: Ints) -> Offsets:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
+from functools import lru_cache
 
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster
 from pyspark_pulsar.errors import BrokerRefused, OptionError
 from pyspark_pulsar.options import TopicChoice
-from pyspark_pulsar.topic_names import base_topic
+from pyspark_pulsar.topic_names import PROBE_TOPIC, base_topic
+
+log = logging.getLogger("pyspark_pulsar")
 
 _WAIT_PAUSE_S = 5.0
 _PERSISTENT = "persistent://"
@@ -22,6 +26,9 @@ def choose_topics(cluster: Cluster, choice: TopicChoice, *, wait: bool) -> list[
     """
     while True:
         found = _matching(cluster, choice.pattern) if choice.pattern else _partitions(cluster, choice.names)
+        if choice.pattern and not found:
+            # No error, as topics may appear later; but said, because a mistake in the pattern gives no rows either.
+            _say_no_match(choice.pattern)
         if found or choice.pattern:
             return found
         if not wait:
@@ -30,6 +37,12 @@ def choose_topics(cluster: Cluster, choice: TopicChoice, *, wait: bool) -> list[
                 f"no such topic: {names}; create it, or set waitingForNonExistedTopic=true to wait for it"
             )
         time.sleep(_WAIT_PAUSE_S)
+
+
+@lru_cache
+def _say_no_match(pattern: str) -> None:
+    """Warns once per process: a stream lists its topics every few seconds."""
+    log.warning("topicsPattern %s matches no topic at present", pattern)
 
 
 def _partitions(cluster: Cluster, names: tuple[str, ...]) -> list[str]:
@@ -79,4 +92,9 @@ def pattern_parts(pattern: str) -> tuple[str, re.Pattern[str]]:
 def _matching(cluster: Cluster, pattern: str) -> list[str]:
     """Returns the topics that fit; like in Pulsar's clients, a partition fits by the name without its number."""
     namespace, names = pattern_parts(pattern)
-    return sorted(topic for topic in cluster.topics_of(namespace) if names.fullmatch(base_topic(topic)))
+    return sorted(
+        topic
+        for topic in cluster.topics_of(namespace)
+        # The sink's own topic: a pattern such as `.*` would read its empty messages as rows.
+        if names.fullmatch(base_topic(topic)) and not base_topic(topic).endswith(f"/{PROBE_TOPIC}")
+    )

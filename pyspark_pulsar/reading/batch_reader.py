@@ -18,7 +18,7 @@ from pyspark_pulsar.planning.batch_plan import plan_batch
 from pyspark_pulsar.planning.range_columns import RangeColumns
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.position import TopicRange
-from pyspark_pulsar.python_worker import freeze_imports
+from pyspark_pulsar.python_worker import freeze_imports, one_sentence
 from pyspark_pulsar.reading.range_reader import RangeReader, ReadSettings
 
 
@@ -43,6 +43,7 @@ class PulsarBatchReader(DataSourceReader):
         self._values = values
         self._reader_name = f"{options.subscription_prefix}-{uuid.uuid4().hex[:10]}"
 
+    @one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """Plans the query on the driver. OptionError, BrokerLost, BrokerRefused."""
         with open_cluster(self._options.cluster) as cluster:
@@ -70,6 +71,17 @@ def read_ranges(
     DataLoss, BrokerLost, BrokerRefused, MalformedEntry.
     """
     freeze_imports()
+    with one_sentence():
+        yield from _rows(ranges, options, schema, values, reader_name)
+
+
+def _rows(
+    ranges: Sequence[TopicRange],
+    options: SourceOptions,
+    schema: StructType,
+    values: ValueColumns,
+    reader_name: str,
+) -> Iterator[pa.RecordBatch]:
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     settings = ReadSettings(
         options.fail_on_data_loss, options.poll_timeout_s, f"{reader_name}-{uuid.uuid4().hex[:6]}"

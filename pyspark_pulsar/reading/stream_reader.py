@@ -40,6 +40,7 @@ from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.position import WHOLE
+from pyspark_pulsar.python_worker import one_sentence
 from pyspark_pulsar.reading.batch_reader import RangesPartition, read_ranges
 
 log = logging.getLogger("pyspark_pulsar")
@@ -68,6 +69,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = StreamDriver(self._options)
         return self._driver
 
+    @one_sentence()
     def initialOffset(self) -> Json:  # noqa: N802
         """Returns the begin of a query without a checkpoint: startingOffsets or startingTime."""
         driver = self._open()
@@ -84,6 +86,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(limits.entries_max)
         return ReadAllAvailable()
 
+    @one_sentence()
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Returns the end of the micro-batch that begins at `start`, within the limits of the options."""
         limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -98,6 +101,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Makes the stream end where its topics end at the first `latestOffset` from now on."""
         self._open().stop_at_present()
 
+    @one_sentence()
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Returns the tasks between two offsets, at least one."""
         driver = self._open()
@@ -111,6 +115,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name = f"{self._options.subscription_prefix}-task"
             yield from read_ranges(partition.ranges, self._options, self._schema, self._values, name)
 
+    @one_sentence()
     def commit(self, end: Json) -> None:
         """Acknowledges up to `end`; Spark calls it when the batch is complete and the next one begins."""
         self._open().commit(end)
@@ -200,6 +205,7 @@ class StreamDriver:
         tasks = task_limit(end, self._options.partitions_max)
         return stream_tasks(begin, last, self._watch, self._options.start, tasks)
 
+    @one_sentence()
     def commit(self, end: Json) -> None:
         """Moves the subscription's cursors up to `end`."""
         if self._watch is not None:

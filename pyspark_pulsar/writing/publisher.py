@@ -17,6 +17,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
 from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
 from pyspark_pulsar.client.connection import Connection, Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
+from pyspark_pulsar.writing.deduplication_probe import deduplicates
 from pyspark_pulsar.writing.message_rows import MessageRows
 from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
 
@@ -39,7 +40,7 @@ class PublishSettings(NamedTuple):
     entries: EntrySettings
     """Borders and form of entries."""
     exactly_once: bool
-    """True fails at the first entry if the broker does not deduplicate."""
+    """True fails before the first entry if the broker does not deduplicate."""
     timeout_s: float
     """Limit for storing one entry, retries included."""
 
@@ -65,6 +66,8 @@ class Publisher:
         self._pending_bytes = 0
         self._deduplicated: set[str] = set()
         """Namespaces for which the broker has shown that it deduplicates; it is set per namespace."""
+        self._undecided: set[str] = set()
+        """Namespaces in which the broker refused the probe, so that the first row has to show it."""
 
     def open(self, topics: Sequence[str]) -> None:
         """Opens producers for those of the topics that have none, all together."""
@@ -73,8 +76,10 @@ class Publisher:
             self._producers[topic] = TopicProducer(topic, self._name, self._settings.entries)
         self._again_until_open([self._producers[topic] for topic in new])
         for topic in new:
-            # A known id shows that the broker deduplicates, so only new names need the check after the first entry.
+            # A known id shows that the broker deduplicates, so only new names need a probe.
             self._producers[topic].is_new = self._producers[topic].stored < 0
+            if self._settings.exactly_once and self._producers[topic].is_new:
+                self._probe_deduplication(topic)
 
     def publish(self, topic: str, rows: MessageRows) -> None:
         """Sends the entries that `rows` complete; the rest waits for more rows. The topic must be open.
@@ -157,11 +162,21 @@ class Publisher:
                     raise refused
         return later
 
+    def _probe_deduplication(self, topic: str) -> None:
+        """Raises PulsarSourceError if the broker does not deduplicate the topic's namespace, before a row is written."""
+        namespace = _namespace(topic)
+        if namespace in self._deduplicated or namespace in self._undecided:
+            return
+        found = deduplicates(self._cluster, namespace, self._name)
+        if found is False:
+            raise _not_deduplicated(topic)
+        (self._undecided if found is None else self._deduplicated).add(namespace)
+
     def _check_deduplication(self, producer: TopicProducer) -> None:
         """Raises PulsarSourceError if the broker forgets the sequence id of the entry that it has just stored.
 
-        No request returns the setting itself. So the producer is opened again: a broker that deduplicates returns the
-        highest id of its name, others return -1.
+        Called after the first entry, of one row, where the broker refused the probe. The producer is opened again: a
+        broker that deduplicates returns the highest id of its name, others return -1.
         """
         self._wait_until(0)
         connection = self._connections[producer.topic]
@@ -170,11 +185,7 @@ class Publisher:
         connection.ask(Request(request_id, frame, f"closing the producer of {producer.topic}"))
         self._again_until_open([producer])
         if not producer.is_deduplicated:
-            raise PulsarSourceError(
-                f"the broker does not deduplicate {producer.topic}, so rows cannot be written exactly once: set "
-                "brokerDeduplicationEnabled=true (or deduplication for the namespace), or write with "
-                'option("deliveryGuarantee", "at-least-once")'
-            )
+            raise _not_deduplicated(producer.topic)
         self._deduplicated.add(_namespace(producer.topic))
 
     # Entries
@@ -275,6 +286,14 @@ class Publisher:
         self._pending_bytes = sum(
             len(one.body) for producer in self._producers.values() for one in producer.pending
         )
+
+
+def _not_deduplicated(topic: str) -> PulsarSourceError:
+    return PulsarSourceError(
+        f"the broker does not deduplicate {topic}, so rows cannot be written exactly once: set "
+        "brokerDeduplicationEnabled=true (or deduplication for the namespace), or write with "
+        'option("deliveryGuarantee", "at-least-once")'
+    )
 
 
 def _namespace(topic: str) -> str:

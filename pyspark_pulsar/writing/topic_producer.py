@@ -8,7 +8,8 @@ or from the Arrow batches in which rows arrive. The broker drops an entry if its
 highest it has stored. With other borders at the second attempt, an entry could begin with a stored row and end with new
 ones, and the new rows would be dropped with it.
 
-The first entry holds one message, so that a sink whose broker lacks deduplication finds out after one row.
+The first entry holds one message: where the broker refused the probe (`deduplication_probe`), the sink finds out after
+one row that deduplication is missing. Keep it: other borders would meet the first entry of an unfinished task.
 """
 
 from __future__ import annotations

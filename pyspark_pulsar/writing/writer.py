@@ -30,7 +30,7 @@ from pyspark_pulsar.cutting.compression import compression_type
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SinkOptions
-from pyspark_pulsar.python_worker import freeze_imports
+from pyspark_pulsar.python_worker import freeze_imports, one_sentence
 from pyspark_pulsar.topic_names import full_topic_name
 from pyspark_pulsar.writing.message_rows import TOPIC, message_rows
 from pyspark_pulsar.writing.partition_router import PartitionRouter
@@ -61,6 +61,7 @@ class RowWriter:
         if options.topic is None and not self._has_topic_column:
             raise OptionError(f"no topic is given: set the option topic, or write rows with a column {TOPIC}")
 
+    @one_sentence()
     def write(self, batches: Iterator[pa.RecordBatch], producer_name: str, batch_number: int) -> Written:
         """Writes all rows and returns when they are stored. Runs in a task.
 
@@ -143,6 +144,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         # again has another one and writes all its rows again.
         self._job = uuid.uuid4().hex[:16]
 
+    @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Writes the rows of one partition, in a task."""
         return self._rows.write(iterator, f"spark-{self._job}-{_task_partition()}", 0)
@@ -157,6 +159,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._rows = RowWriter(options, schema)
 
+    @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Writes the rows of one partition of a micro-batch, in a task."""
         # The id of the query and the batch's number are in the checkpoint, so both survive the driver.

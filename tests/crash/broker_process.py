@@ -22,6 +22,8 @@ SETTINGS = (
     "managedLedgerDefaultMarkDeleteRateLimit=0",
     "managedLedgerMaxEntriesPerLedger=2000",
     "managedLedgerMinLedgerRolloverTimeMinutes=0",
+    # A reader looks for lost messages at the end, without a subscription: they must still be there.
+    "brokerDeleteInactiveTopicsEnabled=false",
     "isDelayedDeliveryDeliverAtTimeStrict=true",
     "delayedDeliveryTickTimeMillis=50",
     "delayedDeliveryMinIndexCountPerBucket=100",

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.exactly_once.run import run
+from tests.exactly_once.run import SETTINGS, run
 from tests.vectors.broker_process import BrokerProcess
 
 
@@ -19,7 +19,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="magnetar-exactly-once-") as name:
         folder = Path(name)
-        with BrokerProcess(folder, {"brokerDeduplicationEnabled": "true"}) as broker:
+        with BrokerProcess(folder, SETTINGS) as broker:
             outcome = run(
                 broker.addresses.pulsar,
                 folder,

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from tests.interop.support import connect, wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+SETTINGS: Final = {"brokerDeduplicationEnabled": "true", "brokerDeleteInactiveTopicsEnabled": "false"}
+"""The broker's; the topic has no subscription, and while the stream is away it would count as unused."""
 TIMEOUT_S: Final = 1800.0
 RECEIVE_MS: Final = 30_000
 

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
-from tests.exactly_once.run import run
+from tests.exactly_once.run import SETTINGS, run
 from tests.vectors.broker_process import BrokerProcess
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_stream_loses_and_doubles_no_row_when_tasks_and_driver_are_killed(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "true"}) as broker:
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
         outcome = run(broker.addresses.pulsar, tmp_path, "sink", 20_000, 4, 1, print)
     assert (outcome.lost, outcome.doubled) == (0, 0)
     assert outcome.tasks_killed >= 2, "the accidents have happened"

@@ -150,11 +150,18 @@ class Client:
         self.say(BaseCommand.FLOW, "flow", consumer_id=consumer_id, messagePermits=permits)
 
     def publish(
-        self, sequence_id: int, producer_id: int = 0, payload: bytes = b"x", body: bytes | None = None
+        self,
+        sequence_id: int,
+        producer_id: int = 0,
+        payload: bytes = b"x",
+        body: bytes | None = None,
+        transaction: int | None = None,
     ) -> None:
         command = BaseCommand(type=BaseCommand.SEND)
         command.send.producer_id = producer_id
         command.send.sequence_id = sequence_id
+        if transaction is not None:
+            command.send.txnid_most_bits = command.send.txnid_least_bits = transaction
         packed = command.SerializeToString()
         body = message(payload, sequence_id=sequence_id) if body is None else body
         self.feed(struct.pack(">II", 4 + len(packed) + len(body), len(packed)) + packed + body)

@@ -27,6 +27,12 @@ class FakeProducerPort:
     def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
         self.refusals.append((sequence_id, error))
 
+    def pause(self) -> None:
+        self.events.append("pause")
+
+    def go_on(self) -> None:
+        self.events.append("go on")
+
     def ready(self, topic_epoch: int | None) -> None:
         self.events.append(f"ready {topic_epoch}")
 

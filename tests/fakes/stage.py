@@ -206,7 +206,7 @@ class Stage:
         asked = SubscribeOptions(
             subscription=subscription,
             kind=kind,
-            consumer_id=self._consumer_ids,
+            consumer_id=options.pop("consumer_id", self._consumer_ids),
             consumer_name=name or f"c{self._consumer_ids}",
             key_shared=KeySharedMeta(sticky=bool(ranges), ranges=ranges),
             **options,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.net.wire_fields import fields_without_effect
 from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.support.ports import accepts
 
@@ -168,6 +169,9 @@ def test_standalone_writes_the_ready_file_and_stops_cleanly(tmp_path: Path) -> N
     ready = json.loads((tmp_path / "ready.json").read_text())
     assert sorted(ready) == ["admin", "pid", "pulsar"]
     assert process.logged("messaging service is ready")
+    # A client's field without effect is named once, because no setting asks for it.
+    for field in fields_without_effect():
+        assert process.logged(field)
     assert process.stop() == 0
 
 

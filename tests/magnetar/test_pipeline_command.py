@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,32 @@ def test_report_is_refused_when_its_folder_has_a_scheme(
     with pytest.raises(SystemExit):
         pipeline_command.main([*words, "--out", "s3a://bucket/report"])
     assert "'s3a://bucket/report' is no folder of this machine" in capsys.readouterr().err
+
+
+def test_output_is_refused_before_spark_starts_when_a_file_is_in_its_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three kinds of jobs say the same."""
+    pytest.importorskip("pyspark")
+
+    def start_spark(*arguments: object, **named: object) -> None:
+        raise AssertionError("Spark was started")
+
+    for room in ("pipeline.session", "pipeline.jobs.run"):
+        # By module and not by its dotted name: another test removes these modules for a while, and parents forget them.
+        monkeypatch.setattr(import_module(room), "start_session", start_spark)
+    monkeypatch.setattr(import_module("pipeline.audits.snapshot"), "taken_ms_of", lambda folder: 1)
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / "file" / "report")
+    for words in (
+        ["recommend", str(SAMPLE)],
+        ["audit", "ledgers", str(tmp_path)],
+        ["live", "counts", "--checkpoint", str(tmp_path / "checkpoint")],
+    ):
+        assert pipeline_command.main([*words, "--out", out]) == 1
+        (said,) = capsys.readouterr().err.strip().splitlines()
+        reason = f"--out {out} cannot be written: {tmp_path / 'file'} is no folder; name another"
+        assert said.endswith(reason)
 
 
 @pytest.mark.parametrize("words", [["recommend"], ["audit", "ledgers"]])

@@ -8,6 +8,7 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.nearest_name import distance
 from pyspark_pulsar.options import parse_bytes, source_options
 from pyspark_pulsar.places import parse_time_ms
 from pyspark_pulsar.planning.topics import pattern_parts
@@ -21,7 +22,14 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
     [
         ({"startingOffset": "earliest"}, "no option 'startingOffset': did you mean 'startingOffsets'?"),
         ({"pulsar.client.authParam": "x"}, "did you mean 'pulsar.client.authParams'?"),
-        ({"pulsar.client.somethingElse": "x"}, "no option 'pulsar.client.somethingElse'"),
+        ({"pulsar.client.somethingElse": "x"}, "no option 'pulsar.client.somethingElse'; docs/"),
+        ({"operationTimeout": "x"}, "did you mean 'pulsar.client.operationTimeoutMs'?"),
+        ({"maxRowPerTriger": "5"}, "no option 'maxRowPerTriger': did you mean 'maxRowsPerTrigger'?"),
+        ({"maxrowpertriger": "5"}, "'maxRowsPerTrigger'? (Spark passes names in lower case)"),
+        (
+            {"deliveryguarantee": "x"},
+            "deliveryGuarantee is an option of a write, and this is a read",
+        ),
         ({"service.url": "http://a:1"}, "service.url is 'http://a:1': pulsar://host:port"),
         ({"service.url": "pulsar://a:b"}, "'a:b' is no host:port"),
         ({"service.url": ""}, "service.url is missing"),
@@ -53,6 +61,14 @@ def test_options_name_the_mistake_and_the_remedy(options: dict[str, str], senten
             streaming="Trigger" in "".join(options),
         )
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [("", "abc", 3), ("kitten", "sitting", 3), ("topik", "topic", 1), ("a", "a", 0)],
+)
+def test_distance_counts_the_letters_to_change(first: str, second: str, expected: int) -> None:
+    assert distance(first, second) == distance(second, first) == expected
 
 
 def test_options_refuse_ends_for_streams_and_limits_for_batches() -> None:

@@ -13,9 +13,10 @@ np = pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 
+from pyspark_pulsar.client.entry_sizes import EntrySizes  # noqa: E402
 from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
 from pyspark_pulsar.options import Limits  # noqa: E402
-from pyspark_pulsar.planning.admission import Backlog, fair_level, share  # noqa: E402
+from pyspark_pulsar.planning.admission import admit, fair_level, share  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, task_limit, to_json  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
@@ -125,11 +126,6 @@ def test_aligned_offsets_start_new_topics_at_the_beginning_and_drop_deleted_ones
 # Limits
 
 
-def backlog(entries: list[int], size: float = 10.0, rows: float = 1.0) -> Backlog:
-    count = len(entries)
-    return Backlog(np.array(entries), np.full(count, size), np.full(count, rows))
-
-
 @pytest.mark.parametrize(
     ("amounts", "limit", "level"),
     [([1, 2, 3], 10, float("inf")), ([4, 4, 4], 6, 2), ([1, 10, 10], 11, 5), ([0, 0, 8], 4, 4)],
@@ -139,44 +135,71 @@ def test_fair_level_spends_the_limit_exactly(amounts: list[int], limit: int, lev
 
 
 def test_share_reads_small_topics_to_their_end_and_gives_large_ones_the_rest() -> None:
-    taken = share(backlog([3, 1000, 5, 1000]), Limits(None, 100, None), 0)
-    assert taken.tolist() == [3, 46, 5, 46]
+    assert share(np.array([3, 1000, 5, 1000]), 100, 0).tolist() == [3, 46, 5, 46]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_share_keeps_every_limit_and_leaves_no_affordable_entry(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(10))
+def test_share_spends_the_limit_exactly(seed: int) -> None:
     chance = np.random.default_rng(seed)
-    count = int(chance.integers(1, 300))
-    waiting = Backlog(
-        chance.integers(0, 50, count), chance.uniform(1, 1000, count), chance.uniform(1, 100, count)
-    )
-    limits = Limits(
-        int(chance.integers(1, 50_000)), int(chance.integers(1, 2000)), int(chance.integers(1, 5000))
-    )
-    taken = share(waiting, limits, seed)
-    assert (taken <= waiting.entries).all()
-    if not waiting.entries.any():
-        assert not taken.any()
-        return
-    used = {
-        "bytes": (float((taken * waiting.bytes_per_entry).sum()), limits.bytes_max),
-        "entries": (float(taken.sum()), limits.entries_max),
-        "rows": (float((taken * waiting.rows_per_entry).sum()), limits.rows_max),
-    }
-    if taken.sum() > 1:
-        assert all(limit is None or amount <= limit for amount, limit in used.values()), used
-    assert taken.any()
+    entries = chance.integers(0, 50, int(chance.integers(1, 300)))
+    limit = int(chance.integers(1, 5000))
+    taken = share(entries, limit, seed)
+    assert (taken <= entries).all()
+    assert taken.sum() == min(limit, entries.sum())
 
 
 def test_share_gives_topics_turns_when_the_limit_is_below_one_entry_each() -> None:
     got = np.zeros(100, np.int64)
     for turn in range(100):
-        got += share(backlog([10] * 100, size=1000.0), Limits(5000, None, None), turn)
+        got += share(np.full(100, 10), 5, turn)
     assert got.min() == got.max() == 5
 
 
-def test_share_admits_one_entry_that_exceeds_the_limit() -> None:
-    assert share(backlog([4], size=10_000.0), Limits(100, None, None), 0).tolist() == [1]
+def sizes(rows: list[int], size: int = 10) -> EntrySizes:
+    count = len(rows)
+    return EntrySizes(
+        np.full(count, 7), np.arange(count), np.array(rows, np.int64), np.full(count, size, np.int64)
+    )
+
+
+def test_admit_reads_small_topics_to_their_end_and_gives_large_ones_the_rest() -> None:
+    runs = [sizes([1] * 3), sizes([1] * 1000), sizes([1] * 5), sizes([1] * 1000)]
+    assert admit(runs, Limits(None, None, 100)) == [3, 46, 5, 46]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_admit_keeps_every_limit_however_entries_differ(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    runs = [
+        sizes(chance.integers(1, 1000, int(chance.integers(1, 60))).tolist(), int(chance.integers(0, 2000)))
+        for _ in range(int(chance.integers(1, 40)))
+    ]
+    limits = Limits(*(int(chance.integers(1, most)) for most in (500_000, 200, 50_000)))
+    taken = admit(runs, limits)
+    read = [
+        sizes(run.rows[:count].tolist(), int(run.bytes[0])) for run, count in zip(runs, taken, strict=True)
+    ]
+    used = (
+        sum(int(run.bytes.sum()) for run in read),
+        sum(len(run) for run in read),
+        sum(int(run.rows.sum()) for run in read),
+    )
+    assert taken[0] >= 1
+    if sum(taken) > 1:
+        assert all(amount <= limit for amount, limit in zip(used, limits_of(limits), strict=True)), used
+
+
+def limits_of(limits: Limits) -> list[int]:
+    given = (limits.bytes_max, limits.entries_max, limits.rows_max)
+    return [one for one in given if one is not None]
+
+
+def test_admit_reads_an_entry_that_exceeds_the_limit_alone() -> None:
+    assert admit([sizes([5000, 1]), sizes([1])], Limits(None, None, 100)) == [1, 0]
+
+
+def test_admit_ends_at_the_limit_when_the_first_entry_is_small() -> None:
+    assert admit([sizes([1, 1000, 1000, 1000, 1000])], Limits(None, None, 3000)) == [3]
 
 
 # Splits

@@ -18,6 +18,9 @@ pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip in
 from pyspark_pulsar.client.cluster import open_cluster  # noqa: E402
 from pyspark_pulsar.errors import BrokerRefused  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
+from pyspark_pulsar.planning.topics import choose_topics  # noqa: E402
+from pyspark_pulsar.topic_names import PROBE_TOPIC  # noqa: E402
+from pyspark_pulsar.writing.deduplication_probe import deduplicates  # noqa: E402
 from pyspark_pulsar.writing.partition_router import java_hash  # noqa: E402
 from tests.interop.support import wait_until  # noqa: E402
 from tests.pyspark_pulsar.conftest import OTHER_BROKER, Publish, Source  # noqa: E402
@@ -254,13 +257,50 @@ def stored(url: str, topic: str) -> int:
 def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: str, tmp_path: Path) -> None:
     if OTHER_BROKER in os.environ:
         pytest.skip("the other broker's settings are its own")
-    with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "false"}, memory=True) as broker:
+    with BrokerProcess(
+        tmp_path,
+        {"brokerDeduplicationEnabled": "false", "brokerDeleteInactiveTopicsEnabled": "false"},
+        memory=True,
+    ) as broker:
         other = Source(source.spark, broker.addresses.pulsar)
         frame = source.spark.range(0, 10, 1, 1).selectExpr("cast(cast(id as string) as binary) as value")
         with pytest.raises(Exception, match="does not deduplicate persistent://public/default"):
             write(other, frame, topic=topic)
+        assert other.read(topic=topic).count() == 0, "nothing is written before the answer is known"
         write(other, frame, topic=f"{topic}-2", deliveryGuarantee="at-least-once")
         assert other.read(topic=f"{topic}-2").count() == 10
+        assert other.read(topicsPattern=".*").count() == 10, "the topic of the probe is none of the user's"
+
+
+def test_pattern_without_a_match_is_said_once(
+    broker_url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = source_options({"service.url": broker_url, "topicsPattern": f"{topic}-.*"}, streaming=None)
+    with open_cluster(options.cluster) as cluster:
+        assert choose_topics(cluster, options.topics, wait=False) == []
+        assert choose_topics(cluster, options.topics, wait=False) == []
+    assert caplog.messages == [f"topicsPattern {topic}-.* matches no topic at present"]
+
+
+def test_deduplication_is_probed_in_a_topic_that_no_pattern_reads(
+    client: Any, broker_url: str, topic: str
+) -> None:
+    options = source_options({"service.url": broker_url, "topicsPattern": ".*"}, streaming=None)
+    with open_cluster(options.cluster) as cluster:
+        assert deduplicates(cluster, "persistent://public/default", "first") is True
+        assert deduplicates(cluster, "persistent://public/default", "first") is True
+        assert any(name.endswith(f"/{PROBE_TOPIC}") for name in cluster.topics_of("public/default"))
+        assert not any(PROBE_TOPIC in name for name in choose_topics(cluster, options.topics, wait=False))
+
+
+def test_deduplication_is_decided_by_the_first_row_when_no_topic_may_be_created(tmp_path: Path) -> None:
+    settings = {"brokerDeduplicationEnabled": "false", "allowAutoTopicCreation": "false"}
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        url = broker.addresses.pulsar
+        with open_cluster(
+            source_options({"service.url": url, "topic": "t"}, streaming=None).cluster
+        ) as cluster:
+            assert deduplicates(cluster, "persistent://public/default", "p") is None
 
 
 @pytest.mark.parametrize(
@@ -271,11 +311,13 @@ def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: 
         ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
         ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
         ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
+        ("cast('a' as binary) as value, 'a/b' as __topic", {}, "'a/b' is no topic name"),
     ],
 )
 def test_sink_names_the_mistake_when_rows_cannot_be_written(
     source: Source, sql: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=r"Exception|Error") as caught:
-        write(source, source.spark.range(1).selectExpr(sql), **options)
+        write(source, source.spark.range(1).selectExpr(*sql.split(", ")), **options)
     assert sentence in str(caught.value)
+    assert "Traceback" not in str(caught.value), "also where the task found it"

@@ -22,23 +22,17 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get ns-persistence-set
-        ns-dispatchRate-set ns-dispatchRate-get ns-subscriptionDispatchRate-set
-        ns-subscriptionDispatchRate-get ns-subscriptionDispatchRate-delete ns-subscribeRate-get
-        ns-deduplicationSnapshotInterval-get
+        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
         ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
-        ns-inactiveTopicPolicies-get ns-offloadThreshold-set ns-offloadThreshold-get
+        ns-offloadThreshold-set ns-offloadThreshold-get
         ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
         ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
         ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
     """,
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
         topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
-        topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
-        topic-dispatchRate-set topic-dispatchRate-delete topic-subscriptionDispatchRate-get
-        topic-subscriptionDispatchRate-delete topic-publishRate-set topic-publishRate-get
-        topic-publishRate-delete
-        topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete topic-messageTTL-set
+        topic-retention-delete
+        topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,
     "Statistics over REST have only the fields that are counted so far.": """
@@ -47,7 +41,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
     "Expiry, skipping, peeking and looking at single messages over REST are not built yet.": """
-        properties-get properties-put
         subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
         subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
         subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry

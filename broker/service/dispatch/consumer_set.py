@@ -1,9 +1,9 @@
 """ConsumerSet: the consumers of a Shared or Key_Shared subscription, and how many messages each may be sent.
 
-Two limits stand beside a consumer's permits: messages that it has not acknowledged, and messages that the whole
-subscription has not acknowledged. A consumer or subscription that reaches its limit is blocked until half of it is
-acknowledged, as in Pulsar; without the gap between the two marks, delivery would switch on and off with every
-acknowledgement.
+Three limits stand beside a consumer's permits: messages that it has not acknowledged, that the whole subscription has
+not acknowledged, and that all subscriptions of the broker have not acknowledged (`UnackedLimit`). A consumer or
+subscription that reaches its limit is blocked until half of it is acknowledged, as in Pulsar; without the gap between the
+two marks, delivery would switch on and off with every acknowledgement.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from broker.service.consumer import Consumer
 from broker.service.dispatch.redelivery_queue import Key
+from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.settings import ServiceSettings
 
 _by_priority = attrgetter("options.priority")
@@ -21,9 +22,12 @@ _by_priority = attrgetter("options.priority")
 class ConsumerSet:
     """Connected consumers, best priority (lowest number) first, with their unacknowledged messages."""
 
-    __slots__ = ("blocked", "consumers", "settings", "unacked")
+    __slots__ = ("_broker", "blocked", "blocked_by_broker", "consumers", "settings", "unacked")
 
-    def __init__(self, consumers: list[Consumer], settings: ServiceSettings) -> None:
+    def __init__(
+        self, consumers: list[Consumer], settings: ServiceSettings, broker: UnackedLimit | None = None
+    ) -> None:
+        """`broker` is the limit of all subscriptions together; None without one."""
         self.consumers = consumers
         """The dispatcher's list itself; changed by `add` and `remove` alone."""
         self.settings = settings
@@ -32,6 +36,9 @@ class ConsumerSet:
         """Messages pending at all consumers."""
         self.blocked = False
         """True from `maxUnackedMessagesPerSubscription` until half of them are acknowledged."""
+        self.blocked_by_broker = False
+        """True while the broker's limit is reached and this subscription holds more than its share."""
+        self._broker = broker
 
     def add(self, consumer: Consumer) -> None:
         """Adds a consumer behind those of its priority; the order among equals is that of joining."""
@@ -62,7 +69,7 @@ class ConsumerSet:
 
         A consumer whose connection cannot take more counts nothing; `wake` is called when it can again.
         """
-        if self.blocked:
+        if self.blocked or (self._broker is not None and self._waits_for(self._broker, wake)):
             return 0
         limit = self.settings.unacked_max_per_consumer
         permits = 0
@@ -74,6 +81,15 @@ class ConsumerSet:
                 else:
                     consumer.port.when_writable(wake)
         return permits
+
+    def _waits_for(self, broker: UnackedLimit, wake: Callable[[], None]) -> bool:
+        """Returns True while this subscription must wait for the broker's limit; `wake` ends that."""
+        # Half of the share once it waits, as in Pulsar: each acknowledgement would otherwise end it for one message.
+        share = broker.share // 2 if self.blocked_by_broker else broker.share + 1
+        self.blocked_by_broker = broker.blocked and self.unacked >= share
+        if self.blocked_by_broker:
+            broker.when_unblocked(wake)
+        return self.blocked_by_broker
 
     def capacity_of(self, consumer: Consumer) -> int:
         """Returns how many messages the consumer may be sent now."""
@@ -92,6 +108,8 @@ class ConsumerSet:
         """Adds delivered messages to the unacknowledged ones; blocks the consumer or all of them at a limit."""
         self.unacked += messages
         consumer.unacked += messages
+        if self._broker is not None:
+            self._broker.add(messages)
         settings = self.settings
         limit = settings.unacked_max_per_consumer
         if limit and consumer.unacked >= limit:
@@ -105,6 +123,9 @@ class ConsumerSet:
         self.unacked -= messages
         consumer.unacked -= messages
         unblocked = False
+        if self._broker is not None:
+            self._broker.add(-messages)
+            unblocked = self.blocked_by_broker and self.unacked < self._broker.share // 2
         # Half, as in Pulsar: at the limit itself each acknowledgement would end the block for one message.
         if consumer.blocked and consumer.unacked <= self.settings.unacked_max_per_consumer // 2:
             consumer.blocked = False

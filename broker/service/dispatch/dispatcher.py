@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.service.dispatch.read_retry import CallLater, ReadRetry
+from broker.service.limits.token_bucket import NS_PER_SECOND
 
 if TYPE_CHECKING:
     from broker.loop.turn import Turn
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from broker.service.consumer import Consumer
     from broker.service.delayed_delivery import DelayedDelivery
     from broker.service.dispatch.entry_reads import CompactedView, EntryReads
+    from broker.service.limits.dispatch_limit import DispatchLimits
+    from broker.service.limits.unacked_limit import UnackedLimit
     from broker.service.settings import ServiceSettings
 
 
@@ -49,19 +52,24 @@ class DispatchContext:
     """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
     delays: DelayedDelivery
     """Messages of the topic that wait for their delivery time."""
+    broker_unacked: UnackedLimit | None = None
+    """The broker's limit of unacknowledged messages; None without one."""
 
 
 class Dispatcher:
     """Base of the two dispatchers: one `run_once` per wake, one storage read at a time."""
 
     __slots__ = (
+        "_call_later",
         "_retry",
+        "_timer_runs",
         "_turn",
         "_woken",
         "closed",
         "consumers",
         "count_delivered",
         "cursor",
+        "limits",
         "reads",
         "settings",
         "successor",
@@ -83,6 +91,10 @@ class Dispatcher:
         self.successor: Dispatcher | None = None
         """The dispatcher that replaced this one. A read that this one started wakes the successor when it ends;
         otherwise the successor, which finds the cursor busy reading, would wait for ever."""
+        self.limits: DispatchLimits | None = None
+        """Delivery rates of broker, topic and subscription; None without any. Set by the subscription."""
+        self._call_later = context.call_later
+        self._timer_runs = False
         self._turn = context.turn
         self._woken = False
         self._retry = ReadRetry(context.call_later, self.wake)
@@ -118,6 +130,30 @@ class Dispatcher:
     def run_once(self, now_ns: int) -> None:
         """Delivers what can be delivered now. Called by the turn alone."""
         raise NotImplementedError
+
+    # Delivery rates
+
+    def _limits_in_force(self) -> DispatchLimits | None:
+        """Returns the rates to keep to in this run; None without any, or for a subscription that has caught up."""
+        settings = self.settings
+        if not settings.throttle_caught_up and self.cursor.backlog <= settings.caught_up_entries:
+            return None
+        return self.limits
+
+    def _allowed(self, limits: DispatchLimits, now_ns: int) -> tuple[int, int]:
+        """Returns messages and bytes that may be delivered now; (0, 0) = wait, and a timer wakes this dispatcher."""
+        messages, size = limits.available(now_ns)
+        if messages > 0 and size > 0:
+            return messages, size
+        # One timer, however many wakes come meanwhile; at its end the whole situation is looked at again.
+        if not self._timer_runs:
+            self._timer_runs = True
+            self._call_later(limits.wait_ns(now_ns) / NS_PER_SECOND, self._tokens_returned)
+        return 0, 0
+
+    def _tokens_returned(self) -> None:
+        self._timer_runs = False
+        self.wake()
 
     def acknowledged(self) -> None:
         """Reports the end of a terminated topic after its last acknowledgement."""

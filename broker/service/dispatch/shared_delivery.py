@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from broker.service.dispatch.consumer_set import ConsumerSet
     from broker.service.dispatch.dispatcher import DispatchContext
     from broker.service.dispatch.redelivery import Redelivery
+    from broker.service.limits.dispatch_limit import DispatchLimits
 
 
 class SharedDelivery:
@@ -21,11 +22,15 @@ class SharedDelivery:
     An entry with a redelivery count or a partly acknowledged batch carries both in its command.
     """
 
-    __slots__ = ("_consumers", "_count_delivered", "_cursor", "_redelivery", "settings")
+    __slots__ = ("_consumers", "_count_delivered", "_cursor", "_redelivery", "limits", "now_ns", "settings")
 
     def __init__(self, context: DispatchContext, consumers: ConsumerSet, redelivery: Redelivery) -> None:
         self.settings = context.settings
         """Current values, renewed by the dispatcher."""
+        self.limits: DispatchLimits | None = None
+        """Delivery rates that count what is sent; renewed by the dispatcher at the begin of each run."""
+        self.now_ns = 0
+        """Begin of the dispatcher's run."""
         self._cursor = context.cursor
         self._count_delivered = context.count_delivered
         self._consumers = consumers
@@ -73,4 +78,7 @@ class SharedDelivery:
         # Once per call and after the deliveries: from here on the cache may evict the entries.
         self._count_delivered(entries if sent == len(entries) else entries[:sent])
         self._consumers.count_sent(consumer, total)
+        if self.limits is not None:
+            size = sum(entry.size for entry in entries[:sent])
+            self.limits.take(sent if self.settings.throttle_entries else total, size, self.now_ns)
         return sent

@@ -39,7 +39,7 @@ class SharedDispatcher(Dispatcher):
     def __init__(self, context: DispatchContext, meta: KeySharedMeta | None = None) -> None:
         """`meta` is the Key_Shared mode of the first consumer; None makes it a Shared subscription."""
         super().__init__(context)
-        self.consumer_set = ConsumerSet(self.consumers, self.settings)
+        self.consumer_set = ConsumerSet(self.consumers, self.settings, context.broker_unacked)
         """The consumers with their limits."""
         selector = None if meta is None else selector_for(meta, self.settings)
         hash_of = _no_hash if selector is None else partial(hash_in, selector)
@@ -108,32 +108,44 @@ class SharedDispatcher(Dispatcher):
 
     def run_once(self, now_ns: int) -> None:
         """Sends entries for a few rounds, while permits and entries last."""
-        consumers, redelivery = self.consumer_set, self.redelivery
+        consumers, redelivery, settings = self.consumer_set, self.redelivery, self.settings
+        bytes_max = settings.read_bytes_max
+        limits = None if self.limits is None else self._limits_in_force()
+        self._delivery.limits, self._delivery.now_ns = limits, now_ns
         for _ in range(ROUNDS_PER_TURN):
             permits = consumers.permits(self.wake)
             if permits <= 0:
                 # No consumer has permits: fetched entries must not hold the budget of reads in flight.
                 redelivery.put_off()
                 return
-            wanted = min(consumers.entries_for(permits), self.settings.read_entries_max)
+            wanted = min(consumers.entries_for(permits), settings.read_entries_max)
+            if limits is not None:
+                messages, size = self._allowed(limits, now_ns)
+                if not messages:
+                    redelivery.put_off()
+                    return
+                wanted = min(
+                    wanted, messages if settings.throttle_entries else consumers.entries_for(messages)
+                )
+                bytes_max = min(settings.read_bytes_max, size)
             if self._due.count:
                 self._queue_due(wanted)
             # Older entries first: new ones are read when nothing that waits could be sent.
             if redelivery.has_work and self._redeliver(wanted):
                 continue
-            if not self._send_new(wanted):
+            if not self._send_new(wanted, bytes_max):
                 return
         # The rounds are used up and there may be more: go on in the next round of the turn.
         self.wake()
 
-    def _send_new(self, wanted: int) -> bool:
+    def _send_new(self, wanted: int, bytes_max: int) -> bool:
         """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
         keys, delays = self.keys, self._delays
         if keys is not None and not keys.may_read_on():
             return False
         if delays.held.count and delays.pauses(self.cursor.read_position):
             return False
-        entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+        entries = self.cursor.take(wanted, bytes_max)
         if not entries:
             self._read_on(wanted)
             return False

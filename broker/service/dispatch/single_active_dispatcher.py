@@ -26,11 +26,10 @@ class SingleActiveDispatcher(Dispatcher):
     """Sends all entries to the active consumer; the others stand by (Failover)."""
 
     __slots__ = (
-        "_announcements",
-        "_call_later",
         "_compacted",
         "_compacted_reads",
         "_delayed",
+        "_newcomers",
         "_partition",
         "_ranges",
         "_topic_name",
@@ -46,13 +45,12 @@ class SingleActiveDispatcher(Dispatcher):
         """The consumer that receives; None without consumers."""
         self._topic_name = context.topic_name
         self._partition = context.partition
-        self._call_later = context.call_later
         self._compacted_reads = context.compacted_reads
         self._compacted: CompactedView | None = None
         self._delayed = False
         self._ranges: StickyRangesSelector | None = None
         """The consumer's ranges of key hashes; None = it receives everything."""
-        self._announcements: list[tuple[Consumer, bool]] = []
+        self._newcomers: list[Consumer] = []
 
     # Consumers
 
@@ -69,36 +67,28 @@ class SingleActiveDispatcher(Dispatcher):
         before = self.active
         self._choose()
         if self.kind is SubscriptionType.FAILOVER and self.active is before:
-            self._announce(consumer, active=False)
+            self._announce_as_passive(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer; another one becomes active when it was the active one."""
         self.consumers.remove(consumer)
-        left = consumer is self.active
-        if left:
-            # Or `_choose` would announce to a consumer that is gone.
+        if consumer is self.active:
             self.active = None
             self._choose_reads(None)
-        self._choose(left=left)
+        self._choose()
 
-    def _choose(self, *, left: bool = False) -> None:
-        before = self.active
+    def _choose(self) -> None:
         chosen = choose_active(
             self.consumers,
             partition=self._partition,
             topic_name=self._topic_name,
             consistent_hashing=self.settings.failover_consistent_hashing,
         )
-        if chosen is before or chosen is None:
+        if chosen is self.active or chosen is None:
             return
         self.active = chosen
         self._choose_reads(chosen)
         if self.kind is SubscriptionType.FAILOVER:
-            if before is not None:
-                self._announce(before, active=False)
-            self._announce(chosen, active=True)
-        # Only a former consumer can have acknowledgements on their way; without one there is nothing to wait for.
-        if self.kind is SubscriptionType.FAILOVER and (before is not None or left):
             self._start_over_later()
         else:
             self._start_over()
@@ -112,27 +102,28 @@ class SingleActiveDispatcher(Dispatcher):
         if consumer is not None and consumer.options.read_compacted and self._compacted_reads is not None:
             self.reads = self._compacted = self._compacted_reads(consumer)
 
-    def _announce(self, consumer: Consumer, *, active: bool) -> None:
+    def _announce_as_passive(self, consumer: Consumer) -> None:
         """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.
 
         The answer to SUBSCRIBE must be written first: the client does not know its consumer before.
         """
-        if not self._announcements:
-            self._turn.dispatch(self._send_announcements)
-        self._announcements.append((consumer, active))
+        if not self._newcomers:
+            self._turn.dispatch(self._announce_newcomers)
+        self._newcomers.append(consumer)
 
-    def _send_announcements(self, now_ns: int) -> None:
-        announcements, self._announcements = self._announcements, []
-        for consumer, active in announcements:
+    def _announce_newcomers(self, now_ns: int) -> None:
+        newcomers, self._newcomers = self._newcomers, []
+        for consumer in newcomers:
             # It may have left again within the turn.
             if consumer in self.consumers:
-                consumer.port.active_changed(active=active)
+                consumer.port.active_changed(active=consumer is self.active)
 
     def _start_over_later(self) -> None:
-        """Starts over after `activeConsumerFailoverDelayTimeMillis`.
+        """Announces the active consumer and starts over after `activeConsumerFailoverDelayTimeMillis`.
 
-        Acknowledgements of the former consumer may still be on their way; without the delay, more messages would be
-        delivered twice.
+        Acknowledgements of a former consumer may still be on their way; without the delay, more messages would be
+        delivered twice. The first consumer waits too, as in Pulsar: the Go client drops an ACTIVE_CONSUMER_CHANGE
+        that arrives together with the answer to SUBSCRIBE, so its application would never learn that it is active.
         """
         if not self._delayed:
             self._delayed = True
@@ -140,9 +131,13 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _end_delay(self) -> None:
         # A closed dispatcher must not move the cursor, which its successor reads from by now.
-        if not self.closed:
-            self._delayed = False
-            self._start_over()
+        if self.closed:
+            return
+        self._delayed = False
+        # Every consumer is told, as in Pulsar: one that was told before may have been active in between.
+        for consumer in self.consumers:
+            consumer.port.active_changed(active=consumer is self.active)
+        self._start_over()
 
     def _start_over(self) -> None:
         self.reads.rewind()
@@ -155,6 +150,8 @@ class SingleActiveDispatcher(Dispatcher):
         consumer = self.active
         if consumer is None or self._delayed:
             return
+        bytes_max = self.settings.read_bytes_max
+        limits = None if self.limits is None else self._limits_in_force()
         for _ in range(RUNS_PER_TURN):
             if not consumer.port.writable:
                 consumer.port.when_writable(self.wake)
@@ -164,16 +161,25 @@ class SingleActiveDispatcher(Dispatcher):
             # Permits count messages and the cursor counts entries.
             wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
             wanted = min(wanted, self.settings.read_entries_max)
-            entries = self.reads.take(wanted, self.settings.read_bytes_max)
+            if limits is not None:
+                messages, size = self._allowed(limits, now_ns)
+                if not messages:
+                    return
+                per_entry = 1.0 if self.settings.throttle_entries else consumer.messages_per_entry
+                wanted = min(wanted, max(1, int(messages / per_entry)))
+                bytes_max = min(self.settings.read_bytes_max, size)
+            entries = self.reads.take(wanted, bytes_max)
             if not entries:
                 self._read_on(wanted)
                 return
-            self._send(consumer, entries)
+            messages, size = self._send(consumer, entries)
+            if limits is not None:
+                limits.take(len(entries) if self.settings.throttle_entries else messages, size, now_ns)
         # Every round sent something, so there may be more: go on in the next round of the turn.
         self.wake()
 
-    def _send(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Sends entries while permits last; the reads take the rest back.
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> tuple[int, int]:
+        """Sends entries while permits last; the reads take the rest back. Returns the messages and bytes sent.
 
         The last entry may use more permits than are left: a batch is sent whole.
         """
@@ -199,6 +205,7 @@ class SingleActiveDispatcher(Dispatcher):
         elif wanted:
             consumer.deliver(wanted, messages, size)
         self.count_delivered(entries)
+        return messages, size
 
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Sends entries with their ack sets. The client drops acknowledged messages of a batch."""

@@ -31,7 +31,11 @@ from broker.service.policies.values import (
     AutoTopicCreation,
     DelayedDeliveryPolicies,
     DispatchRate,
+    InactiveTopics,
+    Persistence,
+    PublishRate,
     Retention,
+    SubscribeRate,
 )
 from broker.service.settings import ServiceSettings
 
@@ -195,10 +199,13 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
-    title="entries between two snapshots of deduplication", form=Whole(),
+    title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
     namespace=Rest("deduplicationSnapshotInterval", removable=False),
-    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"))
+    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"),
+    key="brokerDeduplicationSnapshotIntervalSeconds",
+    setting=lambda settings: settings.deduplication_snapshot_s,
+    acts="Sequence ids are saved after so much time too, not only after many entries. 0 = not by time.")
 DELAYED: Final = Policy(
     title="delayed delivery", form=DELAYED_DELIVERY,
     name="delayed_delivery_policies", namespace=Rest("delayedDelivery"),
@@ -212,11 +219,20 @@ _NO_REPLICATION: Final = "Stored and shown. There is nothing to slow down: this 
 DISPATCH: Final = Policy(
     title="delivery rate of a topic", form=DISPATCH_RATE,
     name="topicDispatchRate", also="clusterDispatchRate", by_cluster=True, namespace=Rest("dispatchRate"),
-    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True))
+    topic_name="dispatchRate", topic=Rest("dispatchRate", applied=True),
+    key="dispatchThrottlingRatePerTopicInMsg",
+    setting=lambda settings: DispatchRate(
+        settings.topic_dispatch_messages, settings.topic_dispatch_bytes, settings.dispatch_relative, 1),
+    acts="All subscriptions of a persistent topic together get so many messages and bytes per period. 0 = no limit.")
 SUBSCRIPTION_DISPATCH: Final = Policy(
     title="delivery rate of a subscription", form=DISPATCH_RATE,
     name="subscriptionDispatchRate", by_cluster=True, namespace=Rest("subscriptionDispatchRate"),
-    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True))
+    topic_name="subscriptionDispatchRate", topic=Rest("subscriptionDispatchRate", applied=True),
+    key="dispatchThrottlingRatePerSubscriptionInMsg",
+    setting=lambda settings: DispatchRate(
+        settings.subscription_dispatch_messages, settings.subscription_dispatch_bytes,
+        settings.dispatch_relative, 1),
+    acts="Each subscription of a persistent topic gets so many messages and bytes per period. 0 = no limit.")
 REPLICATOR_DISPATCH: Final = Policy(
     title="delivery rate of a replicator", form=DISPATCH_RATE,
     name="replicatorDispatchRate", by_cluster=True, namespace=Rest("replicatorDispatchRate"),
@@ -225,11 +241,17 @@ REPLICATOR_DISPATCH: Final = Policy(
 PUBLISH: Final = Policy(
     title="publish rate of a topic", form=PUBLISH_RATE,
     name="publishMaxMessageRate", by_cluster=True, namespace=Rest("publishRate"),
-    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT))
+    topic_name="publishRate", topic=Rest("publishRate", unset=NO_CONTENT),
+    key="maxPublishRatePerTopicInMessages",
+    setting=lambda settings: PublishRate(settings.topic_publish_messages, settings.topic_publish_bytes),
+    acts="Connections of producers above the rate are not read until it is kept. 0 or less = no limit.")
 SUBSCRIBE: Final = Policy(
     title="subscribe rate of a consumer", form=SUBSCRIBE_RATE,
     name="clusterSubscribeRate", by_cluster=True, namespace=Rest("subscribeRate"),
-    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True))
+    topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True),
+    key="subscribeThrottlingRatePerConsumer",
+    setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
+    acts="A consumer that subscribes more often in a period is refused. 0 or less = no limit.")
 
 # How long messages and topics stay
 
@@ -252,11 +274,20 @@ SUBSCRIPTION_EXPIRATION: Final = Policy(
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
     name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies"),
-    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True))
+    topic_name="inactiveTopicPolicies", topic=Rest("inactiveTopicPolicies", applied=True),
+    key="brokerDeleteInactiveTopicsEnabled",
+    setting=lambda settings: InactiveTopics(
+        settings.inactive_mode, settings.inactive_after_s, settings.delete_inactive),
+    acts="A topic that is not used for so long is deleted with its messages.")
 STORED: Final = Policy(
     title="bookies of a ledger", form=PERSISTENCE,
     name="persistence", namespace=Rest("persistence"),
-    topic_name="persistence", topic=Rest("persistence", applied=True))
+    topic_name="persistence", topic=Rest("persistence", applied=True),
+    key="managedLedgerDefaultEnsembleSize",
+    setting=lambda settings: Persistence(
+        settings.ensemble_size, settings.write_quorum, settings.ack_quorum, settings.mark_delete_rate),
+    acts="The next ledger has so many bookies and copies, unless the broker has one bookie; positions are written at "
+         "this rate at once.")
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),

@@ -99,6 +99,11 @@ class DispatchRate:
     period_s: int = member("ratePeriodInSecond", _ANY_INT, 0)
     """Length of a period in seconds; Pulsar takes 0 for 1."""
 
+    @property
+    def is_limit(self) -> bool:
+        """True when messages or bytes are limited."""
+        return self.messages > 0 or self.size > 0
+
 
 @dataclass(frozen=True, slots=True)
 class PublishRate:
@@ -108,6 +113,11 @@ class PublishRate:
     """Messages per second."""
     size: int = member("publishThrottlingRateInByte", _ANY_LONG, -1)
     """Bytes per second."""
+
+    @property
+    def is_limit(self) -> bool:
+        """True when messages or bytes are limited."""
+        return self.messages > 0 or self.size > 0
 
 
 @dataclass(frozen=True, slots=True)

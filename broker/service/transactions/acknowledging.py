@@ -87,5 +87,5 @@ async def recover_pending_acks(subscription: Subscription) -> None:
     """Restores what an earlier life of the topic left behind; releases it where the transactions are over."""
     if PROPERTY in subscription.cursor.store.cursor_properties:
         pending = subscription.require_transactional().pending
-        for txn in subscription.topic.require_transactions().over(pending):
+        for txn in subscription.topic.transactions.over(pending):
             await end_on_subscription(subscription, txn, commit=False)

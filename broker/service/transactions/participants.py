@@ -24,7 +24,7 @@ class RegistryParticipants:
         """See Participants. A topic that comes later is prepared when it is opened."""
         found = await self._find(topic)
         if found is not None:
-            await found.require_transactions().open_buffer()
+            await found.transactions.open_buffer()
 
     async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
         """See Participants."""
@@ -32,12 +32,11 @@ class RegistryParticipants:
         if found is None:
             return
         found.check_open()
-        if found.transactions is not None:
-            await found.transactions.end(txn, found, self._wall_ms(), commit=commit)
-            # Without a marker (a terminated topic) no confirmed entry wakes them.
-            for subscription in found.subscriptions.values():
-                if subscription.dispatcher is not None:
-                    subscription.dispatcher.wake()
+        await found.transactions.end(txn, found, self._wall_ms(), commit=commit)
+        # Without a marker (a terminated topic) no confirmed entry wakes them.
+        for subscription in found.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.wake()
 
     async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
         """See Participants."""

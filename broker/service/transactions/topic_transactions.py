@@ -54,11 +54,11 @@ class TopicTransactions:
         "_ledger",
         "_readable",
         "_settings",
-        "_states",
         "_timer",
         "buffer",
         "closed",
         "pending",
+        "states",
         "topic",
     )
 
@@ -67,11 +67,10 @@ class TopicTransactions:
         topic: str,
         ledger: ManagedLedger,
         settings: ServiceSettings,
-        states: TransactionStates | None,
         *,
         call_later: CallLater,
     ) -> None:
-        """`states` None: the broker runs without coordinators, so nothing can end here."""
+        """Costs the topic nothing before `open_buffer`, `recover` or `watch` is called."""
         self.topic = topic
         """Full name."""
         self.buffer: TransactionBuffer | None = None
@@ -82,7 +81,8 @@ class TopicTransactions:
         """Takes no more snapshots."""
         self._ledger = ledger
         self._settings = settings
-        self._states = states
+        self.states: TransactionStates | None = None
+        """The coordinators; None while the broker runs without them, so nothing can end here."""
         self._call_later = call_later
         self._readable: Position | None = None
         self._entries_since = 0
@@ -96,6 +96,12 @@ class TopicTransactions:
             await self._ledger.cursors.open(TRANSACTIONS_CURSOR, LATEST)
             # Another request may have come first while this waited.
             self.buffer = self.buffer or TransactionBuffer()
+            self._ledger.context.view = self
+
+    def watch(self, cursor_name: str, pending: PendingAcks) -> None:
+        """Lets a cursor pass over what open transactions have acknowledged on its subscription."""
+        self.pending[cursor_name] = pending
+        self._ledger.context.view = self
 
     async def recover(self) -> None:
         """Restores the state from the last snapshot and the entries behind it. Raises as `Ledgers.read`."""
@@ -103,8 +109,8 @@ class TopicTransactions:
         buffer = TransactionBuffer.of_text(cursor.store.cursor_properties.get(_BUFFER, ""))
         async for entry in entries_behind(self._ledger, cursor.mark_delete_position):
             buffer.entry(entry.position, facts_of(entry))
-        if self._states is not None:
-            undecided = [txn for txn in buffer.open if self._states.is_undecided(txn)]
+        if self.states is not None:
+            undecided = [txn for txn in buffer.open if self.states.is_undecided(txn)]
             for txn in buffer.abort_unknown(undecided, self._ledger.last_confirmed):
                 log.warning(
                     "! %s: transaction %s is aborted, its coordinator does not know it", self.topic, txn
@@ -116,13 +122,14 @@ class TopicTransactions:
                 len(buffer.open),
             )
         self.buffer = buffer
+        self._ledger.context.view = self
         self._find_readable()
 
     # Publishing
 
     def admit(self, txn: TxnId) -> None:
         """Raises NotAllowed unless the transaction is open and has named the topic."""
-        if self.buffer is None or self._states is None or not self._states.publishes(txn, self.topic):
+        if self.buffer is None or self.states is None or not self.states.publishes(txn, self.topic):
             raise NotAllowed(f"Transaction {txn} is not open on {self.topic}; add the topic to it first")
 
     def entries_added(self, entries: list[Entry]) -> None:
@@ -199,7 +206,7 @@ class TopicTransactions:
 
     def over(self, pending: PendingAcks) -> list[TxnId]:
         """Returns transactions with pending acknowledgements that their coordinator does not know any more."""
-        states = self._states
+        states = self.states
         if states is None:
             return []
         return [txn for txn in pending.transactions() if not states.is_undecided(txn)]
@@ -246,6 +253,12 @@ class MarkerPort:
         """The marker is not stored; the coordinator asks again."""
         if not self.outcome.done():
             self.outcome.set_exception(error)
+
+    def pause(self) -> None:
+        """Does nothing: a marker waits for no publish rate."""
+
+    def go_on(self) -> None:
+        """Does nothing, likewise."""
 
     def ready(self, topic_epoch: int | None) -> None:
         """Does nothing: a producer with shared access is ready at once."""

@@ -147,13 +147,13 @@ async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession)
 async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
     broker: BrokerService, admin: ClientSession
 ) -> None:
-    for key, shown in {"superUserRoles": "admin", "dispatchThrottlingRateInMsg": "5"}.items():
+    for key, shown in {"superUserRoles": "admin", "maxTenants": "5"}.items():
         reason = await refusal(admin, f"POST {PATH}/{key}/{shown}")
         assert reason[0] == 412
         assert reason[1].startswith(f"Invalid dynamic-config value: {key}={shown}: asks for ")
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     assert await load_dynamic_configuration(broker.environment.metadata) == {}
-    assert await call(admin, f"POST {PATH}/dispatchThrottlingRateInMsg/0") == (200, "")
+    assert await call(admin, f"POST {PATH}/maxTenants/0") == (200, "")
 
 
 async def test_secret_is_masked_in_a_refusal(admin: ClientSession) -> None:

@@ -16,6 +16,12 @@ NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"
 FULL_NAME = "persistent://public/default/t"
 
+_DISPATCH_RATE = {
+    "dispatchThrottlingRateInMsg": 10,
+    "dispatchThrottlingRateInByte": 1000,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
 VALUES: dict[str, object] = {
     "subscriptionTypesEnabled": ["Key_Shared", "Shared"],
     "encryptionRequired": True,
@@ -27,12 +33,22 @@ VALUES: dict[str, object] = {
         "defaultNumPartitions": 3,
     },
     "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
-    "replicatorDispatchRate": {
-        "dispatchThrottlingRateInMsg": 10,
-        "dispatchThrottlingRateInByte": 1000,
-        "relativeToPublishRate": False,
-        "ratePeriodInSecond": 1,
+    "replicatorDispatchRate": _DISPATCH_RATE,
+    "dispatchRate": _DISPATCH_RATE,
+    "subscriptionDispatchRate": _DISPATCH_RATE,
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 100,
+        "deleteWhileInactive": True,
     },
+    "persistence": {
+        "bookkeeperEnsemble": 3,
+        "bookkeeperWriteQuorum": 2,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 2.0,
+    },
+    "publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 100},
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
     "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
     "properties": {"a": "b"},
     "antiAffinity": "g",
@@ -169,7 +185,7 @@ async def test_value_in_force_comes_from_the_next_level_that_has_one(admin: Clie
     assert await call(admin, f"GET {TOPIC}/retention?applied=true") == (200, kept)
     delays = {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0}
     assert await call(admin, f"GET {TOPIC}/delayedDelivery?applied=true") == (200, delays)
-    assert (await call(admin, f"GET {TOPIC}/persistence?applied=true"))[0] == 501
+    assert (await call(admin, f"GET {TOPIC}/offloadPolicies?applied=true"))[0] == 501
 
 
 async def test_partitions_have_the_policies_of_their_topic(

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from broker.compose.broker_service import BrokerService
-from broker.model.position import Position
+from broker.model.position import LATEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
 
@@ -242,6 +242,19 @@ async def test_subscription_of_a_partitioned_topic_is_on_every_partition(
     for part in range(2):
         assert "s" in (await persistent(broker, f"p-partition-{part}")).subscriptions
     assert await call(admin, f"GET {TOPICS}/p/subscriptions") == (200, ["s"])
+
+
+async def test_subscription_that_some_partitions_have_is_created_on_the_others(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 3)
+    # As a request leaves it that failed halfway, or a consumer of one partition.
+    await (await persistent(broker, "p-partition-1")).subscribing.create("s", LATEST)
+    assert (await call(admin, f"PUT {TOPICS}/p/subscription/s", "latest"))[0] == 204
+    for part in range(3):
+        assert "s" in (await persistent(broker, f"p-partition-{part}")).subscriptions
+    refused = await refusal(admin, f"PUT {TOPICS}/p/subscription/s", "latest")
+    assert refused == (409, "Subscription already exists for topic")
 
 
 async def test_stats_of_an_idle_topic_have_pulsars_fields(admin: ClientSession) -> None:

@@ -7,7 +7,7 @@ import pytest
 from broker.ledger_client.bookies import BookieSet, OneBookie
 from broker.ledger_client.own_ledger import read_metadata
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
-from broker.ledger_client.settings import LedgerSettings
+from broker.ledger_client.settings import Copies, LedgerSettings
 from broker.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
 from protocol.ledger_metadata import LedgerState, Segment
 from tests.broker.ledger_client.ensemble_fakes import (
@@ -204,6 +204,18 @@ async def test_adds_fail_when_no_bookie_can_replace_a_failed_one() -> None:
     assert smaller.metadata.ensemble_size == 2
     with pytest.raises(NotEnoughBookies, match=r"3 bookies wanted, 2 fit.*reachable are b0:1, b2:1"):
         await cluster.restarted(LedgerSettings(3, 2, 2)).create(LEDGER + 2, {})
+
+
+async def test_ledger_gets_the_copies_that_a_policy_wants() -> None:
+    cluster = Cluster(3, LedgerSettings(3, 2, 2))
+    own, _ = await cluster.ledgers.create_beside(LEDGER, {}, (), Copies(2, 1, 1))
+    metadata = own.metadata
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (2, 1, 1)
+    assert len(metadata.segments[0].members) == 2
+    usual = await cluster.ledgers.create(LEDGER + 1, {})
+    assert usual.metadata.write_quorum == 2
+    with pytest.raises(NotEnoughBookies):
+        await cluster.ledgers.create_beside(LEDGER + 2, {}, (), Copies(5, 5, 5))
 
 
 async def test_failing_bookies_do_not_replace_each_other_for_ever() -> None:

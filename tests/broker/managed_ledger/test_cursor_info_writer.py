@@ -10,6 +10,7 @@ import pytest
 
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger_info import cursor_key
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import MetadataError
 from broker.model.position import EARLIEST, LATEST, Position
@@ -182,6 +183,25 @@ async def test_cursor_info_is_written_later_when_a_write_failed(
     world.tick()
     await until(lambda: durable)
     assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 2
+
+
+async def test_cursor_logs_once_that_another_broker_stores_its_acknowledgements(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 5)
+    key = cursor_key(ledger.context.name, "s")
+    stored = await world.metadata.get(key)
+    assert stored is not None
+    # The write of another broker that has taken the managed ledger over.
+    await world.metadata.put(key, stored.value, stored.version)
+    for index in range(3):
+        cursor.acknowledge([at(ledger, index)])
+        await until(lambda: writer_of(cursor).closed)
+    (line,) = [text for text in caplog.messages if key in text]
+    assert "another broker stores them" in line
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 5
 
 
 async def test_new_cursor_does_not_exist_when_its_write_failed(

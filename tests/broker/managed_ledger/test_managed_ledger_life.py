@@ -357,7 +357,7 @@ async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path: Path) -
 async def test_set_property_is_durable_when_it_returns(world: World) -> None:
     ledger = await world.open()
     await fill(ledger, 1)
-    await ledger.set_property("owner", "somebody")
+    await ledger.set_properties({"owner": "somebody"})
     again = await world.after_crash().open()
     assert again.properties == {"owner": "somebody", "index": "0"}
 

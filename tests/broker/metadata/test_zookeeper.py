@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from bookie_stub.cluster.registration import Registration
 from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
@@ -232,4 +233,27 @@ async def test_available_bookies_follow_registrations(
     for registration in (first, second):
         await asyncio.to_thread(registration.close)
     await are({})
+    await available.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_available_bookies_are_followed_after_a_refused_read(
+    shared: ZookeeperMetadataStore,
+    observer: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = "/ledgers/available"
+    await asyncio.to_thread(observer.create, f"{folder}/one:1", b"", makepath=True)
+    available = AvailableBookies(shared.requests, lambda _: None)
+    assert await available.open() == {"one:1": "one:1"}
+    # The broker may not read this node. The refusal sets no watch, so only a repeated read finds a later change.
+    hidden = make_acl("world", "anyone", write=True, delete=True, admin=True)
+    await asyncio.to_thread(observer.create, f"{folder}/two:2", b"", [hidden])
+    await become(lambda: "not known" in caplog.text, "a log line")
+    await asyncio.to_thread(observer.set_acls, f"{folder}/two:2", [make_acl("world", "anyone", all=True)])
+    await become(lambda: "two:2" in available.bookies, "the new bookie")
+    await asyncio.to_thread(observer.delete, f"{folder}/one:1")
+    await become(lambda: available.bookies == {"two:2": "two:2"}, "a later change")
+    assert caplog.text.count("not known") == 1
     await available.close()

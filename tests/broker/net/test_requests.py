@@ -151,6 +151,23 @@ async def test_sends_are_ignored_after_the_broker_closed_the_producer() -> None:
     assert len(client.cnx.closed_producers) == CLOSED_PRODUCERS_MAX
 
 
+async def test_producer_is_closed_before_its_send_to_a_terminated_topic_is_refused() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    client.produce(0)
+    await client.hear()
+    await stage.settle()
+    # As while the topic's end is being stored: the log takes no entries, and producers are still connected.
+    await stage.run(topic_of(stage).ledger.terminate())
+    client.publish(0)
+    closed, refused = await client.hear()
+    assert BaseCommand.Type.Name(closed.type) == "CLOSE_PRODUCER"
+    assert refused.send_error.error == ServerError.TopicTerminatedError
+    client.publish(1)
+    assert await client.names() == []
+    assert not client.transport.closing
+
+
 async def test_fenced_producer_loses_its_connection_with_its_next_message() -> None:
     stage = Stage()
     port = Port(stage)

@@ -123,6 +123,47 @@ async def test_broken_connection_returns_its_bytes_to_the_publish_buffer() -> No
     assert client.cnx.outbox.frames == []
 
 
+async def test_publish_rate_holds_frames_back_that_have_arrived() -> None:
+    stage = Stage(topic_publish_messages=3)
+    port = Port(stage)
+    client = await a_producer(port)
+    pieces: list[bytes] = []
+    feed = client.feed
+    client.feed = pieces.append  # type: ignore[method-assign,assignment]  # they arrive together below
+    for number in range(8):
+        client.publish(number)
+    client.produce(1, TOPIC + "2")
+    feed(b"".join(pieces))
+    assert await client.names() == ["SEND_RECEIPT"] * 3
+    assert not is_read(client)
+    # Its bytes go through the memory that connections share; those that wait must have left it.
+    other = await port.client()
+    other.produce(0, TOPIC + "3")
+    assert await other.names() == ["PRODUCER_SUCCESS"]
+    other.publish(0, payload=b"y" * 500)
+    assert await other.names() == ["SEND_RECEIPT"]
+    for _ in range(40):
+        stage.now_ns += 100_000_000
+        await stage.fire()
+        if is_read(client):
+            break
+    # The other topic's PRODUCER waited with the messages.
+    assert await client.names() == ["SEND_RECEIPT"] * 5 + ["PRODUCER_SUCCESS"]
+    assert is_read(client)
+    assert topic_of(stage).publish_rate_limited == 6
+
+
+async def test_connection_that_breaks_while_it_is_paused_is_forgotten() -> None:
+    stage = Stage(topic_publish_messages=1)
+    client = await a_producer(Port(stage))
+    client.publish(0)
+    assert not is_read(client)
+    await client.lose()
+    stage.now_ns += 2_000_000_000
+    await stage.fire()
+    assert not topic_of(stage).access.producers
+
+
 async def test_client_that_does_not_read_gets_the_rest_when_it_reads_again() -> None:
     stage = Stage()
     port = Port(stage)

@@ -171,6 +171,7 @@ async def test_failover_consumer_takes_over_the_compacted_view() -> None:
     topic, places = await three_keys(stage)
     options: dict[str, Any] = {"subscription": "f", "read_compacted": True}
     subscription, first, port = await stage.consume(topic, FAILOVER, permits=1, name="a", **options)
+    await stage.fire()
     _, _, second = await stage.consume(topic, FAILOVER, permits=10, name="b", **options)
     assert (port.keys, second.keys) == (places[6:7], [])
     subscription.remove_consumer(first)

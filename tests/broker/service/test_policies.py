@@ -25,8 +25,12 @@ from broker.service.policies.values import (
     DispatchRate,
     PublishRate,
 )
+from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
+from broker.service.topic import EncryptionRequired
+from tests.fakes.messages import message
 from tests.fakes.metadata import FakeMetadata
+from tests.fakes.ports import FakeProducerPort
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 NAME = parse_topic_name(TOPIC)
@@ -272,6 +276,19 @@ async def test_producers_that_do_not_encrypt_are_disconnected_when_encryption_is
     assert port_of(plain).events == ["closed"]
     assert port_of(encrypted).events == []
     assert list(topic.access.producers.values()) == [encrypted]
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_message_of_an_encrypting_producer_is_refused_when_it_is_not_encrypted(domain: str) -> None:
+    stage = Stage(encryption_required=True)
+    topic = await stage.open(f"{domain}://public/default/t")
+    producer = Producer(topic, FakeProducerPort(), producer_id=0, name="p", encrypted=True)
+    await topic.add_producer(producer)
+    producer.publish(0, 0, 1, message(b"plain"), chunk=False)
+    [(_, error)] = port_of(producer).refusals
+    assert isinstance(error, EncryptionRequired)
+    with pytest.raises(EncryptionRequired):
+        await stage.producer(topic, "plain")
 
 
 async def test_namespace_cannot_lift_the_brokers_demand_for_encryption() -> None:

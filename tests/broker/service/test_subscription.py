@@ -15,6 +15,7 @@ from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import END_TOLD_AFTER_SECONDS
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
@@ -54,6 +55,7 @@ async def test_seek_disconnects_consumers_and_delivers_from_the_position(kind: S
     topic = await stage.open()
     await stage.publish(topic, 5)
     subscription, consumer, port = await stage.consume(topic, kind, permits=100)
+    await stage.fire()
     subscription.acknowledge(consumer, port.keys)
     for target, expected in [
         (Position(0, 3), [3, 4]),
@@ -65,6 +67,7 @@ async def test_seek_disconnects_consumers_and_delivers_from_the_position(kind: S
         assert port.events[-1] == "closed"
         assert subscription.consumers == []
         _, _, port = await stage.consume(topic, kind, permits=100)
+        await stage.fire()  # Failover starts after its delay.
         assert [entry_id for _, entry_id in port.keys] == expected
 
 
@@ -86,7 +89,7 @@ async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older() -> Non
         stage.wall_ms += 1000
     subscription, _, _ = await stage.consume(topic)
     for time_ms, first in [(0, 0), (SENT_AT_MS + 1000, 1), (SENT_AT_MS + 1001, 2), (SENT_AT_MS + 9999, 4)]:
-        await stage.run(subscription.seek_time(time_ms))
+        await stage.run(subscription.seek(await stage.run(topic.positions.first_since(time_ms))))
         assert subscription.cursor.read_position == (0, first)
 
 
@@ -171,6 +174,10 @@ async def test_end_of_topic_is_sent_once_per_consumer_when_all_is_acknowledged()
     await stage.settle()
     assert port.events == ["end"]
     _, _, late = await stage.consume(topic, permits=1)
+    # A client that closes its connection at this command and comes back must not spin.
+    assert (port.events, late.events) == (["end"], [])
+    assert [seconds for seconds, _ in stage.timers] == [END_TOLD_AFTER_SECONDS]
+    await stage.fire()
     assert (port.events, late.events) == (["end"], ["end"])
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.model.errors import LedgerFenced, ServiceNotReady, TopicNotFound
+from broker.model.errors import LedgerFenced, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
@@ -111,3 +111,13 @@ async def test_registry_close_waits_for_topics_in_opening() -> None:
     assert opening.done()
     with pytest.raises(ServiceNotReady):
         await stage.run(stage.registry.get(NAME, create=True))
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_domain_that_is_switched_off_is_refused(domain: str) -> None:
+    persistent = domain == "persistent"
+    stage = Stage(persistent_topics=not persistent, non_persistent_topics=persistent)
+    other = "persistent" if domain == "non-persistent" else "non-persistent"
+    await stage.open(f"{other}://public/default/t")
+    with pytest.raises(NotAllowed, match=f"unable to load {domain}"):
+        await stage.open(f"{domain}://public/default/t")

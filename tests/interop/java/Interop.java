@@ -30,11 +30,13 @@ import org.apache.pulsar.client.api.DeadLetterPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.MessageIdAdv;
+import org.apache.pulsar.client.api.MessageListener;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerAccessMode;
 import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.Range;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.RedeliveryBackoff;
 import org.apache.pulsar.client.api.RegexSubscriptionMode;
@@ -70,6 +72,9 @@ public final class Interop {
         CHECKS.put("ack_timeout", Interop::ackTimeout);
         CHECKS.put("dead_letter", Interop::deadLetter);
         CHECKS.put("reader", Interop::reader);
+        CHECKS.put("reader_of_key_hashes", Interop::readerOfKeyHashes);
+        CHECKS.put("reader_from_a_time", Interop::readerFromTime);
+        CHECKS.put("subscription_properties", Interop::subscriptionProperties);
         CHECKS.put("seek", Interop::seek);
         CHECKS.put("seek_into_a_batch", Interop::seekIntoBatch);
         CHECKS.put("last_message_ids", Interop::lastMessageIds);
@@ -91,6 +96,7 @@ public final class Interop {
         CHECKS.put("table_view", Interop::tableView);
         CHECKS.put("compaction", Interop::compaction);
         CHECKS.put("end_of_topic", Interop::endOfTopic);
+        CHECKS.put("end_of_topic_is_called_back", Interop::endIsCalledBack);
         CHECKS.put("pause_and_resume", Interop::pauseAndResume);
         CHECKS.put("transaction_commit", Interop::transactionCommit);
         CHECKS.put("transaction_abort", Interop::transactionAbort);
@@ -222,6 +228,11 @@ public final class Interop {
                 .method(method, HttpRequest.BodyPublishers.ofString(body))
                 .build();
         return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).statusCode();
+    }
+
+    String answer(String path) throws Exception {
+        HttpRequest request = HttpRequest.newBuilder(URI.create(adminUrl + "/admin/v2/" + path)).build();
+        return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body();
     }
 
     void partitioned(int count) throws Exception {
@@ -418,6 +429,79 @@ public final class Interop {
                 expect(!reader.hasMessageAvailable(), "more than there is, from " + start.getKey());
             }
         }
+    }
+
+    /** Two readers share the keys: each gets those of its hashes, in order, and together they get everything. */
+    void readerOfKeyHashes() throws Exception {
+        List<Range> halves = List.of(Range.of(0, 32_767), Range.of(32_768, 65_535));
+        List<Reader<byte[]>> readers = new ArrayList<>();
+        for (Range half : halves) {
+            readers.add(client.newReader().topic(topic).startMessageId(MessageId.earliest).keyHashRange(half).create());
+        }
+        publish(unbatched(), 0, 200, number -> "key-" + number % 20);
+        Map<String, Integer> owners = new HashMap<>();
+        Map<String, Integer> last = new HashMap<>();
+        int seen = 0;
+        for (int reader = 0; reader < readers.size(); reader++) {
+            Message<byte[]> message;
+            while (seen < 200 && (message = readers.get(reader).readNext(2, TimeUnit.SECONDS)) != null) {
+                String key = message.getKey();
+                Integer owner = owners.putIfAbsent(key, reader);
+                expect(owner == null || owner == reader, key + " went to two readers");
+                int number = Integer.parseInt(text(message).split(" ")[1]);
+                expect(number > last.getOrDefault(key, -1), key + " out of order");
+                last.put(key, number);
+                seen++;
+            }
+        }
+        expect(seen == 200, seen + " messages");
+        expect(owners.containsValue(0) && owners.containsValue(1), "one reader got every key: " + owners);
+        for (Reader<byte[]> reader : readers) {
+            reader.close();
+        }
+    }
+
+    /** `startMessageFromRollbackDuration`: a reader begins that long ago, not at the beginning and not at the end. */
+    void readerFromTime() throws Exception {
+        Producer<byte[]> producer = unbatched();
+        publish(producer, 0, 10);
+        Thread.sleep(4_500);
+        publish(producer, 10, 10);
+        Map<Long, Integer> firsts = Map.of(3L, 10, 3_600L, 0);
+        for (Map.Entry<Long, Integer> start : firsts.entrySet()) {
+            try (Reader<byte[]> reader = client.newReader()
+                    .topic(topic)
+                    .startMessageFromRollbackDuration(start.getKey(), TimeUnit.SECONDS)
+                    .create()) {
+                for (int number = start.getValue(); number < 20; number++) {
+                    Message<byte[]> message = reader.readNext(ARRIVES_S, TimeUnit.SECONDS);
+                    expect(message != null, "nothing came in place of " + number);
+                    expect(Arrays.equals(message.getData(), body(number)), text(message) + " instead of " + number);
+                }
+                expect(!reader.hasMessageAvailable(), "more than there is");
+            }
+        }
+        try (Reader<byte[]> reader = client.newReader()
+                .topic(topic)
+                .startMessageFromRollbackDuration(0, TimeUnit.SECONDS)
+                .startMessageId(MessageId.latest)
+                .create()) {
+            publish(producer, 20, 1);
+            expect(Arrays.equals(reader.readNext(ARRIVES_S, TimeUnit.SECONDS).getData(), body(20)), "another message");
+        }
+    }
+
+    /** Properties and the replicated flag outlive the consumer, and a second consumer does not replace them. */
+    void subscriptionProperties() throws Exception {
+        consumer().subscriptionProperties(Map.of("team", "red")).replicateSubscriptionState(true).subscribe().close();
+        consumer().subscriptionProperties(Map.of("team", "blue")).subscribe().close();
+        consumer().subscriptionName("plain").subscribe().close();
+        String stats = answer("persistent/public/default/" + topic + "/stats").replace(" ", "");
+        expect(stats.contains("\"subscriptionProperties\":{\"team\":\"red\"}"), stats);
+        expect(stats.contains("\"subscriptionProperties\":{}"), stats);
+        expect(stats.contains("\"replicated\":true") && stats.contains("\"replicated\":false"), stats);
+        String kept = answer("persistent/public/default/" + topic + "/subscription/s/properties").replace(" ", "");
+        expect(kept.equals("{\"team\":\"red\"}"), kept);
     }
 
     void seek() throws Exception {
@@ -745,6 +829,42 @@ public final class Interop {
         } catch (PulsarClientException.TopicTerminatedException expected) {
             nothingComes(consumer);
         }
+    }
+
+    /** The listener is told once, also of a reader's topic and when the client subscribes after the end. */
+    void endIsCalledBack() throws Exception {
+        publish(unbatched(), 0, 5);
+        AtomicInteger received = new AtomicInteger();
+        AtomicInteger ends = new AtomicInteger();
+        MessageListener<byte[]> listener = new MessageListener<>() {
+            @Override
+            public void received(Consumer<byte[]> consumer, Message<byte[]> message) {
+                received.incrementAndGet();
+                consumer.acknowledgeAsync(message);
+            }
+
+            @Override
+            public void reachedEndOfTopic(Consumer<byte[]> consumer) {
+                ends.incrementAndGet();
+            }
+        };
+        Consumer<byte[]> first = consumer().messageListener(listener).subscribe();
+        waitUntil(() -> received.get() == 5, "all messages are received");
+        expect(!first.hasReachedEndOfTopic() && ends.get() == 0, "told before the end");
+        int status = ask("POST", "persistent/public/default/" + topic + "/terminate", "");
+        expect(status == 200, "status " + status);
+        waitUntil(() -> ends.get() == 1 && first.hasReachedEndOfTopic(), "the listener is told");
+        first.close();
+        Consumer<byte[]> late = consumer().messageListener(listener).subscribe();
+        waitUntil(() -> ends.get() == 2 && late.hasReachedEndOfTopic(), "a late consumer is told");
+        try (Reader<byte[]> reader = client.newReader().topic(topic).startMessageId(MessageId.earliest).create()) {
+            for (int number = 0; number < 5; number++) {
+                expect(!reader.hasReachedEndOfTopic(), "the reader is told too early");
+                expect(Arrays.equals(reader.readNext(ARRIVES_S, TimeUnit.SECONDS).getData(), body(number)), "other bytes");
+            }
+            waitUntil(reader::hasReachedEndOfTopic, "the reader is told");
+        }
+        expect(received.get() == 5, "received again");
     }
 
     void pauseAndResume() throws Exception {

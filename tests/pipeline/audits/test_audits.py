@@ -143,6 +143,57 @@ def read_references(spark: Any, url: str, folder: Path) -> list[tuple[str, str]]
     return [(row.kind, row.topic) for row in rows]
 
 
+LOG_OF_LEDGER_5 = bytes.fromhex("0a020805")
+"""An Apache log with one ledger."""
+BROKERS_OWN = {
+    "/namespace/pulsar/{broker}": b"",
+    "/namespace/pulsar/{broker}/0x00000000_0xffffffff": b"{}",
+    "/managed-ledgers/pulsar/{broker}/persistent/healthcheck": LOG_OF_LEDGER_5,
+    "/schemas/pulsar/{broker}/healthcheck": b"",
+    "/admin/local-policies/pulsar/{broker}": b"{}",
+    "/namespace/pulsar/east/{broker}/0x00000000_0xffffffff": b"{}",
+    "/namespace/sla-monitor/east/{broker}/0x00000000_0xffffffff": b"{}",
+    "/loadbalance/bundle-data/sla-monitor/east/{broker}/0x00000000_0xffffffff": b"{}",
+}
+"""Nodes of a broker of Apache Pulsar for itself. The first four are those of 4.2.4, as its ZooKeeper has them."""
+OF_THE_CLUSTER = {
+    "/admin/clusters/east": b"{}",
+    "/namespace/pulsar/east": b"",
+    "/namespace/sla-monitor/east": b"",
+    "/namespace/pulsar/system/0x00000000_0xffffffff": b"{}",
+    "/admin/local-policies/pulsar/system": b"{}",
+}
+
+
+def snapshot_of(nodes: dict[str, bytes], folder: Path) -> Path:
+    async def fill() -> None:
+        store = SqliteMetadataStore(folder / "store.sqlite")
+        for path, value in nodes.items():
+            await store.put(path, value)
+        await store.close()
+
+    folder.mkdir()
+    asyncio.run(fill())
+    url = f"file:{folder / 'store.sqlite'}"
+    assert main(["admin", "snapshot", str(folder / "snapshot"), "--metadata-url", url]) == 0
+    return folder / "snapshot"
+
+
+def own_nodes(broker: str) -> dict[str, bytes]:
+    return {path.format(broker=broker): value for path, value in BROKERS_OWN.items()}
+
+
+def test_audit_metadata_spares_the_own_namespaces_of_running_brokers(spark: Any, tmp_path: Path) -> None:
+    live, dead = own_nodes("10.0.0.1:8080"), own_nodes("10.0.0.2:8080")
+    registered = {"/loadbalance/brokers/10.0.0.1:8080": b"{}"}
+    folder = snapshot_of({**OF_THE_CLUSTER, **live, **dead, **registered}, tmp_path / "running")
+    rows = found(spark, "metadata", folder)
+    assert sorted(row.subject for row in rows) == sorted(dead)
+    assert {row.reason for row in rows} == {"it is a broker's own, and no such broker is registered"}
+    stopped = snapshot_of({**OF_THE_CLUSTER, **live, **dead}, tmp_path / "stopped")
+    assert found(spark, "metadata", stopped) == [], "a cluster at rest has no leaks for that"
+
+
 async def make_leaks(url: str) -> int:
     """Add a ledger, delete one, add the policies of an absent topic; return the deleted ledger."""
     store = await opened(url)
@@ -180,8 +231,8 @@ def test_audit_text_names_the_findings_and_the_folder(
     assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS
     page = (tmp_path / "out/audit-ledgers.html").read_text()
     assert page.count('<td class="t">deletion-unfinished</td>') == 1 + LEAKS, "a class, and its findings"
-    with pytest.raises(SnapshotError, match="exists; a plan needs a folder of its own"):
-        run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
+    run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
+    assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS, "replaced, not mixed"
 
 
 def test_incomplete_snapshot_is_refused_before_spark_starts(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
 from pipeline.live.drop_watch import Drop, DropWatch, Minute
-from pipeline.live.hit_ratio import by_minute, counts_of, start
+from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
+from pipeline.spark_errors import sentence_of
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
@@ -53,10 +58,10 @@ def follow(spark: Any, url: str, topic: str, folder: Path) -> list[str]:
     said: list[str] = []
     minutes = by_minute(counts_of(spark, url, topic, "earliest"))
     watch = DropWatch(0.1, 100)
-    query = start(
-        minutes, watch, f"{folder}/checkpoint", out=(folder / "out").as_uri(), once=True, tell=said.append
-    )
+    checkpoint = f"{folder}/checkpoint"
+    query = start(minutes, watch, checkpoint, out=(folder / "out").as_uri(), once=True, tell=said.append)
     query.awaitTermination()
+    tell_open_minutes(spark, query, checkpoint, watch, said.append)
     return said
 
 
@@ -82,17 +87,66 @@ def test_stream_prints_minutes_and_drops_and_goes_on_from_its_checkpoint(spark: 
         assert [line for line in said if "!" not in line] == [
             *(f"2023-11-14 22:{14 + n}  hit ratio 0.9000  4,000 reads of 2 topics" for n in range(5)),
             "2023-11-14 22:19  hit ratio 0.5000  4,000 reads of 2 topics",
+            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics so far",
         ]
         assert [line for line in said if "!" in line] == [
             "2023-11-14 22:19  ! bad: hit ratio 0.1000 after 0.9000"
         ]
         publish(producer, [message(9, 0, good=500)])
         assert follow(spark, url, "counts", tmp_path) == [
-            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics"
+            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics",
+            "2023-11-14 22:23  hit ratio 0.5000  1,000 reads of 1 topics so far",
         ]
+        assert follow(spark, url, "counts", tmp_path) == [], "nothing new"
         client.close()
     rows = spark.read.parquet(str(tmp_path / "out")).where("topic = 'bad'").orderBy("minute").collect()
     assert [(row.hits, row.reads) for row in rows] == [(1800, 2000)] * 5 + [(200, 2000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: pyspark_pulsar.errors.BrokerLost: no broker\n SQLSTATE: 38000",
+            "no broker",
+        ),
+        ("[PATH_NOT_FOUND] there is no a\n  at b.c(D.scala:1)\n SQLSTATE: 42K03", "there is no a"),
+        ("", "ValueError"),
+    ],
+)
+def test_sentence_of_finds_the_sentence_in_an_error_of_spark(text: str, expected: str) -> None:
+    assert sentence_of(ValueError(text)) == expected
+
+
+def test_interrupt_ends_live_with_one_line(tmp_path: Path) -> None:
+    """The signal goes to the whole process group, as Ctrl-C in a terminal does."""
+    with BrokerProcess(tmp_path, {}, memory=True) as broker:
+        client = connect(broker.addresses.pulsar)
+        publish(client.create_producer("counts"), [message(n, 1, good=900) for n in range(3)])
+        client.close()
+        words = ["live", "counts", "--service-url", broker.addresses.pulsar, "--master", "local[1]"]
+        words += ["--checkpoint", str(tmp_path / "checkpoint"), "--starting", "earliest"]
+        said = tmp_path / "stderr"
+        with said.open("w") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "magnetar", "pipeline", *words],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            assert process.stdout is not None
+            assert "hit ratio 0.9000" in process.stdout.readline()
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    text = said.read_text()
+    assert "Traceback" not in text
+    assert "\tat " not in text, "a trace of Java"
+    assert text.splitlines()[-1] == "stopped; the next start continues at the checkpoint"
 
 
 def test_broker_publishes_its_own_counts(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ async def test_other_subscription_types_deliver_at_once(kind: SubscriptionType) 
     stage = Stage()
     topic = await stage.open()
     _, _, port = await stage.consume(topic, kind, permits=10)
+    await stage.fire()  # Failover starts after its delay.
     await stage.publish(topic, 2, delays_ms=[60_000])
     assert len(port.got) == 2
 

@@ -1,0 +1,74 @@
+"""`.../properties` of a topic: texts that its owner gave, kept with the topic and without a meaning to the broker.
+
+A persistent topic keeps them with its list of ledgers, a partitioned topic with its number of partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from broker.admin.answers import BadRequest, PreconditionFailed, answer, done, object_of, topic_of
+from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topic_access import existing_persistent
+from broker.model.topic_name import TopicName
+from broker.service.persistent_topic import OWN_PROPERTIES
+
+_PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/properties"
+
+
+async def texts_of(request: web.Request) -> dict[str, str]:
+    """Returns the properties of a body. Raises BadRequest for other values, PreconditionFailed for reserved names."""
+    given = await object_of(request)
+    texts = {key: value for key, value in given.items() if isinstance(value, str)}
+    if len(texts) != len(given):
+        raise BadRequest("The value of each property is a text")
+    if reserved := sorted(OWN_PROPERTIES & texts.keys()):
+        raise PreconditionFailed(
+            f"The properties {', '.join(reserved)} are the broker's own; use other names"
+        )
+    return texts
+
+
+async def properties(request: web.Request) -> web.Response:
+    """Returns all properties."""
+    broker, name = request.app[BROKER], topic_of(request)
+    if await broker.registry.partitions.count(name):
+        return answer(dict(await broker.registry.partitions.properties(name)))
+    return answer(dict((await existing_persistent(broker, name)).properties))
+
+
+async def set_properties(request: web.Request) -> web.Response:
+    """Adds the properties of the body; those of the same name are replaced."""
+    await _change(request.app[BROKER], topic_of(request), await texts_of(request))
+    return done()
+
+
+async def remove_property(request: web.Request) -> web.Response:
+    """Removes the property that the parameter `key` names; ignored for an unknown one."""
+    key = request.query.get("key")
+    if not key:
+        raise PreconditionFailed("Name the property with the parameter key")
+    if key in OWN_PROPERTIES:
+        raise PreconditionFailed(f"The property {key} is the broker's own")
+    await _change(request.app[BROKER], topic_of(request), {key: None})
+    return done()
+
+
+async def _change(broker: BrokerView, name: TopicName, changes: Mapping[str, str | None]) -> None:
+    partitions = broker.registry.partitions
+    if await partitions.count(name):
+        after = {**await partitions.properties(name), **changes}
+        await partitions.set_properties(name, {key: text for key, text in after.items() if text is not None})
+    else:
+        topic = await existing_persistent(broker, name)
+        await topic.ledger.set_properties(changes)
+
+
+TOPIC_PROPERTY_ROUTES = (
+    web.get(_PATH, properties),
+    web.put(_PATH, set_properties),
+    web.delete(_PATH, remove_property),
+)
+"""The routes."""

@@ -1,0 +1,117 @@
+"""BrokerLimits: the limits over all topics of the broker; TopicRates: those of one topic, made when a policy asks for them.
+
+BrokerLimits   publish, dispatch, unacknowledged messages: one object per broker
+TopicRates     publish, dispatch, subscribe: one per topic; a topic without limits holds no bucket
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.model.topic_name import TopicName
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.effective_policies import EffectivePolicies
+from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits, Published
+from broker.service.limits.publish_limit import PublishLimit
+from broker.service.limits.subscribe_limit import ConsumerKey, SubscribeLimit
+from broker.service.limits.unacked_limit import UnackedLimit
+from broker.service.policies import table
+from broker.service.policies.values import DispatchRate, PublishRate
+from broker.service.settings import ServiceSettings
+
+
+class BrokerLimits:
+    """Limits that all topics of the broker share."""
+
+    __slots__ = ("call_later", "dispatch", "now_ns", "publish", "unacked")
+
+    def __init__(
+        self, settings: ServiceSettings, *, now_ns: Callable[[], int], call_later: CallLater
+    ) -> None:
+        self.now_ns = now_ns
+        """Monotonic clock."""
+        self.call_later = call_later
+        """Starts timers."""
+        self.publish = PublishLimit(now_ns, call_later)
+        """Messages published to all topics together."""
+        self.dispatch = DispatchLimit()
+        """Messages delivered from all persistent topics together."""
+        self.unacked: UnackedLimit | None = None
+        """Unacknowledged messages of all subscriptions; None without a limit, which keeps it off the dispatchers."""
+        if settings.unacked_max_per_broker:
+            self.unacked = UnackedLimit(settings.unacked_max_per_broker, settings.unacked_share_when_blocked)
+        self.reconfigure(settings)
+
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """Takes new rates."""
+        self.publish.change(PublishRate(settings.broker_publish_messages, settings.broker_publish_bytes))
+        self.dispatch.change(
+            DispatchRate(settings.broker_dispatch_messages, settings.broker_dispatch_bytes, period_s=1),
+            self.now_ns(),
+        )
+
+
+class TopicRates:
+    """The rates of one topic, as its policies set them."""
+
+    __slots__ = ("_broker", "_published", "_subscribe", "dispatch", "publish")
+
+    def __init__(self, broker: BrokerLimits, published: Published) -> None:
+        """`published` returns the messages and bytes published to the topic."""
+        self._broker = broker
+        self._published = published
+        self.publish: PublishLimit | None = None
+        """The topic's own publish limit; None until a policy sets one."""
+        self.dispatch: DispatchLimit | None = None
+        """The topic's own dispatch limit; None until a policy sets one."""
+        self._subscribe: SubscribeLimit | None = None
+
+    @property
+    def unacked(self) -> UnackedLimit | None:
+        """The broker's limit of unacknowledged messages."""
+        return self._broker.unacked
+
+    def renew(self, policies: EffectivePolicies, name: TopicName) -> None:
+        """Takes the rates that hold now."""
+        rate = policies.of(name, table.PUBLISH)
+        if self.publish is None and rate.is_limit:
+            self.publish = PublishLimit(self._broker.now_ns, self._broker.call_later)
+        if self.publish is not None:
+            self.publish.change(rate)
+        self.dispatch = self._changed(self.dispatch, policies.of(name, table.DISPATCH))
+        subscribe = policies.of(name, table.SUBSCRIBE)
+        if self._subscribe is None and subscribe.per_consumer > 0:
+            self._subscribe = SubscribeLimit()
+        if self._subscribe is not None:
+            self._subscribe.change(subscribe)
+
+    def publish_limits(self) -> tuple[PublishLimit, ...]:
+        """Returns the limits that each message is counted against; () without any."""
+        return tuple(limit for limit in (self._broker.publish, self.publish) if limit and limit.active)
+
+    def limit_of(self, limit: DispatchLimit | None, rate: DispatchRate) -> DispatchLimit | None:
+        """Returns a subscription's own limit with another rate, made if need be."""
+        return self._changed(limit, rate)
+
+    def dispatch_limits(self, own: DispatchLimit | None) -> DispatchLimits | None:
+        """Returns all rates over a subscription whose own limit is `own`; None without any."""
+        limits = tuple(
+            limit for limit in (self._broker.dispatch, self.dispatch, own) if limit and limit.active
+        )
+        return DispatchLimits(limits) if limits else None
+
+    def dispatch_events(self, own: DispatchLimit | None) -> dict[str, DispatchLimit | None]:
+        """Returns the limits over a subscription by Pulsar's words for them in statistics."""
+        return {"Broker": self._broker.dispatch, "Topic": self.dispatch, "Subscription": own}
+
+    def check_subscribe(self, consumer: ConsumerKey) -> None:
+        """Counts one subscribe request. Raises NotAllowed above the rate."""
+        if self._subscribe is not None:
+            self._subscribe.check(consumer, self._broker.now_ns())
+
+    def _changed(self, limit: DispatchLimit | None, rate: DispatchRate) -> DispatchLimit | None:
+        if limit is None and rate.is_limit:
+            limit = DispatchLimit(self._published)
+        if limit is not None:
+            limit.change(rate, self._broker.now_ns())
+        return limit
