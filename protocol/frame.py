@@ -34,9 +34,13 @@ def command_frame(command: BaseCommand) -> bytes:
 
 def message_body(metadata: MessageMetadata, payload: bytes) -> bytes:
     """Returns the bytes that follow a SEND command: checksum, metadata, payload."""
-    serialized = metadata.SerializeToString()
-    covered = _U32.pack(len(serialized)) + serialized + payload
-    return b"\x0e\x01" + _U32.pack(crc32c(covered)) + covered
+    return assemble_body(metadata.SerializeToString(), payload, checksum=True)
+
+
+def assemble_body(metadata: bytes, payload: bytes, *, checksum: bool) -> bytes:
+    """Returns the bytes that follow a SEND command, from encoded metadata; older clients send no checksum."""
+    covered = _U32.pack(len(metadata)) + metadata + payload
+    return b"\x0e\x01" + _U32.pack(crc32c(covered)) + covered if checksum else covered
 
 
 def has_checksum(body: bytes | memoryview) -> bool:

@@ -11,8 +11,13 @@ import binascii
 from google.protobuf.message import DecodeError
 
 from protocol.errors import ProtocolError
-from protocol.frame import metadata_span
+from protocol.frame import assemble_body, has_checksum, metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
+
+TXN_COMMIT = 21
+"""Pulsar's marker type of an entry that commits a transaction on its topic."""
+TXN_ABORT = 22
+"""Pulsar's marker type of an entry that aborts one."""
 
 NO_KEY = b"NONE_KEY"
 """Key that Pulsar hashes for messages without one, so all of them go to one Key_Shared consumer."""
@@ -29,10 +34,12 @@ class MessageFacts:
         "encrypted",
         "highest_sequence_id",
         "key",
+        "marker",
         "messages",
         "producer_name",
         "publish_time_ms",
         "sequence_id",
+        "txn",
     )
 
     def __init__(self, metadata: MessageMetadata) -> None:
@@ -57,6 +64,12 @@ class MessageFacts:
         """Number of chunks, 0 for a whole message."""
         self.encrypted = len(metadata.encryption_keys) > 0
         """True when the message has encryption keys."""
+        # One test for both: only markers that end transactions matter here, and they name their transaction.
+        in_transaction = metadata.HasField("txnid_most_bits")
+        self.txn = (metadata.txnid_most_bits, metadata.txnid_least_bits) if in_transaction else None
+        """Most and least bits of the transaction, None outside of one."""
+        self.marker = metadata.marker_type if in_transaction else 0
+        """`TXN_COMMIT` or `TXN_ABORT` for an entry that ends a transaction, 0 for a message."""
         self.key = _key(metadata)
         """Ordering key, else partition key, else `NO_KEY`."""
 
@@ -87,3 +100,23 @@ def read_facts(body: bytes | memoryview) -> MessageFacts:
         return MessageFacts(MessageMetadata.FromString(bytes(body[start:end])))
     except (ValueError, DecodeError) as error:
         raise ProtocolError(f"unreadable message metadata: {error}") from None
+
+
+def in_transaction(body: bytes | memoryview, most: int, least: int) -> bytes | memoryview:
+    """Returns the body with the transaction in its metadata. ProtocolError when it names another one.
+
+    The Go client names the transaction in SEND alone. Readers of the log know only the metadata, so without the addition
+    they could not tell an aborted message from a plain one.
+    """
+    try:
+        start, end = metadata_span(body)
+        metadata = MessageMetadata.FromString(bytes(body[start:end]))
+    except (ValueError, DecodeError) as error:
+        raise ProtocolError(f"unreadable message metadata: {error}") from None
+    if metadata.HasField("txnid_most_bits"):
+        if (metadata.txnid_most_bits, metadata.txnid_least_bits) != (most, least):
+            raise ProtocolError(f"SEND in transaction ({most},{least}) whose metadata names another one")
+        return body
+    # Fields may follow in any order, so the addition needs no new encoding of the rest.
+    extra = MessageMetadata(txnid_most_bits=most, txnid_least_bits=least).SerializePartialToString()
+    return assemble_body(bytes(body[start:end]) + extra, bytes(body[end:]), checksum=has_checksum(body))

@@ -101,6 +101,11 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         **_NOT_HERE,
     }
     if isinstance(topic, PersistentTopic):
+        buffer = topic.transactions.buffer
+        if buffer is not None:
+            stats["ongoingTxnCount"] = len(buffer.open)
+            stats["committedTxnCount"] = buffer.commits
+            stats["abortedTxnCount"] = buffer.aborts
         stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
         stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
         stats["compaction"] = _compaction(topic)

@@ -56,6 +56,8 @@ from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.participants import RegistryParticipants
 from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
@@ -64,6 +66,10 @@ INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 STARTS_KEY: Final = "/counters/broker-starts"
 """Key of the metadata store: the number of brokers that have started on it."""
+
+
+TIME_OUTS_INTERVAL_S: Final = 0.1
+"""Seconds between two looks for transactions whose time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,8 @@ class BrokerService:
             self.recorder.open()
         await self.namespaces.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        # Before the ports: topics ask the coordinators how far a transaction is.
+        await self._open_coordinators()
         await self._open_ports()
         self._cache_passes.start()
         self._ledger_upkeep.start(
@@ -184,6 +192,21 @@ class BrokerService:
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
         self._publish_counts()
         return self.addresses
+
+    async def _open_coordinators(self) -> None:
+        settings = ServiceSettings.of(self.settings)
+        if not settings.transactions:
+            return
+        coordinators = Coordinators(
+            self.environment,
+            ManagedLedgerSettings.of(self.settings),
+            RegistryParticipants(self.registry, clock.wall_ms),
+            spawn=self._tasks.spawn,
+            open_max=settings.open_transactions_max,
+        )
+        self.registry.transaction_states = self.net.coordinators = coordinators
+        await coordinators.open(self.registry.partitions)
+        self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
@@ -255,6 +278,9 @@ class BrokerService:
         self._timers.stop()
         if self._server is not None:
             self._server.close()
+        if self.net.coordinators is not None:
+            # Before the topics: an end that goes on would find them closed. The next start goes on with it.
+            await self.net.coordinators.close()
         # Topics before connections: a topic's last receipts and acknowledgements still go through them.
         await self.registry.close()
         # Over a copy: a connection that closes removes itself.

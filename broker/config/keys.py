@@ -20,6 +20,7 @@ from broker.config.topic_keys import (
     SUBSCRIPTIONS,
     TOPICS,
 )
+from broker.config.transaction_keys import TRANSACTIONS
 from settings.keys import KeyTable
 from settings.unused import UnusedKeys
 
@@ -37,6 +38,7 @@ BROKER_KEYS = KeyTable(
         COMPACTION,
         SUBSCRIPTIONS,
         DISPATCH,
+        TRANSACTIONS,
         RATES,
         LEDGERS,
         CURSORS,

@@ -8,6 +8,7 @@ from clients and may be anything: one that names no existing, unacknowledged ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import CursorInfo
@@ -21,13 +22,17 @@ _WORD = 2**WORD_BITS - 1
 _SIGN = 2 ** (WORD_BITS - 1)
 
 
+NOTHING_PROMISED: Mapping[tuple[int, int], int] = MappingProxyType({})
+"""The `promised` of a cursor without transactions."""
+
+
 class Acks:
     """The acknowledgements of one cursor.
 
     Pure bookkeeping: nothing here reads, stores or waits.
     """
 
-    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id", "properties")
+    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id", "promised", "properties")
 
     def __init__(
         self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] | None = None
@@ -41,6 +46,8 @@ class Acks:
         """Stored with the mark-delete position."""
         self._batches: dict[tuple[int, int], int] = {}
         """Partly acknowledged batches: a bit per message, set = not acknowledged."""
+        self.promised: Mapping[tuple[int, int], int] = NOTHING_PROMISED
+        """As `_batches`, for messages that open transactions acknowledge; they are not delivered meanwhile."""
 
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
@@ -174,13 +181,16 @@ class Acks:
 
         A set bit = a message to deliver.
         """
-        bits = self._batches.get((position[0], position[1]))
+        key = (position[0], position[1])
+        bits = self._batches.get(key)
+        if self.promised and (left := self.promised.get(key)) is not None:
+            bits = left if bits is None else bits & left
         return None if bits is None else words_of(bits)
 
     @property
     def partly_acknowledged(self) -> int:
         """Number of entries acknowledged in part."""
-        return len(self._batches)
+        return len(self._batches) + len(self.promised)
 
     def first_open(self, position: Position) -> Position:
         """Return the first unacknowledged entry at or behind the position.

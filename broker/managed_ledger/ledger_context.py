@@ -15,7 +15,7 @@ The parts stand above it and call one another in one direction only:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
 from broker.managed_ledger.background import Background
@@ -23,6 +23,8 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import ManagedLedgerStats
+from broker.model.entry import Entry
+from broker.model.position import Position
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
 """Added to the average size of an entry when a read is estimated, as Pulsar does (PIP-430, size estimates)."""
@@ -31,10 +33,36 @@ SINGLE_READS: Final = "__peek"
 """The reader's name under which the cache counts reads of single entries, which belong to no cursor."""
 
 
+class Divided(NamedTuple):
+    """Entries that a cursor has taken, by their fate."""
+
+    shown: list[Entry]
+    """To be delivered."""
+    left_out: list[Entry]
+    """Not to be delivered now."""
+    dead: list[tuple[int, int]]
+    """Positions, all of entries in `left_out`, that no reader will ever get: the cursor acknowledges them."""
+
+
+class ReadView(Protocol):
+    """Limits what cursors of a managed ledger see: a topic with transactions has one.
+
+    Its readers stop before the oldest open transaction and do not get the entries of aborted ones.
+    """
+
+    def last_readable(self, last_confirmed: Position) -> Position:
+        """Return the last entry that may be read, at or before `last_confirmed`; never goes back."""
+        ...
+
+    def divide(self, cursor_name: str, taken: list[Entry]) -> Divided:
+        """Divide consecutive entries of one ledger; `taken` may itself be the first list."""
+        ...
+
+
 class LedgerContext:
     """Shared state of one open managed ledger.
 
-    `settings` and `last_confirmed` are replaced while it is open; the rest stays.
+    `settings`, `last_confirmed` and `view` are replaced while it is open; the rest stays.
     """
 
     __slots__ = (
@@ -48,6 +76,7 @@ class LedgerContext:
         "single_reader",
         "stats",
         "store",
+        "view",
     )
 
     def __init__(
@@ -69,6 +98,8 @@ class LedgerContext:
         """The ledger list in memory, and the arithmetic of positions."""
         self.last_confirmed = self.ledgers.last()
         """The last entry that can be read; (current ledger, -1) when there is none."""
+        self.view: ReadView | None = None
+        """Hides entries from cursors; None, the usual case, shows them all."""
         self.stats = ManagedLedgerStats()
         """Counters for metrics and the admin API."""
         self.cache: EntryCache = environment.caches.open(name)
@@ -83,6 +114,11 @@ class LedgerContext:
     def is_terminated(self) -> bool:
         """No entry will ever be added any more."""
         return self.store.terminated is not None
+
+    @property
+    def last_readable(self) -> Position:
+        """The last entry that cursors may read: the last confirmed one, or an earlier one that the view names."""
+        return self.last_confirmed if self.view is None else self.view.last_readable(self.last_confirmed)
 
     def estimated_bytes(self, ledger_id: int, entries: int) -> int:
         """Return the estimated bytes of so many entries of the ledger."""

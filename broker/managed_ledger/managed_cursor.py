@@ -21,6 +21,7 @@ from broker.managed_ledger.acks import Acks, split
 from broker.managed_ledger.cursor_info_writer import CursorStore
 from broker.managed_ledger.forward_read import ForwardRead, ReadyEntries
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
+from broker.managed_ledger.ledger_context import ReadView
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
 from broker.model.entry import Entry
@@ -147,7 +148,7 @@ class ManagedCursor:
 
         It may turn out to be acknowledged.
         """
-        end_ledger, end_entry = self.ledger.last_confirmed
+        end_ledger, end_entry = self.ledger.last_readable
         # Every run of a dispatcher asks; nearly always the read position is in the current ledger.
         if self._read_ledger == end_ledger:
             return self._read_entry <= end_entry
@@ -160,16 +161,17 @@ class ManagedCursor:
         whatever its size.
         """
         beyond = self.acks.beyond
+        view = self.ledger.view
         by_hit = not self._ready.entries
         if by_hit:
             ledger_id = self._read_ledger
-            last = self._ledgers.last_entry(ledger_id)
+            last = self._ledgers.last_entry(ledger_id) if view is None else self._last_entry(ledger_id)
             # While acknowledgements come in order there is nothing to skip, so spare the search per call.
             if self._read_entry > last or beyond.count or self.deferred.count:
                 if not self._skip():
                     return []
                 ledger_id = self._read_ledger
-                last = self._ledgers.last_entry(ledger_id)
+                last = self._last_entry(ledger_id)
             first = self._read_entry
             last = min(last, first + entries_max - 1)
             taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
@@ -191,8 +193,34 @@ class ManagedCursor:
             if deferred:
                 # As in Pulsar: a delayed entry is released, and read from storage or cache when it is due.
                 self.ledger.environment.caches.delivered(deferred)
+        if view is not None and taken:
+            taken = self._shown(view, taken)
         self.ledger.stats.took(taken)
         return taken
+
+    def _shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
+        """Return the entries that the view shows; acknowledge those that no reader will ever get.
+
+        The result may be empty although there is more; the dispatcher then reads on from storage.
+        """
+        shown, left_out, dead = view.divide(self.name, taken)
+        if left_out:
+            # No consumer gets these now, so this cursor's expected read of them ends here.
+            self.ledger.environment.caches.delivered(left_out)
+        if dead:
+            self.acknowledge(dead)
+        return shown
+
+    def _last_entry(self, ledger_id: int) -> int:
+        """Return the ledger's last entry that may be read, -1 for none."""
+        last = self._ledgers.last_entry(ledger_id)
+        view = self.ledger.view
+        if view is None:
+            return last
+        end = view.last_readable(self.ledger.last_confirmed)
+        if ledger_id == end.ledger_id:
+            return min(last, end.entry_id)
+        return last if ledger_id < end.ledger_id else -1
 
     def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
         """Undo the last `take` from `position` on.
@@ -242,7 +270,7 @@ class ManagedCursor:
         ledger_id, first = self._read_ledger, self._read_entry
         # At least one, however large: otherwise a single large entry would stop the cursor for ever.
         count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
-        last = min(first + count - 1, self._ledgers.last_entry(ledger_id))
+        last = min(first + count - 1, self._last_entry(ledger_id))
         for left_out in (self.acks.beyond, self.deferred):
             if left_out.count:
                 last = left_out.first_present(ledger_id, first, last) - 1
@@ -271,7 +299,7 @@ class ManagedCursor:
             position = self._behind_deferred(position)
         if position != (self._read_ledger, self._read_entry):
             self._move_to(position)
-        return self._read_entry <= self._ledgers.last_entry(self._read_ledger)
+        return self._read_entry <= self._last_entry(self._read_ledger)
 
     def _behind_deferred(self, position: Position) -> Position:
         """Return the first entry behind the position that is neither deferred nor acknowledged.

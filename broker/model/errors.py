@@ -15,6 +15,7 @@ BrokerError
 ├── IncompatibleSchema         the schema does not fit the topic
 │   └── InvalidSchemaData      its definition cannot be read
 ├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
+├── CoordinatorNotFound  InvalidTxnStatus  TransactionConflict  TransactionNotFound
 └── QuotaExceeded
 
 The numbers are Pulsar's `ServerError`, because clients act on them: some are retried, others end the client.
@@ -194,11 +195,40 @@ class ConsumerAssignError(BrokerError):
     status = 409
 
 
+class CoordinatorNotFound(BrokerError):
+    """No transaction coordinator of that number is open here."""
+
+    code = 20
+    status = 404
+    retriable = True
+
+
+class InvalidTxnStatus(BrokerError):
+    """The transaction is past the state that the request needs."""
+
+    code = 21
+    status = 409
+
+
 class NotAllowed(BrokerError):
     """The operation makes no sense for this topic or configuration."""
 
     code = 22
     status = 405
+
+
+class TransactionConflict(BrokerError):
+    """Another transaction, or a plain acknowledgement, has acknowledged the message."""
+
+    code = 23
+    status = 409
+
+
+class TransactionNotFound(BrokerError):
+    """The transaction has ended or never existed."""
+
+    code = 24
+    status = 404
 
 
 class ProducerFenced(BrokerError):

@@ -10,8 +10,8 @@ from broker.net import (
     handshake,
     lookup_handlers,
     producer_handlers,
-    refusals,
     schema_handlers,
+    transaction_handlers,
 )
 from broker.net.ports import Connection
 from protocol.pulsar_api_pb2 import BaseCommand
@@ -46,12 +46,12 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
     BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
     BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
-    BaseCommand.TC_CLIENT_CONNECT_REQUEST: refusals.transactions,
-    BaseCommand.NEW_TXN: refusals.transactions,
-    BaseCommand.ADD_PARTITION_TO_TXN: refusals.transactions,
-    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: refusals.transactions,
-    BaseCommand.END_TXN: refusals.transactions,
-    BaseCommand.END_TXN_ON_PARTITION: refusals.transactions,
-    BaseCommand.END_TXN_ON_SUBSCRIPTION: refusals.transactions,
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: transaction_handlers.connect,
+    BaseCommand.NEW_TXN: transaction_handlers.begin,
+    BaseCommand.ADD_PARTITION_TO_TXN: transaction_handlers.add_topics,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: transaction_handlers.add_subscriptions,
+    BaseCommand.END_TXN: transaction_handlers.end,
+    BaseCommand.END_TXN_ON_PARTITION: transaction_handlers.end_on_topic,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: transaction_handlers.end_on_subscription,
 }
 """Handler of each command type."""

@@ -16,6 +16,7 @@ from broker.net.settings import NetSettings
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
 from protocol.frame import FRAME_PADDING_BYTES
 from protocol.receive_memory import UNLIMITED, ReceiveMemory
 
@@ -85,6 +86,8 @@ class ConnectionContext:
     """The monotonic clock."""
     server_version: str
     """Sent in CONNECTED."""
+    coordinators: Coordinators | None = None
+    """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
     """Names for producers without one; the prefix is set before the port opens."""
     publish_buffer: PublishBuffer = field(init=False)

@@ -12,12 +12,12 @@ from broker.model.errors import (
     ConsumerAssignError,
     ConsumerBusy,
     MetadataError,
-    NotAllowed,
     ProducerBusy,
     ServiceNotReady,
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
+from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.net.schema_handlers import schema_of
@@ -208,9 +208,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
     if request.HasField("validation_error"):
         _log_unreadable(cnx, port.consumer, request)
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
-        failure = (NotAllowed.code, "Server don't support transaction ack!")
-        if request.HasField("request_id"):
-            cnx.send(answers.ack_response(request.consumer_id, request.request_id, failure))
+        transaction_handlers.acknowledge(cnx, port, request)
         return
     if isinstance(port.subscription, Subscription):
         _acknowledge(port.subscription, port.consumer, request)

@@ -19,6 +19,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
@@ -32,6 +33,7 @@ from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES
+from protocol.message_metadata import in_transaction
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
@@ -366,7 +368,10 @@ class ServerCnx(asyncio.BufferedProtocol):
             error = ChecksumMismatch("Checksum failed on the broker")
             port.refused(sequence_id, size, error)
         elif send.HasField("txnid_most_bits"):
-            port.refused(sequence_id, size, _transactions_are_off())
+            if self.context.coordinators is None:
+                port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
+            else:
+                self._publish_in_transaction(producer, send, body)
         else:
             producer.publish(
                 sequence_id,
@@ -376,6 +381,20 @@ class ServerCnx(asyncio.BufferedProtocol):
                 chunk=send.is_chunk,
                 delayed=judged == MAY_BE_DELAYED,
             )
+
+    def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:
+        txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
+        stored = in_transaction(body, *txn)
+        # The port subtracts the size that is stored.
+        self.gate.pending_bytes += len(stored) - len(body)
+        producer.publish_in_transaction(
+            txn,
+            send.sequence_id,
+            send.highest_sequence_id,
+            send.num_messages if send.num_messages > 0 else 1,
+            bytes(stored) if self._inbox.transient else stored,
+            chunk=send.is_chunk,
+        )
 
     def ignore_sends_of(self, producer_id: int) -> None:
         """Drops later SENDs of a producer that the broker closed; the client does not know yet."""
@@ -431,7 +450,3 @@ async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
             await producer.topic.remove_producer(producer)
     finally:
         gone.set()
-
-
-def _transactions_are_off() -> BrokerError:
-    return NotAllowed("Transactions are not enabled")

@@ -49,7 +49,8 @@ class DurableDeduplication:
         while position <= ledger.last_confirmed:
             facts = facts_of(await ledger.read_entry(position))
             # All chunks carry one sequence id; the last one completes the message.
-            if facts is not None and facts.chunk >= facts.chunks - 1:
+            # Markers of transactions have no sequence id.
+            if facts is not None and not facts.marker and facts.chunk >= facts.chunks - 1:
                 known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
             position = ledger.ledgers.next_valid(position)
         if known.entries_since_saved >= settings.deduplication_snapshot_entries:

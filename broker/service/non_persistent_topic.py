@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
@@ -101,10 +102,18 @@ class NonPersistentSubscription:
         return consumers[self._next]
 
 
+class NoTransactions:
+    """The gate of a topic without a log, where nothing can be taken back."""
+
+    def admit(self, txn: TxnId) -> None:
+        """Raises NotAllowed."""
+        raise NotAllowed(f"Transaction {txn}: the topic is not persistent; use a persistent one")
+
+
 class NonPersistentTopic(Topic):
     """A topic that forwards messages to connected consumers."""
 
-    __slots__ = ("subscriptions",)
+    __slots__ = ("subscriptions", "transactions")
 
     def __init__(
         self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
@@ -112,6 +121,8 @@ class NonPersistentTopic(Topic):
         super().__init__(name, settings, policies, limits)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
+        self.transactions = NoTransactions()
+        """Refuses messages of transactions."""
 
     def publish(
         self,

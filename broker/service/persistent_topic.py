@@ -20,7 +20,13 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.opening import INDEX
 from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError, LedgerFenced, PersistenceError, ServiceNotReady, TopicTerminated
+from broker.model.errors import (
+    BrokerError,
+    LedgerFenced,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
@@ -43,6 +49,7 @@ from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic
 from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
+from broker.service.transactions.topic_transactions import TopicTransactions
 from protocol.message_metadata import read_facts
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
@@ -65,6 +72,7 @@ class PersistentTopic(Topic):
         "positions",
         "subscribing",
         "subscriptions",
+        "transactions",
         "turn",
     )
 
@@ -93,6 +101,10 @@ class PersistentTopic(Topic):
         """Settings for dispatchers, with the topic's own limits in them."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""
+        self.transactions: TopicTransactions = TopicTransactions(
+            str(name), ledger, settings, call_later=call_later
+        )
+        """Transactions that publish to the topic or acknowledge on it."""
         self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
         """Messages that wait for their delivery time."""
         self.positions = TopicPositions(ledger)
@@ -212,6 +224,9 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             interval = self.settings.deduplication_snapshot_entries
             self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
+        if self.transactions.buffer is not None:
+            # Before the dispatchers: an open transaction moves the end of what they may read.
+            self.transactions.entries_added(entries)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()
@@ -274,6 +289,7 @@ class PersistentTopic(Topic):
         self.disconnect_producers()
         await self.compaction.close()
         await self.subscribing.close()
+        self.transactions.close()
 
     async def close(self) -> None:
         """Also writes acknowledgements and closes the last ledger."""

@@ -8,7 +8,17 @@ from typing import Protocol
 from broker.model.entry import Buffer
 from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.service.ports import ProducerPort
+from protocol.message_metadata import read_facts
+
+
+class TransactionGate(Protocol):
+    """Decides about messages of transactions on one topic."""
+
+    def admit(self, txn: TxnId) -> None:
+        """Raises NotAllowed unless the transaction is open and has named the topic."""
+        ...
 
 
 class PublishTarget(Protocol):
@@ -16,6 +26,11 @@ class PublishTarget(Protocol):
 
     name: TopicName
     """Full name."""
+
+    @property
+    def transactions(self) -> TransactionGate:
+        """Admits messages of transactions."""
+        ...
 
     def last_sequence_id(self, producer_name: str) -> int:
         """Returns the highest stored sequence id, -1 = unknown."""
@@ -154,3 +169,22 @@ class Producer:
             self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
         except BrokerError as error:
             self.port.refused(sequence_id, len(body), error)
+
+    def publish_in_transaction(
+        self,
+        txn: TxnId,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        *,
+        chunk: bool,
+    ) -> None:
+        """As `publish`, for a message that counts once its transaction is committed. Its metadata names that."""
+        try:
+            self.topic.transactions.admit(txn)
+        except BrokerError as error:
+            self.port.refused(sequence_id, len(body), error)
+            return
+        delayed = read_facts(body).deliver_at_ms != 0
+        self.publish(sequence_id, highest_sequence_id, messages, body, chunk=chunk, delayed=delayed)

@@ -104,6 +104,14 @@ class ServiceSettings(RoomSettings):
     """Unacknowledged messages at which a consumer receives no further ones; 0 = no limit."""
     unacked_max_per_subscription: int = broker_key.int("maxUnackedMessagesPerSubscription")
     """Unacknowledged messages at which a subscription pauses until half are left; 0 = no limit."""
+    transactions: bool = broker_key.bool("transactionCoordinatorEnabled")
+    """Run transaction coordinators; without them every request for a transaction is refused."""
+    open_transactions_max: int = broker_key.int("maxActiveTransactionsPerCoordinator")
+    """Open transactions of one coordinator; 0 = no limit."""
+    transaction_snapshot_entries: int = broker_key.int("transactionBufferSnapshotMaxTransactionCount")
+    """Entries of a topic with transactions between two snapshots, at most."""
+    transaction_snapshot_ms: int = broker_key.int("transactionBufferSnapshotMinTimeInMillis")
+    """Time from a change of such a topic to the snapshot that has it, at most."""
     unacked_max_per_broker: int = broker_key.int("maxUnackedMessagesPerBroker")
     """Unacknowledged messages of the broker at which large subscriptions pause; 0 = no limit."""
     unacked_share_when_blocked: float = broker_key.float("maxUnackedMessagesPerSubscriptionOnBrokerBlocked")

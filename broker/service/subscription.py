@@ -31,6 +31,12 @@ from broker.service.limits.dispatch_limit import DispatchLimit
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION, SUBSCRIPTION_DISPATCH
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
+from broker.service.transactions.subscription_transactions import (
+    SubscriptionTransactions,
+    replaced_properties,
+    shown_properties,
+)
+from broker.service.transactions.topic_transactions import TopicTransactions
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
@@ -80,6 +86,8 @@ class SubscribedTopic(Protocol):
     """Messages that wait for their delivery time."""
     positions: TopicPositions
     """Entries by time, and the last message."""
+    transactions: TopicTransactions
+    """Transactions that publish to the topic or acknowledge on it."""
     compaction: TopicCompaction
     """The compacted ledger, for consumers with `readCompacted`."""
 
@@ -113,6 +121,7 @@ class Subscription:
         "retired_messages_out",
         "retired_redelivered",
         "topic",
+        "transactional",
     )
 
     def __init__(
@@ -140,6 +149,8 @@ class Subscription:
         """Bytes delivered to consumers that left."""
         self.retired_redelivered = 0
         """Messages delivered again to consumers that left."""
+        self.transactional: SubscriptionTransactions | None = None
+        """Acknowledgements of open transactions; None before the first one."""
         self._call_later = call_later
 
     @property
@@ -175,7 +186,7 @@ class Subscription:
     @property
     def properties(self) -> Mapping[str, str]:
         """Text that its first consumer or an administrator gave."""
-        return self.cursor.store.cursor_properties
+        return shown_properties(self.cursor.store.cursor_properties)
 
     @property
     def replicated(self) -> bool:
@@ -184,13 +195,15 @@ class Subscription:
 
     async def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Replaces the properties; returns when they are stored. Raises MetadataError."""
-        self.cursor.store.keep_properties(dict(properties))
+        store = self.cursor.store
+        store.keep_properties(replaced_properties(store.cursor_properties, properties))
         await self.cursor.store.flush()
 
     def take_wishes(self, options: SubscribeOptions) -> None:
         """Keeps what a consumer wants of an existing subscription, where nothing was set before."""
         if options.properties and not self.properties:
-            self.cursor.store.keep_properties(options.properties)
+            store = self.cursor.store
+            store.keep_properties(replaced_properties(store.cursor_properties, options.properties))
         if options.replicated and not self.replicated:
             self.cursor.acks.properties[REPLICATED] = 1
             self.cursor.store.changed()
@@ -352,6 +365,13 @@ class Subscription:
         )
         self._acknowledged(consumer, 1)
 
+    def require_transactional(self) -> SubscriptionTransactions:
+        """Returns the acknowledgements of transactions; from the first call on the cursor passes over them."""
+        if self.transactional is None:
+            self.transactional = SubscriptionTransactions(str(self.topic.name), self.cursor)
+            self.topic.transactions.watch(self.name, self.transactional.pending)
+        return self.transactional
+
     def when_kept(self, callback: Callable[[], None]) -> None:
         """Calls back when the acknowledgements so far are durable.
 
@@ -430,3 +450,6 @@ class Subscription:
         self.disconnect()
         if self.dispatcher is not None:
             self.dispatcher.closed = True
+        if self.transactional is not None:
+            # A subscription that is made anew under the name must not inherit them.
+            self.topic.transactions.pending.pop(self.name, None)

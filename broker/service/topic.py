@@ -21,7 +21,7 @@ from broker.service.limits.broker_limits import BrokerLimits, TopicRates
 from broker.service.limits.publish_limit import PublishLimit
 from broker.service.policies.table import MAX_MESSAGE_SIZE, MAX_PRODUCERS, SUBSCRIPTION_TYPES
 from broker.service.ports import ConsumerPort, ProducerPort
-from broker.service.producer import Producer
+from broker.service.producer import Producer, TransactionGate
 from broker.service.producer_access import ProducerAccess
 from broker.service.settings import ServiceSettings
 
@@ -73,6 +73,8 @@ class Topic:
         "used_at_ns",
     )
 
+    transactions: TransactionGate
+    """Admits messages of transactions; the subclass sets it."""
     subscriptions: Mapping[str, SubscriptionLike]
     """Open subscriptions by name; the subclass fills it."""
 

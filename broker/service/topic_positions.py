@@ -12,13 +12,14 @@ from protocol.broker_entry_metadata import decode
 class TopicPositions:
     """Answers questions about positions from the topic's managed ledger."""
 
-    __slots__ = ("_last_message", "_ledger")
+    __slots__ = ("_last_message", "_ledger", "_searched_to")
 
     def __init__(self, ledger: ManagedLedger) -> None:
         self._ledger = ledger
         # The result of the last call of `last_message`. Readers of many topics ask for it again and again, and
         # without it each call would read the entry.
         self._last_message = (EARLIEST, -1)
+        self._searched_to = EARLIEST
 
     async def first_since(self, timestamp_ms: int) -> Position:
         """Returns the first position not older than the time; EARLIEST when no entry is older."""
@@ -45,11 +46,11 @@ class TopicPositions:
 
         See `last_message`.
         """
-        last = self._ledger.last_confirmed
+        last = self._ledger.context.last_readable
         # An empty topic: (-1, -1) on the wire, as recorded of Pulsar 4.2.4.
         if last.entry_id < 0:
             return EARLIEST, -1
-        return self._last_message if self._last_message[0] == last else None
+        return self._last_message if self._searched_to == last else None
 
     async def last_message(self) -> tuple[Position, int]:
         """Returns the last entry and the index of its last message.
@@ -59,7 +60,25 @@ class TopicPositions:
         known = self.known_last_message()
         if known is not None:
             return known
-        last = self._ledger.last_confirmed
-        facts = facts_of(await self._ledger.read_entry(last))
-        self._last_message = last, -1 if facts is None or not facts.batched else facts.messages - 1
+        end = self._ledger.context.last_readable
+        entry = await self._last_visible(end)
+        if entry is None:
+            return EARLIEST, -1
+        facts = facts_of(entry)
+        batch_index = -1 if facts is None or not facts.batched else facts.messages - 1
+        self._searched_to, self._last_message = end, (entry.position, batch_index)
         return self._last_message
+
+    async def _last_visible(self, end: Position) -> Entry | None:
+        """Returns the last entry through `end` that readers get; None without one."""
+        while end.entry_id >= 0:
+            entry = await self._ledger.read_entry(end)
+            view = self._ledger.context.view
+            # No cursor: what a subscription has acknowledged is a message all the same.
+            if view is None or not view.divide("", [entry]).left_out:
+                return entry
+            before = self._ledger.ledgers.previous(end)
+            if before == end or not self._ledger.ledgers.has_entry(*before):
+                return None
+            end = before
+        return None

@@ -38,6 +38,8 @@ from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership
 from broker.service.topic_schemas import TopicSchemas
+from broker.service.transactions.coordinators import TransactionStates
+from broker.service.transactions.recovery import recover_transactions
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
@@ -102,6 +104,8 @@ class TopicRegistry:
         """Durations of the last openings."""
         self.closed = False
         """True once the broker stops; no topic is opened any more."""
+        self.transaction_states: TransactionStates | None = None
+        """The transaction coordinators; None while the broker runs without them."""
         self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
@@ -219,6 +223,7 @@ class TopicRegistry:
         )
         await topic.compaction.open()
         await topic.set_deduplication(self.policies.deduplicates(name))
+        await recover_transactions(topic, self.transaction_states)
         return topic
 
     def _close_fenced(self, topic: PersistentTopic) -> None:

@@ -24,25 +24,29 @@ from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
+from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR
 
-INTERNAL_CURSORS = frozenset((DEDUPLICATION_CURSOR, COMPACTION_CURSOR))
+UNLISTED_CURSORS = frozenset((DEDUPLICATION_CURSOR, TRANSACTIONS_CURSOR))
+"""Cursors that no list of subscriptions shows."""
+INTERNAL_CURSORS = UNLISTED_CURSORS | {COMPACTION_CURSOR}
 """Cursors of the broker's own; no client may subscribe under their names."""
 
 
 class TopicSubscriptions:
     """The subscriptions of one topic, by name."""
 
-    __slots__ = ("_call_later", "_changing", "_topic", "by_name")
+    __slots__ = ("_changing", "_topic", "by_name", "call_later")
 
     def __init__(self, topic: SubscribedTopic, *, call_later: CallLater) -> None:
         self.by_name: dict[str, Subscription] = {}
         """Open subscriptions; changed by this class alone."""
         self._topic = topic
-        self._call_later = call_later
+        self.call_later = call_later
+        """Starts timers."""
         self._changing = asyncio.Lock()
         for name, cursor in topic.ledger.cursors.by_name.items():
-            # The deduplication cursor is no subscription: no client may join it or delete it.
-            if name != DEDUPLICATION_CURSOR:
+            # The broker's own cursors are no subscriptions: no client may join or delete one.
+            if name not in UNLISTED_CURSORS:
                 self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
 
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
@@ -94,7 +98,7 @@ class TopicSubscriptions:
         else:
             start = await self._start(options, options.start or default)
             cursor = topic.ledger.cursors.open_non_durable(name, start, options.properties)
-        subscription = Subscription(topic, name, cursor, call_later=self._call_later)
+        subscription = Subscription(topic, name, cursor, call_later=self.call_later)
         self.by_name[name] = subscription
         return subscription
 
@@ -112,7 +116,7 @@ class TopicSubscriptions:
             if name in self.by_name or name in INTERNAL_CURSORS:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
             cursor = await topic.ledger.cursors.open(name, initial)
-            subscription = Subscription(topic, name, cursor, call_later=self._call_later)
+            subscription = Subscription(topic, name, cursor, call_later=self.call_later)
             self.by_name[name] = subscription
             return subscription
 
@@ -122,7 +126,7 @@ class TopicSubscriptions:
             self._topic.check_open()
             if name not in self.by_name:
                 cursor = await self._topic.ledger.cursors.open(name, EARLIEST)
-                self.by_name[name] = Subscription(self._topic, name, cursor, call_later=self._call_later)
+                self.by_name[name] = Subscription(self._topic, name, cursor, call_later=self.call_later)
             return self.by_name[name].cursor
 
     async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:

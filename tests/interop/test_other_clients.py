@@ -22,6 +22,7 @@ SETTINGS = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "activeConsumerFailoverDelayTimeMillis": "100",
+    "transactionCoordinatorEnabled": "true",
     "delayedDeliveryTickTimeMillis": "100",
     "isDelayedDeliveryDeliverAtTimeStrict": "true",
 }

@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 _QUOTAS: Final = "Backlog quotas are not built yet."
-_TRANSACTIONS: Final = "There is no transaction coordinator."
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "producer-backlog-quota": _QUOTAS,
-    "transactions-wrong-tc": _TRANSACTIONS,
-    "transactions-timeout-is-milliseconds": _TRANSACTIONS,
 }
 """Scenarios of wire/, by name."""
 

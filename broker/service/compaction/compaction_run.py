@@ -15,23 +15,29 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Final
 
 from broker.compaction.latest_messages import KEEP, REWRITE
 from broker.compaction.passes import PassOneResult
 from broker.compaction.worker_process import Worker
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Buffer
+from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError
 from broker.model.position import Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import CompactionSource, Run
 from broker.service.compaction.ledger_output import LedgerOutput
 from broker.service.compaction.uninterrupted import uninterrupted
-from protocol.pulsar_api_pb2 import MessageIdData
+from protocol.frame import message_body
+from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 
 log = logging.getLogger("magnetar")
 
+NO_MESSAGE: Final = message_body(
+    MessageMetadata(producer_name="", sequence_id=0, publish_time=0, marker_type=1), b""
+)
+"""Stands for an entry that no reader gets; pass one drops markers."""
 ADDS_AT_ONCE = 100
 """Entries that are added before the event loop serves others."""
 
@@ -97,11 +103,19 @@ class CompactionRun:
             async with aclosing(self._source.runs()) as runs:
                 async for run in runs:
                     self._count_read(run)
-                    numbered = enumerate([entry.body for entry in run.entries], run.number)
-                    await self._worker.add(list(numbered))
+                    await self._worker.add(list(enumerate(self._bodies(run.entries), run.number)))
             result = await self._worker.end_round()
             if result is not None:
                 return result
+
+    def _bodies(self, entries: list[Entry]) -> list[Buffer]:
+        """Returns the bodies, with a marker in the place of entries that no reader gets: their keys must not count."""
+        view = self._ledger.context.view
+        if view is None:
+            return [entry.body for entry in entries]
+        # No cursor has the empty name, so acknowledgements hide nothing.
+        hidden = {entry.position for entry in view.divide("", entries).left_out}
+        return [NO_MESSAGE if entry.position in hidden else entry.body for entry in entries]
 
     async def _begin(self) -> OwnLedger:
         environment = self._ledger.environment

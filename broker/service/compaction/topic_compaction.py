@@ -254,7 +254,8 @@ class TopicCompaction:
         ledger.trimming.held_at = (
             cursor.mark_delete_position if self.current is None else self.current.horizon
         )
-        horizon = ledger.last_confirmed
+        # Before the oldest open transaction: no reader sees what is behind it.
+        horizon = ledger.context.last_readable
         segments = segments_of(ledger.ledgers, self.current, horizon)
         if not any(not one.compacted for one in segments):
             # Nothing was published since the last compaction, so another one would write the same again.

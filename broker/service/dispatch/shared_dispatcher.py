@@ -220,6 +220,23 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.redelivery.acknowledged(key)
 
+    def take_back(self, keys: Iterable[tuple[Key, int]]) -> None:
+        """Sends entries again whose acknowledgements were taken back, given as (position, key hash) pairs.
+
+        Some messages of a batch may be pending still; then the whole rest of the batch is sent again.
+        """
+        pairs = list(keys)
+        self.redelivery.add_sent(pairs)
+        counts = self.redelivery.counts
+        for key, _ in pairs:
+            owner = self.consumer_set.owner_of(key)
+            if owner is not None:
+                self.consumer_set.count_settled(owner, owner.pending.pop(key))
+                if self.keys is not None:
+                    self.keys.settled(owner, key)
+            counts[key] = counts.get(key, 0) + 1
+        self.wake()
+
     def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
         """Sends these positions again, None = all pending at the consumer.
 

@@ -111,12 +111,24 @@ async def test_refused_command_gets_its_error(name: str) -> None:
     assert ServerError.Name(answer.error.error) == REFUSED[name].reason.partition(":")[0]
 
 
-async def test_refused_fields_of_other_commands_get_their_error() -> None:
-    assert {name for name in REFUSED if "." in name} == {
-        "CommandSend.txnid_most_bits",
-        "CommandAck.txnid_least_bits",
-        "CommandAck.txnid_most_bits",
-    }
+TRANSACTION_COMMANDS: Final = [
+    name
+    for name, number in BaseCommand.Type.items()
+    if number in HANDLERS and ("TXN" in name or name.startswith("TC_"))
+]
+
+
+@pytest.mark.parametrize("kind", TRANSACTION_COMMANDS)
+async def test_transaction_command_is_refused_while_transactions_are_off(kind: str) -> None:
+    client = await connected()
+    command = BaseCommand(type=BaseCommand.Type.Value(kind))
+    complete(body_of(command, kind))
+    client.feed(command_frame(command))
+    [answer] = await client.hear()
+    assert answer.error.error == ServerError.NotAllowedError
+
+
+async def test_fields_of_transactions_are_refused_while_these_are_off() -> None:
     client = await connected()
     for field in ("txnid_least_bits", "txnid_most_bits"):
         client.say(BaseCommand.ACK, "ack", consumer_id=0, ack_type=0, request_id=7, **{field: 1})

@@ -9,9 +9,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -42,6 +45,7 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
+import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.impl.MultiplierRedeliveryBackoff;
 
 /**
@@ -94,6 +98,14 @@ public final class Interop {
         CHECKS.put("end_of_topic", Interop::endOfTopic);
         CHECKS.put("end_of_topic_is_called_back", Interop::endIsCalledBack);
         CHECKS.put("pause_and_resume", Interop::pauseAndResume);
+        CHECKS.put("transaction_commit", Interop::transactionCommit);
+        CHECKS.put("transaction_abort", Interop::transactionAbort);
+        CHECKS.put("transaction_acks", Interop::transactionAcks);
+        CHECKS.put("transaction_acks_in_batches", Interop::transactionAcksInBatches);
+        CHECKS.put("transaction_cumulative_ack", Interop::transactionCumulativeAck);
+        CHECKS.put("transaction_conflict", Interop::transactionConflict);
+        CHECKS.put("transaction_time_out", Interop::transactionTimeOut);
+        CHECKS.put("transaction_from_topic_to_topic", Interop::transactionFromTopicToTopic);
     }
 
     final String pulsarUrl;
@@ -861,5 +873,214 @@ public final class Interop {
         publish(unbatched(), 0, 100);
         consumer.resume();
         receive(consumer, 0, 100);
+    }
+
+    // Transactions. The broker runs with transactionCoordinatorEnabled=true.
+
+    /** This bench with a client that may begin transactions. */
+    Interop transactional() throws PulsarClientException {
+        PulsarClient one = PulsarClient.builder()
+                .serviceUrl(pulsarUrl)
+                .operationTimeout(ARRIVES_S, TimeUnit.SECONDS)
+                .enableTransaction(true)
+                .build();
+        return new Interop(pulsarUrl, adminUrl, one, topic);
+    }
+
+    Transaction begin(int timeoutS) throws Exception {
+        return client.newTransaction().withTransactionTimeout(timeoutS, TimeUnit.SECONDS).build().get(
+                ARRIVES_S, TimeUnit.SECONDS);
+    }
+
+    Producer<byte[]> endless() throws PulsarClientException {
+        return producer().sendTimeout(0, TimeUnit.SECONDS).create();
+    }
+
+    static void publish(Producer<byte[]> producer, Transaction transaction, int first, int count) throws Exception {
+        List<CompletableFuture<MessageId>> pending = new ArrayList<>();
+        for (int number = first; number < first + count; number++) {
+            pending.add(producer.newMessage(transaction).value(body(number)).sendAsync());
+        }
+        for (CompletableFuture<MessageId> one : pending) {
+            one.get(ARRIVES_S, TimeUnit.SECONDS);
+        }
+    }
+
+    static void end(CompletableFuture<Void> end) throws Exception {
+        end.get(ARRIVES_S, TimeUnit.SECONDS);
+    }
+
+    void transactionCommit() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscribe();
+        Producer<byte[]> producer = bench.endless();
+        Transaction transaction = bench.begin(60);
+        publish(producer, transaction, 0, 10);
+        publish(producer, 10, 5);
+        // Messages outside of the transaction stand behind it, so they wait too.
+        nothingComes(consumer);
+        end(transaction.commit());
+        receive(consumer, 0, 15);
+        nothingComes(consumer);
+    }
+
+    void transactionAbort() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscribe();
+        Consumer<byte[]> shared = bench.consumer()
+                .subscriptionName("shared").subscriptionType(SubscriptionType.Shared).subscribe();
+        Producer<byte[]> producer = bench.endless();
+        Transaction aborted = bench.begin(60);
+        Transaction committed = bench.begin(60);
+        publish(producer, 0, 2);
+        publish(producer, aborted, 100, 10);
+        publish(producer, committed, 2, 3);
+        end(committed.commit());
+        receive(consumer, 0, 2);
+        nothingComes(consumer);
+        end(aborted.abort());
+        receive(consumer, 2, 3);
+        receive(shared, 0, 5);
+        nothingComes(consumer);
+        nothingComes(shared);
+        try (Reader<byte[]> reader = bench.client.newReader()
+                .topic(topic).startMessageId(MessageId.earliest).create()) {
+            for (int number = 0; number < 5; number++) {
+                expect(Arrays.equals(reader.readNext(ARRIVES_S, TimeUnit.SECONDS).getData(), body(number)), "order");
+            }
+            expect(!reader.hasMessageAvailable(), "the marker counts as a message");
+        }
+    }
+
+    void transactionAcks() throws Exception {
+        Interop bench = transactional();
+        for (SubscriptionType type : List.of(
+                SubscriptionType.Exclusive, SubscriptionType.Shared, SubscriptionType.Key_Shared)) {
+            ConsumerBuilder<byte[]> builder =
+                    bench.consumer().subscriptionName(type.name()).subscriptionType(type);
+            Consumer<byte[]> consumer = builder.subscribe();
+            Producer<byte[]> producer = bench.producer().enableBatching(false).create();
+            publish(producer, 0, 5, number -> "k" + number);
+            producer.close();
+            Transaction aborted = bench.begin(60);
+            for (int number = 0; number < 5; number++) {
+                end(consumer.acknowledgeAsync(next(consumer).getMessageId(), aborted));
+            }
+            end(aborted.abort());
+            Transaction committed = bench.begin(60);
+            Set<String> again = new TreeSet<>();
+            for (int number = 0; number < 5; number++) {
+                Message<byte[]> message = next(consumer);
+                again.add(text(message));
+                end(consumer.acknowledgeAsync(message.getMessageId(), committed));
+            }
+            expect(again.size() == 5, type + ": redelivered after the abort: " + again);
+            consumer.close();
+            // Acknowledged by an open transaction: not delivered to the next consumer either.
+            consumer = builder.subscribe();
+            nothingComes(consumer);
+            end(committed.commit());
+            consumer.close();
+            consumer = builder.subscribe();
+            nothingComes(consumer);
+            consumer.close();
+            bench.topic += "-" + type.name();
+        }
+    }
+
+    void transactionAcksInBatches() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscriptionType(SubscriptionType.Shared).subscribe();
+        Producer<byte[]> producer = bench.producer().batchingMaxPublishDelay(1, TimeUnit.SECONDS).create();
+        publish(producer, 0, 6);
+        Transaction first = bench.begin(60);
+        Transaction second = bench.begin(60);
+        for (int number = 0; number < 6; number++) {
+            end(consumer.acknowledgeAsync(next(consumer).getMessageId(), number % 2 == 0 ? first : second));
+        }
+        end(first.commit());
+        end(second.abort());
+        for (int number = 1; number < 6; number += 2) {
+            Message<byte[]> message = next(consumer);
+            expect(Arrays.equals(message.getData(), body(number)), text(message) + " came instead of " + number);
+            consumer.acknowledge(message);
+        }
+        nothingComes(consumer);
+    }
+
+    void transactionCumulativeAck() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscribe();
+        publish(bench.unbatched(), 0, 10);
+        MessageId last = null;
+        for (int number = 0; number < 6; number++) {
+            last = next(consumer).getMessageId();
+        }
+        Transaction aborted = bench.begin(60);
+        end(consumer.acknowledgeCumulativeAsync(last, aborted));
+        end(aborted.abort());
+        Transaction committed = bench.begin(60);
+        end(consumer.acknowledgeCumulativeAsync(last, committed));
+        end(committed.commit());
+        consumer.close();
+        receive(bench.consumer().subscribe(), 6, 4);
+    }
+
+    void transactionConflict() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscriptionType(SubscriptionType.Shared).subscribe();
+        publish(bench.unbatched(), 0, 1);
+        MessageId id = next(consumer).getMessageId();
+        Transaction first = bench.begin(60);
+        Transaction second = bench.begin(60);
+        end(consumer.acknowledgeAsync(id, first));
+        try {
+            end(consumer.acknowledgeAsync(id, second));
+            throw new AssertionError("two transactions acknowledged one message");
+        } catch (ExecutionException refused) {
+            expect(refused.getCause() instanceof PulsarClientException.TransactionConflictException,
+                    "refused with " + refused.getCause());
+        }
+        end(first.commit());
+    }
+
+    void transactionTimeOut() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> consumer = bench.consumer().subscribe();
+        Producer<byte[]> producer = bench.endless();
+        Transaction transaction = bench.begin(1);
+        publish(producer, transaction, 100, 3);
+        publish(producer, 0, 2);
+        // They come when the broker has aborted the transaction, which nobody ends.
+        receive(consumer, 0, 2);
+        try {
+            end(transaction.commit());
+            throw new AssertionError("committed after its time");
+        } catch (ExecutionException refused) {
+            expect(refused.getCause() != null, "refused");
+        }
+        nothingComes(consumer);
+    }
+
+    void transactionFromTopicToTopic() throws Exception {
+        Interop bench = transactional();
+        Consumer<byte[]> source = bench.consumer().subscriptionType(SubscriptionType.Shared).subscribe();
+        Producer<byte[]> plain = bench.unbatched();
+        bench.topic += "-target";
+        Consumer<byte[]> target = bench.consumer().subscribe();
+        Producer<byte[]> producer = bench.endless();
+        publish(plain, 0, 50);
+        for (int round = 0; round < 5; round++) {
+            Transaction transaction = bench.begin(60);
+            for (int number = 0; number < 10; number++) {
+                Message<byte[]> message = next(source);
+                producer.newMessage(transaction).value(message.getData()).sendAsync();
+                source.acknowledgeAsync(message.getMessageId(), transaction);
+            }
+            end(transaction.commit());
+        }
+        receive(target, 0, 50);
+        nothingComes(target);
+        nothingComes(source);
     }
 }

@@ -1,0 +1,218 @@
+"""Handlers of transaction commands, and of ACK and SEND inside of transactions.
+
+With `transactionCoordinatorEnabled=false` each is refused as Pulsar refuses it (`refusals.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TypeAlias
+
+from broker.model.errors import BrokerError, NotAllowed, TransactionNotFound
+from broker.model.topic_name import parse_topic_name
+from broker.model.txn_id import TxnId
+from broker.net import refusals
+from broker.net.ports import Connection, ConsumerOnConnection
+from broker.service.subscription import Subscription
+from broker.service.transactions.acknowledging import acknowledge_in_transaction
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.pending_acks import AckedEntry
+from protocol import answers
+from protocol.errors import ProtocolError
+from protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandAddPartitionToTxn,
+    CommandAddSubscriptionToTxn,
+    CommandEndTxn,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnSubscription,
+    TxnAction,
+)
+from protocol.transaction_answers import transaction_answer
+
+_OfTransaction: TypeAlias = (
+    CommandAddPartitionToTxn
+    | CommandAddSubscriptionToTxn
+    | CommandEndTxn
+    | CommandEndTxnOnPartition
+    | CommandEndTxnOnSubscription
+)
+
+
+def _txn(request: _OfTransaction | CommandAck) -> TxnId:
+    return TxnId(request.txnid_most_bits, request.txnid_least_bits)
+
+
+def _commits(request: CommandEndTxn | CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> bool:
+    # An action that this version does not know reads as absent, and absent as COMMIT: neither may commit.
+    if not request.HasField("txn_action"):
+        raise ProtocolError("the end of a transaction lacks its action")
+    return request.txn_action == TxnAction.COMMIT
+
+
+def _run(
+    cnx: Connection,
+    command: BaseCommand,
+    request_id: int,
+    txn: tuple[int, int] | None,
+    work: Coroutine[object, object, object],
+) -> None:
+    """Runs the work as a task, then sends the answer to the command: success, or its error."""
+    kind = command.type
+
+    async def answered() -> None:
+        await work
+        cnx.send(transaction_answer(kind, request_id, txn))
+
+    def refuse(error: BrokerError) -> bytes:
+        return transaction_answer(kind, request_id, txn, (error.code, str(error)))
+
+    cnx.run(answered(), refuse, BaseCommand.Type.Name(kind))
+
+
+def _of_transaction(
+    cnx: Connection, command: BaseCommand, request: _OfTransaction, work: Coroutine[object, object, object]
+) -> None:
+    _run(cnx, command, request.request_id, _txn(request), work)
+
+
+def connect(cnx: Connection, command: BaseCommand) -> None:
+    """Handles TC_CLIENT_CONNECT_REQUEST: opens the coordinator that the client wants to use."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.tcClientConnectRequest
+    _run(cnx, command, request.request_id, None, coordinators.connect(request.tc_id))
+
+
+def begin(cnx: Connection, command: BaseCommand) -> None:
+    """Handles NEW_TXN: begins a transaction."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.newTxn
+    request_id, number = request.request_id, request.tc_id
+
+    async def work(coordinators: Coordinators) -> None:
+        # Milliseconds, whatever the field is called; recorded of Pulsar 4.2.4.
+        txn = await coordinators.begin(number, request.txn_ttl_seconds)
+        cnx.send(transaction_answer(BaseCommand.NEW_TXN, request_id, txn))
+
+    def refuse(error: BrokerError) -> bytes:
+        return transaction_answer(BaseCommand.NEW_TXN, request_id, (number, 0), (error.code, str(error)))
+
+    cnx.run(work(coordinators), refuse, "NEW_TXN")
+
+
+def add_topics(cnx: Connection, command: BaseCommand) -> None:
+    """Handles ADD_PARTITION_TO_TXN: the transaction will publish to these topics."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.addPartitionToTxn
+    txn = _txn(request)
+
+    async def work() -> None:
+        names = [parse_topic_name(topic) for topic in request.partitions]
+        for name in names:
+            if not name.is_persistent:
+                raise NotAllowed(f"{name} is not persistent; transactions need persistent topics")
+        await coordinators.at(txn.most).add_topics(txn, tuple(map(str, names)))
+
+    _of_transaction(cnx, command, request, work())
+
+
+def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
+    """Handles ADD_SUBSCRIPTION_TO_TXN: the transaction will acknowledge on these subscriptions."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.addSubscriptionToTxn
+    txn = _txn(request)
+
+    async def work() -> None:
+        named = tuple((str(parse_topic_name(one.topic)), one.subscription) for one in request.subscription)
+        await coordinators.at(txn.most).add_subscriptions(txn, named)
+
+    _of_transaction(cnx, command, request, work())
+
+
+def end(cnx: Connection, command: BaseCommand) -> None:
+    """Handles END_TXN: commits or aborts; answered when every topic and subscription knows."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.endTxn
+    txn, commit = _txn(request), _commits(request)
+
+    async def work() -> None:
+        await coordinators.at(txn.most).end(txn, commit=commit)
+
+    _of_transaction(cnx, command, request, work())
+
+
+def end_on_topic(cnx: Connection, command: BaseCommand) -> None:
+    """Handles END_TXN_ON_PARTITION, by which another broker's coordinator ends a transaction on a topic."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.endTxnOnPartition
+    work = coordinators.participants.end_on_topic(request.topic, _txn(request), commit=_commits(request))
+    _of_transaction(cnx, command, request, work)
+
+
+def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
+    """Handles END_TXN_ON_SUBSCRIPTION, likewise for a subscription."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+        return
+    request = command.endTxnOnSubscription
+    subscribed = request.subscription.topic, request.subscription.subscription
+    work = coordinators.participants.end_on_subscription(subscribed, _txn(request), commit=_commits(request))
+    _of_transaction(cnx, command, request, work)
+
+
+def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> None:
+    """Handles an ACK with a transaction, by an open consumer. Its answer comes when it is durable."""
+    response = answers.ack_response(request.consumer_id, request.request_id)
+    try:
+        subscription = _acknowledge(cnx, port, request)
+    except BrokerError as error:
+        response = answers.ack_response(request.consumer_id, request.request_id, (error.code, str(error)))
+        if request.HasField("request_id"):
+            cnx.send(response)
+        return
+    if request.HasField("request_id"):
+        subscription.require_transactional().when_kept(lambda: cnx.send(response))
+
+
+def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Subscription:
+    coordinators, subscription = cnx.context.coordinators, port.subscription
+    if coordinators is None or not isinstance(subscription, Subscription):
+        raise NotAllowed("Server don't support transaction ack!")
+    assert port.consumer is not None
+    txn = _txn(request)
+    if not coordinators.acknowledges(txn, (str(subscription.topic.name), subscription.name)):
+        raise TransactionNotFound(
+            f"Transaction {txn} is not open on subscription {subscription.name}; add the subscription to it first"
+        )
+    if not request.IsInitialized():
+        raise ProtocolError("ACK lacks a required field")
+    entries = [
+        AckedEntry((one.ledgerId, one.entryId), tuple(one.ack_set), one.batch_size)
+        for one in request.message_id
+    ]
+    cumulative = request.ack_type == CommandAck.Cumulative
+    # Pulsar ignores a cumulative acknowledgement of several positions outside of transactions; here it is refused.
+    if cumulative and len(entries) != 1:
+        raise NotAllowed(f"A cumulative acknowledgement names one position, not {len(entries)}")
+    acknowledge_in_transaction(subscription, port.consumer, txn, entries, cumulative=cumulative)
+    return subscription

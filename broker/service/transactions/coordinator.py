@@ -1,0 +1,306 @@
+"""Coordinator: begins transactions, keeps what they touch, and ends them everywhere.
+
+Every change is a record in the log before it holds. Ending is two decisions with work between them:
+
+    OPEN -> COMMITTING or ABORTING     the end is decided and survives every crash
+    each topic writes a marker, each subscription applies or drops acknowledgements
+    -> COMMITTED or ABORTED            everybody knows; the coordinator forgets the transaction
+
+A crash between any two steps repeats the work, which every topic and subscription allows. A step that fails is tried
+again until it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Final, Protocol
+
+from broker.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
+from broker.model.position import Position
+from broker.model.txn_id import TxnId
+from broker.service.transactions.transaction_states import (
+    ENDED,
+    Begun,
+    Change,
+    PartitionsAdded,
+    StatusChanged,
+    Subscribed,
+    SubscriptionsAdded,
+    Transaction,
+    TxnStatus,
+    apply,
+    check_change,
+)
+
+log = logging.getLogger("magnetar")
+
+RETRY_SECONDS: Final = 1.0
+"""Delay before a topic, a subscription or the log is asked again to end a transaction."""
+EXPIRED_PER_TICK: Final = 500
+"""Time-outs handled at once; thousands of clients may vanish in one moment."""
+
+PARTICIPANTS_MAX: Final = 50_000
+"""Topics and subscriptions of one transaction."""
+DEADLINES_KEPT: Final = 1000
+"""Deadlines of ended transactions that may wait before they are dropped."""
+
+Spawn = Callable[[Coroutine[object, object, None], str], object]
+"""(work, name): runs a coroutine as a task."""
+
+
+class TooManyTransactions(BrokerError):
+    """The coordinator has as many open transactions as it may; UnknownError on the wire, as in Pulsar."""
+
+
+class Participants(Protocol):
+    """Topics and subscriptions, as a coordinator ends transactions on them."""
+
+    async def prepare_topic(self, topic: str) -> None:
+        """Lets an existing topic take messages of transactions."""
+        ...
+
+    async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
+        """Ends the transaction on a topic; a missing topic counts as done. Raises BrokerError to be asked again."""
+        ...
+
+    async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
+        """Ends the transaction on a subscription; a missing one counts as done. Raises BrokerError likewise."""
+        ...
+
+
+class Journal(Protocol):
+    """The log of a coordinator (`CoordinatorLog`)."""
+
+    appended: int
+    """Records appended since the start."""
+
+    def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
+        """Yields the records that are not forgotten, in order."""
+        ...
+
+    async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
+        """Writes a record; durable when this returns. PersistenceError: it is not stored."""
+        ...
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        """Drops the records of a transaction that is over."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the log. Raises MetadataError."""
+        ...
+
+
+class CoordinatorCounters:
+    """Counts since the start, for /metrics."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """Transactions begun."""
+        self.committed = 0
+        """Transactions committed."""
+        self.aborted = 0
+        """Transactions aborted, those that timed out included."""
+        self.timed_out = 0
+        """Transactions that timed out."""
+
+
+class Coordinator:
+    """One transaction coordinator; opened by `Coordinators`."""
+
+    def __init__(
+        self,
+        number: int,
+        journal: Journal,
+        participants: Participants,
+        *,
+        now_ns: Callable[[], int],
+        wall_ms: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        """Call `recover` next."""
+        self.number = number
+        """Most bits of its transactions."""
+        self.journal = journal
+        """Its records."""
+        self.transactions: dict[TxnId, Transaction] = {}
+        """All that are not over. To look at only."""
+        self.counters = CoordinatorCounters()
+        """For /metrics."""
+        self._participants = participants
+        self._now_ns = now_ns
+        self._wall_ms = wall_ms
+        self._spawn = spawn
+        self._next = 0
+        self._locks: dict[TxnId, asyncio.Lock] = {}
+        self._ends: dict[TxnId, asyncio.Future[None]] = {}
+        self._deadlines: list[tuple[int, TxnId]] = []
+        self._newest = -1
+        """The highest number in the log. Its records stay until a higher one is durable: after a restart the log must
+        show which numbers were given out, because topics remember aborted transactions by them."""
+        self._newest_records: list[Position] = []
+
+    async def recover(self) -> None:
+        """Reads the log, sets time-outs anew, and goes on with decided ends."""
+        orphans: list[Position] = []
+        async for txn, change, position in self.journal.read():
+            self._next = max(self._next, txn.least + 1)
+            if txn not in self.transactions and not isinstance(change, Begun):
+                # The records before were acknowledged, so the transaction is over.
+                orphans.append(position)
+            else:
+                apply(self.transactions, txn, change, position)
+        self._newest = self._next - 1
+        self.journal.forget(orphans)
+        for transaction in list(self.transactions.values()):
+            self._locks[transaction.txn] = asyncio.Lock()
+            if transaction.status in ENDED:
+                self._forget(transaction)
+            elif transaction.status is TxnStatus.OPEN:
+                left_ms = transaction.started_ms + transaction.timeout_ms - self._wall_ms()
+                self._set_deadline(transaction.txn, left_ms)
+            else:
+                self._begin_end(transaction)
+
+    def _set_deadline(self, txn: TxnId, left_ms: int) -> None:
+        heapq.heappush(self._deadlines, (self._now_ns() + max(0, left_ms) * 1_000_000, txn))
+        # Most transactions end long before their time; without this their deadlines would pile up.
+        if len(self._deadlines) > 2 * len(self.transactions) + DEADLINES_KEPT:
+            self._deadlines = [pair for pair in self._deadlines if pair[1] in self.transactions]
+            heapq.heapify(self._deadlines)
+
+    # Requests
+
+    async def begin(self, timeout_ms: int, open_max: int) -> TxnId:
+        """Begins a transaction. TooManyTransactions when `open_max` (0 = no limit) are open."""
+        if open_max and len(self.transactions) >= open_max:
+            raise TooManyTransactions(
+                f"Transaction coordinator {self.number} has {open_max} open transactions, "
+                "the most that maxActiveTransactionsPerCoordinator allows"
+            )
+        txn = TxnId(self.number, self._next)
+        # Taken before the wait: two transactions at once must not get one number.
+        self._next += 1
+        self._locks[txn] = asyncio.Lock()
+        try:
+            await self._change(txn, Begun(timeout_ms=timeout_ms, started_ms=self._wall_ms()))
+        except BrokerError:
+            del self._locks[txn]
+            raise
+        if txn.least > self._newest:
+            before, self._newest_records = self._newest_records, []
+            self._newest = txn.least
+            self.journal.forget(before)
+        self.counters.begun += 1
+        self._set_deadline(txn, timeout_ms)
+        return txn
+
+    async def add_topics(self, txn: TxnId, topics: tuple[str, ...]) -> None:
+        """Notes topics that the transaction publishes to. TransactionNotFound, InvalidTxnStatus, NotAllowed."""
+        check_change(self.transactions, txn, PartitionsAdded(topics))
+        self._check_room(txn, len(topics))
+        for topic in topics:
+            await self._participants.prepare_topic(topic)
+        await self._change(txn, PartitionsAdded(topics))
+
+    async def add_subscriptions(self, txn: TxnId, subscriptions: tuple[Subscribed, ...]) -> None:
+        """Notes subscriptions that the transaction acknowledges on. Raises as `add_topics`."""
+        check_change(self.transactions, txn, SubscriptionsAdded(subscriptions))
+        self._check_room(txn, len(subscriptions))
+        await self._change(txn, SubscriptionsAdded(subscriptions))
+
+    def _check_room(self, txn: TxnId, more: int) -> None:
+        known = self.transactions[txn]
+        if len(known.topics) + len(known.subscriptions) + more > PARTICIPANTS_MAX:
+            raise NotAllowed(
+                f"Transaction {txn} may have {PARTICIPANTS_MAX} topics and subscriptions together; use several"
+            )
+
+    async def end(self, txn: TxnId, *, commit: bool) -> None:
+        """Ends a transaction and returns when everybody knows. TransactionNotFound, InvalidTxnStatus.
+
+        A repeated request waits for the same end.
+        """
+        known = self.transactions.get(txn)
+        wanted = TxnStatus.COMMITTING if commit else TxnStatus.ABORTING
+        if known is None or known.status is not wanted:
+            known = await self._change(txn, StatusChanged(wanted))
+            self._begin_end(known)
+        # Shielded: a client that disconnects must not stop an end that is decided.
+        await asyncio.shield(self._ends[txn])
+
+    async def _change(self, txn: TxnId, change: Change) -> Transaction:
+        """Writes a change and applies it; one at a time per transaction."""
+        check_change(self.transactions, txn, change)
+        async with self._locks[txn]:
+            # Again: the state may have changed while this waited.
+            check_change(self.transactions, txn, change)
+            position = await self.journal.append(txn, change, self._wall_ms())
+            return apply(self.transactions, txn, change, position)
+
+    # Ending
+
+    def _begin_end(self, transaction: Transaction) -> None:
+        self._ends[transaction.txn] = asyncio.get_running_loop().create_future()
+        self._spawn(self._end_everywhere(transaction), f"end of transaction {transaction.txn}")
+
+    async def _end_everywhere(self, transaction: Transaction) -> None:
+        txn, commit = transaction.txn, transaction.status is TxnStatus.COMMITTING
+        work: list[Callable[[], Coroutine[object, object, object]]] = [
+            lambda: self._tell(transaction, commit=commit),
+            lambda: self._change(txn, StatusChanged(TxnStatus.COMMITTED if commit else TxnStatus.ABORTED)),
+        ]
+        for step in work:
+            while True:
+                try:
+                    await step()
+                    break
+                except BrokerError as error:
+                    log.warning("! transaction %s cannot be ended yet, trying again: %s", txn, error)
+                    await asyncio.sleep(RETRY_SECONDS)
+        if commit:
+            self.counters.committed += 1
+        else:
+            self.counters.aborted += 1
+        self._forget(transaction)
+        self._ends.pop(txn).set_result(None)
+
+    async def _tell(self, transaction: Transaction, *, commit: bool) -> None:
+        participants, txn = self._participants, transaction.txn
+        for topic in transaction.topics:
+            await participants.end_on_topic(topic, txn, commit=commit)
+        for subscribed in transaction.subscriptions:
+            await participants.end_on_subscription(subscribed, txn, commit=commit)
+
+    def _forget(self, transaction: Transaction) -> None:
+        del self.transactions[transaction.txn]
+        self._locks.pop(transaction.txn, None)
+        if transaction.txn.least == self._newest:
+            self._newest_records += transaction.records
+        else:
+            self.journal.forget(transaction.records)
+
+    # Time-outs
+
+    def expire(self, now_ns: int) -> None:
+        """Begins to abort transactions whose time is over, a few hundred per call."""
+        for _ in range(EXPIRED_PER_TICK):
+            if not self._deadlines or self._deadlines[0][0] > now_ns:
+                return
+            _, txn = heapq.heappop(self._deadlines)
+            known = self.transactions.get(txn)
+            if known is not None and known.status is TxnStatus.OPEN:
+                self._spawn(self._time_out(txn), f"time-out of transaction {txn}")
+
+    async def _time_out(self, txn: TxnId) -> None:
+        try:
+            await self.end(txn, commit=False)
+            self.counters.timed_out += 1
+        except (TransactionNotFound, InvalidTxnStatus):
+            pass  # Its client ended it in the same moment.
+        except BrokerError as error:
+            log.warning("! transaction %s is over its time and cannot be aborted yet: %s", txn, error)
+            self._set_deadline(txn, round(RETRY_SECONDS * 1000))

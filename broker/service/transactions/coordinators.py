@@ -1,0 +1,173 @@
+"""Coordinators: all transaction coordinators of the broker, by number.
+
+Clients spread over `COORDINATORS` of them: they find the count as the number of partitions of `ASSIGN_TOPIC`, look each
+partition up, and introduce themselves with TC_CLIENT_CONNECT. At the start the broker reads the logs of all
+coordinators that it had before its ports open, so a topic can always ask how far a transaction is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.model.errors import BrokerError, CoordinatorNotFound
+from broker.model.topic_name import TopicName, parse_topic_name
+from broker.model.txn_id import TxnId
+from broker.service.partitioned_metadata import PartitionedMetadata
+from broker.service.transactions.coordinator import Coordinator, Participants, Spawn
+from broker.service.transactions.coordinator_log import LOG_PREFIX, LOGS_NAMESPACE, CoordinatorLog
+from broker.service.transactions.transaction_states import Subscribed, Transaction, TxnStatus
+
+log = logging.getLogger("magnetar")
+
+ASSIGN_TOPIC: Final = parse_topic_name("persistent://pulsar/system/transaction_coordinator_assign")
+"""Pulsar's topic whose partitions stand for coordinators; it has no messages."""
+COORDINATORS: Final = 16
+"""Coordinators that clients find, as in Pulsar."""
+COORDINATORS_MAX: Final = 256
+"""Coordinators that one broker opens. Clients may name any number, and each has a managed ledger."""
+
+
+class TransactionStates(Protocol):
+    """The coordinators, as topics and subscriptions ask them."""
+
+    def publishes(self, txn: TxnId, topic: str) -> bool:
+        """Returns True while the transaction is open and has named the topic."""
+        ...
+
+    def acknowledges(self, txn: TxnId, subscribed: Subscribed) -> bool:
+        """Returns True while the transaction is open and has named the subscription."""
+        ...
+
+    def is_undecided(self, txn: TxnId) -> bool:
+        """Returns True while a marker of the transaction may still come."""
+        ...
+
+    def is_expected(self, topic: str) -> bool:
+        """Returns True when an open transaction has named the topic."""
+        ...
+
+
+class Coordinators:
+    """Opens coordinators and finds them by number."""
+
+    def __init__(
+        self,
+        environment: ManagedLedgerEnvironment,
+        ledger_settings: ManagedLedgerSettings,
+        participants: Participants,
+        *,
+        spawn: Spawn,
+        open_max: int,
+    ) -> None:
+        """`open_max`: open transactions per coordinator, 0 = no limit. Call `open` next."""
+        self.by_number: dict[int, Coordinator] = {}
+        """Open coordinators. To look at only."""
+        self.participants = participants
+        """Topics and subscriptions."""
+        self._environment = environment
+        self._ledger_settings = ledger_settings
+        self._open_max = open_max
+        self._spawn = spawn
+        self._opening = asyncio.Lock()
+
+    async def open(self, partitions: PartitionedMetadata) -> None:
+        """Makes the topic that clients look up, and opens the coordinators that have a log."""
+        if not await partitions.count(ASSIGN_TOPIC):
+            await partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
+        for name in await self._environment.metadata.children(f"{LEDGERS_ROOT}/{LOGS_NAMESPACE}"):
+            number = TopicName.local_from_ledger_name(name).removeprefix(LOG_PREFIX)
+            if number != name and number.isdecimal():
+                await self.connect(int(number))
+
+    async def connect(self, number: int) -> Coordinator:
+        """Returns the coordinator, opened if need be. CoordinatorNotFound above `COORDINATORS_MAX` of them."""
+        async with self._opening:
+            found = self.by_number.get(number)
+            if found is None:
+                if len(self.by_number) >= COORDINATORS_MAX:
+                    raise CoordinatorNotFound(
+                        f"Transaction coordinator {number} is not opened: {COORDINATORS_MAX} are open; "
+                        f"use one of the numbers below {COORDINATORS}"
+                    )
+                found = await self._open_one(number)
+            return found
+
+    async def _open_one(self, number: int) -> Coordinator:
+        environment = self._environment
+        coordinator = Coordinator(
+            number,
+            await CoordinatorLog.open(number, environment, self._ledger_settings),
+            self.participants,
+            now_ns=environment.now_ns,
+            wall_ms=environment.wall_ms,
+            spawn=self._spawn,
+        )
+        # Before the recovery: ends that were decided ask topics, and topics ask for the states of transactions.
+        self.by_number[number] = coordinator
+        try:
+            await coordinator.recover()
+        except BrokerError:
+            del self.by_number[number]
+            raise
+        return coordinator
+
+    def at(self, number: int) -> Coordinator:
+        """Returns an open coordinator, else raises CoordinatorNotFound: no client has introduced itself to it."""
+        found = self.by_number.get(number)
+        if found is None:
+            raise CoordinatorNotFound(f"Transaction coordinator with id {number} not found!")
+        return found
+
+    async def begin(self, number: int, timeout_ms: int) -> TxnId:
+        """Begins a transaction; see `Coordinator.begin`."""
+        return await self.at(number).begin(timeout_ms, self._open_max)
+
+    def tick(self) -> None:
+        """Aborts transactions whose time is over; called several times a second."""
+        now_ns = self._environment.now_ns()
+        for coordinator in self.by_number.values():
+            coordinator.expire(now_ns)
+
+    async def close(self) -> None:
+        """Closes all logs. Transactions go on after the next start."""
+        coordinators = list(self.by_number.values())
+        self.by_number.clear()
+        for coordinator in coordinators:
+            with contextlib.suppress(BrokerError):
+                await coordinator.journal.close()
+
+    # For topics and subscriptions
+
+    def publishes(self, txn: TxnId, topic: str) -> bool:
+        """See TransactionStates."""
+        return self._holds(txn, lambda known: known.status is TxnStatus.OPEN and topic in known.topics)
+
+    def acknowledges(self, txn: TxnId, subscribed: Subscribed) -> bool:
+        """See TransactionStates."""
+        return self._holds(
+            txn, lambda known: known.status is TxnStatus.OPEN and subscribed in known.subscriptions
+        )
+
+    def is_undecided(self, txn: TxnId) -> bool:
+        """See TransactionStates."""
+        return self._holds(txn, lambda known: True)
+
+    def is_expected(self, topic: str) -> bool:
+        """See TransactionStates."""
+        return any(
+            topic in known.topics
+            for coordinator in self.by_number.values()
+            for known in coordinator.transactions.values()
+        )
+
+    def _holds(self, txn: TxnId, condition: Callable[[Transaction], bool]) -> bool:
+        coordinator = self.by_number.get(txn.most)
+        known = None if coordinator is None else coordinator.transactions.get(txn)
+        return known is not None and condition(known)

@@ -1,0 +1,243 @@
+"""PendingAcks: acknowledgements of one subscription that wait for the end of their transactions.
+
+A message that an open transaction acknowledges is not delivered again, and no other transaction may acknowledge it.
+Commit turns these acknowledgements into real ones, abort gives the messages back. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.managed_ledger.acks import WORD_BITS, bits_of
+from broker.model.errors import TransactionConflict
+from broker.model.position import Position
+from broker.model.txn_id import TxnId
+
+Key = tuple[int, int]
+"""(ledger id, entry id)"""
+
+PROPERTY = "magnetar.transactions.pending-acks"
+"""Name under which the cursor's info keeps them."""
+
+
+BATCH_MAX = 1 << 20
+"""Messages of one batch that are told apart."""
+
+
+class AckedEntry(NamedTuple):
+    """One message id of an ACK."""
+
+    key: Key
+    """The entry."""
+    ack_set: Sequence[int] = ()
+    """Words with a set bit for each message of the batch that stays unacknowledged (PIP-54); () = the whole entry."""
+    batch_size: int = 0
+    """Messages in the batch, 0 = not known."""
+
+    @property
+    def everything(self) -> int:
+        """A set bit for each message of the batch."""
+        # The size is a client's number: without the limit it could ask for a number of 2^31 bits.
+        size = min(self.batch_size, BATCH_MAX) if self.batch_size > 0 else WORD_BITS * len(self.ack_set)
+        return (1 << size) - 1
+
+    @property
+    def left(self) -> int:
+        """A set bit for each message that stays unacknowledged."""
+        return bits_of(self.ack_set) & self.everything
+
+
+@dataclass(slots=True)
+class TransactionAcks:
+    """The acknowledgements of one transaction."""
+
+    whole: set[Key] = field(default_factory=set)
+    """Entries acknowledged as a whole."""
+    parts: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """Bits of the messages left, and bits of the whole batch, for entries acknowledged in part."""
+    through: AckedEntry | None = None
+    """The position of a cumulative acknowledgement."""
+
+    @property
+    def keys(self) -> list[Key]:
+        """Entries of the individual acknowledgements, in order."""
+        return sorted([*self.whole, *self.parts])
+
+
+class PendingAcks:
+    """The acknowledgements of all open transactions on one subscription."""
+
+    __slots__ = ("_of", "_parts", "_through", "_whole", "left", "name")
+
+    def __init__(self, name: str) -> None:
+        """`name`: topic and subscription, for error texts."""
+        self.name = name
+        """Topic and subscription, as errors show them."""
+        self.left: dict[Key, int] = {}
+        """By entry acknowledged in part: bits of messages that no transaction has acknowledged."""
+        self._of: dict[TxnId, TransactionAcks] = {}
+        # The same by entry, because every delivery and every acknowledgement asks for one.
+        self._whole: dict[Key, TxnId] = {}
+        self._parts: dict[Key, set[TxnId]] = {}
+        self._through: tuple[TxnId, AckedEntry] | None = None
+
+    def __len__(self) -> int:
+        return len(self._whole) + len(self._parts) + (self._through is not None)
+
+    def covers(self, key: Key) -> bool:
+        """Returns True when open transactions have acknowledged all messages of the entry."""
+        if key in self._whole or self.left.get(key) == 0:
+            return True
+        return self._through is not None and _reaches(self._through[1], key)
+
+    def acknowledge(
+        self, txn: TxnId, entries: Iterable[AckedEntry], is_acknowledged: Callable[[Key], bool]
+    ) -> None:
+        """Adds individual acknowledgements, all or none. TransactionConflict when one of them is taken already.
+
+        `is_acknowledged` knows the acknowledgements outside of transactions. Repeating one's own changes nothing.
+        """
+        wanted = list(entries)
+        for entry in wanted:
+            self._check(txn, entry, is_acknowledged)
+        for entry in wanted:
+            if entry.key not in self._whole:
+                acks = self._of.setdefault(txn, TransactionAcks())
+                left, everything = acks.parts.get(entry.key, (entry.everything, entry.everything))
+                self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, everything)
+
+    def _add(self, txn: TxnId, key: Key, left: int, everything: int) -> None:
+        acks = self._of.setdefault(txn, TransactionAcks())
+        if left:
+            acks.parts[key] = left, everything
+            self._parts.setdefault(key, set()).add(txn)
+        else:
+            self._drop_part(txn, key)
+            acks.whole.add(key)
+            self._whole[key] = txn
+        self._count_left(key)
+
+    def _drop_part(self, txn: TxnId, key: Key) -> None:
+        self._of[txn].parts.pop(key, None)
+        holders = self._parts.get(key)
+        if holders is not None:
+            holders.discard(txn)
+            if not holders:
+                del self._parts[key]
+
+    def _check(self, txn: TxnId, entry: AckedEntry, is_acknowledged: Callable[[Key], bool]) -> None:
+        where = f"{entry.key[0]}:{entry.key[1]}"
+        if is_acknowledged(entry.key):
+            raise TransactionConflict(
+                f"[{self.name}] Transaction:{txn} try to ack message:{where} already acked before."
+            )
+        holder = self._whole.get(entry.key)
+        taken = holder is not None and holder != txn
+        if self._through is not None and self._through[0] != txn:
+            taken = taken or _reaches(self._through[1], entry.key)
+        for other in self._parts.get(entry.key, ()):
+            if other != txn:
+                left, everything = self._of[other].parts[entry.key]
+                # Without an ack set the entry is wanted as a whole, which a part of another transaction excludes.
+                taken = taken or not entry.ack_set or bool(everything & ~left & ~entry.left)
+        if taken:
+            raise TransactionConflict(
+                f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
+            )
+
+    def acknowledge_cumulative(self, txn: TxnId, through: AckedEntry, mark_delete: Position) -> None:
+        """Acknowledges everything through a position. TransactionConflict when it is acknowledged already.
+
+        So it is when another transaction has a cumulative acknowledgement here, as in Pulsar.
+        """
+        where = f"{through.key[0]}:{through.key[1]}"
+        if through.key <= mark_delete:
+            raise TransactionConflict(
+                f"[{self.name}] Transaction:{txn} try to cumulative ack position: {where} "
+                f"within range of cursor's markDeletePosition: {mark_delete}"
+            )
+        if self._through is not None:
+            other, before = self._through
+            if other != txn or through.key < before.key:
+                raise TransactionConflict(
+                    f"[{self.name}] Transaction:{txn} try to cumulative ack position: {where} "
+                    f"within range of cursor's currentPosition: {before.key[0]}:{before.key[1]}"
+                )
+        self._of.setdefault(txn, TransactionAcks()).through = through
+        self._through = txn, through
+
+    def end(self, txn: TxnId) -> TransactionAcks | None:
+        """Removes and returns the acknowledgements of a transaction that ends; None when it has none here."""
+        acks = self._of.get(txn)
+        if acks is None:
+            return None
+        ended = TransactionAcks(acks.whole, dict(acks.parts), acks.through)
+        for key in acks.whole:
+            del self._whole[key]
+        for key in ended.parts:
+            self._drop_part(txn, key)
+            self._count_left(key)
+        if acks.through is not None:
+            self._through = None
+        del self._of[txn]
+        return ended
+
+    def _count_left(self, key: Key) -> None:
+        holders = self._parts.get(key)
+        if not holders or key in self._whole:
+            self.left.pop(key, None)
+            return
+        bits = -1
+        for txn in holders:
+            bits &= self._of[txn].parts[key][0]
+        self.left[key] = bits
+
+    def transactions(self) -> list[TxnId]:
+        """Returns the transactions with acknowledgements here."""
+        return list(self._of)
+
+    def to_text(self) -> str:
+        """Returns the state as JSON, entries joined to ranges."""
+        rows = [
+            [
+                *txn,
+                _ranges(acks.whole),
+                [[*key, *bits] for key, bits in sorted(acks.parts.items())],
+                None if acks.through is None else [*acks.through.key, list(acks.through.ack_set)],
+            ]
+            for txn, acks in self._of.items()
+        ]
+        return json.dumps(rows, separators=(",", ":"))
+
+    def restore(self, text: str) -> None:
+        """Adds the state that `to_text` returned."""
+        for most, least, ranges, parts, through in json.loads(text):
+            txn = TxnId(most, least)
+            self._of[txn] = TransactionAcks()
+            for ledger, first, last in ranges:
+                for entry in range(first, last + 1):
+                    self._add(txn, (ledger, entry), 0, 0)
+            for ledger, entry, left, everything in parts:
+                self._add(txn, (ledger, entry), left, everything)
+            if through is not None:
+                ledger, entry, words = through
+                self._of[txn].through = AckedEntry((ledger, entry), tuple(words))
+                self._through = txn, AckedEntry((ledger, entry), tuple(words))
+
+
+def _reaches(through: AckedEntry, key: Key) -> bool:
+    # Of a batch that is acknowledged in part, messages are left.
+    return key < through.key or (key == through.key and not any(through.ack_set))
+
+
+def _ranges(keys: Iterable[Key]) -> list[list[int]]:
+    ranges: list[list[int]] = []
+    for ledger, entry in sorted(keys):
+        if ranges and ranges[-1][0] == ledger and ranges[-1][2] + 1 == entry:
+            ranges[-1][2] = entry
+        else:
+            ranges.append([ledger, entry, entry])
+    return ranges

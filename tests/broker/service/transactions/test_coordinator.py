@@ -1,0 +1,254 @@
+"""Coordinator: a crash between any two writes, time-outs, numbers, and thousands of open transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Coroutine, Iterable
+
+import pytest
+
+from broker.model.errors import InvalidTxnStatus, PersistenceError, TransactionNotFound
+from broker.model.position import Position
+from broker.model.txn_id import TxnId
+from broker.service.transactions.coordinator import Coordinator, TooManyTransactions
+from broker.service.transactions.transaction_states import Change, Subscribed, TxnStatus
+
+TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
+SUBSCRIBED = (("persistent://public/default/a", "s"),)
+
+
+class Disk:
+    """What survives a crash. After `left` writes the machine stands still: nothing is written or answered any more."""
+
+    def __init__(self, left: int = 1_000_000) -> None:
+        self.left = left
+        self.records: dict[Position, tuple[TxnId, Change]] = {}
+        self.ended: dict[str, set[str]] = {}
+        """Verdicts by participant."""
+        self.fails = False
+
+    async def write(self) -> None:
+        if self.fails:
+            raise PersistenceError("the disk is full")
+        if not self.left:
+            await asyncio.get_running_loop().create_future()
+        self.left -= 1
+
+
+class Log:
+    """A coordinator's log on a Disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.appended = 0
+        self._next = itertools.count(max((position.entry_id for position in disk.records), default=-1) + 1)
+
+    async def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
+        for position, (txn, change) in sorted(self.disk.records.items()):
+            yield txn, change, position
+
+    async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
+        await self.disk.write()
+        position = Position(1, next(self._next))
+        self.disk.records[position] = txn, change
+        self.appended += 1
+        return position
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            del self.disk.records[position]
+
+    async def close(self) -> None:
+        pass
+
+
+class Everybody:
+    """Topics and subscriptions on a Disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.prepared: list[str] = []
+
+    async def prepare_topic(self, topic: str) -> None:
+        self.prepared.append(topic)
+
+    async def end_on_topic(self, topic: str, txn: TxnId, *, commit: bool) -> None:
+        await self._end(topic, commit=commit)
+
+    async def end_on_subscription(self, subscribed: Subscribed, txn: TxnId, *, commit: bool) -> None:
+        await self._end(str(subscribed), commit=commit)
+
+    async def _end(self, name: str, *, commit: bool) -> None:
+        await self.disk.write()
+        self.disk.ended.setdefault(name, set()).add("commit" if commit else "abort")
+
+
+class Life:
+    """One life of a broker with a coordinator."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.tasks: list[asyncio.Task[object]] = []
+        self.now_ns = 1_000_000_000
+        self.everybody = Everybody(disk)
+        self.coordinator = Coordinator(
+            4,
+            Log(disk),
+            self.everybody,
+            now_ns=lambda: self.now_ns,
+            wall_ms=lambda: self.now_ns // 1_000_000,
+            spawn=self.spawn,
+        )
+
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def settle(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def die(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+async def run_transaction(life: Life, *, commit: bool) -> None:
+    txn = await life.coordinator.begin(5000, 0)
+    await life.coordinator.add_topics(txn, TOPICS)
+    await life.coordinator.add_subscriptions(txn, SUBSCRIBED)
+    await life.coordinator.end(txn, commit=commit)
+
+
+WRITES = 8
+"""Begin, topics, subscriptions, the decision, two topics, a subscription, the fact."""
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("writes", range(WRITES + 1))
+async def test_everybody_hears_one_verdict_after_a_crash_behind_any_write(writes: int, commit: bool) -> None:
+    disk = Disk(writes)
+    life = Life(disk)
+    life.spawn(run_transaction(life, commit=commit), "client")
+    await life.settle()
+    decided = writes >= 4
+    life.die()
+    disk.left = 1_000_000
+    after = Life(disk)
+    await after.coordinator.recover()
+    await after.settle()
+    if not decided:
+        after.now_ns += 6_000_000_000
+        after.coordinator.expire(after.now_ns)
+        await after.settle()
+    wanted = "commit" if decided and commit else "abort"
+    assert all(verdicts == {wanted} for verdicts in disk.ended.values())
+    known = {0: 0, 1: 0, 2: 2}.get(writes, 3)
+    assert len(disk.ended) == known
+    assert not after.coordinator.transactions
+    # The numbers go on, whatever was forgotten.
+    assert await after.coordinator.begin(5000, 0) == TxnId(4, 1 if writes else 0)
+
+
+async def test_ended_transactions_leave_only_the_newest_records() -> None:
+    disk = Disk()
+    life = Life(disk)
+    for _ in range(10):
+        await run_transaction(life, commit=True)
+    assert {txn.least for txn, _ in disk.records.values()} == {9}
+
+
+async def test_number_is_kept_while_the_next_transaction_is_not_durable() -> None:
+    disk = Disk()
+    life = Life(disk)
+    first = await life.coordinator.begin(5000, 0)
+    disk.left = 0
+    life.spawn(life.coordinator.begin(5000, 0), "second")  # type: ignore[arg-type]
+    await life.settle()
+    disk.left = 2
+    await life.coordinator.end(first, commit=True)
+    life.die()
+    disk.left = 10
+    after = Life(disk)
+    await after.coordinator.recover()
+    assert (await after.coordinator.begin(5000, 0)).least > first.least
+
+
+async def test_ten_thousand_open_transactions_time_out() -> None:
+    disk = Disk()
+    life = Life(disk)
+    for _ in range(10_000):
+        await life.coordinator.begin(1000, 0)
+    life.coordinator.expire(life.now_ns)
+    assert len(life.coordinator.transactions) == 10_000
+    life.now_ns += 2_000_000_000
+    while life.coordinator.transactions:
+        life.coordinator.expire(life.now_ns)
+        await life.settle()
+    assert life.coordinator.counters.timed_out == 10_000
+    assert len({txn for txn, _ in disk.records.values()}) == 1
+
+
+async def test_limit_of_open_transactions_refuses_the_next() -> None:
+    life = Life(Disk())
+    await life.coordinator.begin(1000, 1)
+    with pytest.raises(TooManyTransactions, match="maxActiveTransactionsPerCoordinator"):
+        await life.coordinator.begin(1000, 1)
+
+
+async def test_second_end_waits_for_the_same_verdict_and_the_other_one_is_refused() -> None:
+    disk = Disk()
+    life = Life(disk)
+    txn = await life.coordinator.begin(5000, 0)
+    await life.coordinator.add_topics(txn, TOPICS)
+    disk.left = 1
+    life.spawn(life.coordinator.end(txn, commit=True), "first")
+    life.spawn(life.coordinator.end(txn, commit=True), "second")
+    await life.settle()
+    assert life.coordinator.transactions[txn].status is TxnStatus.COMMITTING
+    with pytest.raises(InvalidTxnStatus):
+        await life.coordinator.end(txn, commit=False)
+    with pytest.raises(InvalidTxnStatus):
+        await life.coordinator.add_topics(txn, TOPICS)
+    assert not any(task.done() for task in life.tasks[:2])
+    life.die()
+
+
+async def test_transaction_that_is_over_is_not_found() -> None:
+    life = Life(Disk())
+    txn = await life.coordinator.begin(5000, 0)
+    await life.coordinator.end(txn, commit=True)
+    for commit in (True, False):
+        with pytest.raises(TransactionNotFound):
+            await life.coordinator.end(txn, commit=commit)
+
+
+async def test_refused_write_leaves_the_transaction_as_it_was() -> None:
+    disk = Disk()
+    life = Life(disk)
+    txn = await life.coordinator.begin(5000, 0)
+    disk.fails = True
+    for attempt in (
+        life.coordinator.add_topics(txn, TOPICS),
+        life.coordinator.end(txn, commit=True),
+        life.coordinator.begin(5000, 0),
+    ):
+        with pytest.raises(PersistenceError):
+            await attempt
+    disk.fails = False
+    assert life.coordinator.transactions[txn].status is TxnStatus.OPEN
+    assert not life.coordinator.transactions[txn].topics
+    await life.coordinator.end(txn, commit=True)
+
+
+async def test_records_without_their_beginning_are_dropped_at_the_start() -> None:
+    disk = Disk()
+    life = Life(disk)
+    first = await life.coordinator.begin(5000, 0)
+    await life.coordinator.add_topics(first, TOPICS)
+    await life.coordinator.begin(5000, 0)
+    # As when a crash has lost the acknowledgement of some records of a transaction that is over.
+    del disk.records[min(disk.records)]
+    after = Life(disk)
+    await after.coordinator.recover()
+    assert [txn.least for txn in after.coordinator.transactions] == [1]
+    assert {txn.least for txn, _ in disk.records.values()} == {1}

@@ -1,0 +1,204 @@
+"""Transactions across kill -9: messages move from one topic to another exactly once, whatever moment the broker dies in.
+
+Each transaction acknowledges messages of the source and publishes them to the target. A raw client drives them, because
+it can leave a transaction at any step; `test_other_clients.py` has the official clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+
+from protocol.pulsar_api_pb2 import MessageMetadata
+from tests.support.command_json import Json
+from tests.support.raw_client import Entry, Frame, RawConnection, build_command, payload_frame
+from tests.vectors.broker_process import BrokerProcess
+
+SOURCE, TARGET = "persistent://public/default/source", "persistent://public/default/target"
+MESSAGES = 120
+PER_ROUND = 10
+SETTINGS = {
+    "transactionCoordinatorEnabled": "true",
+    # Small, so that the rounds pass several snapshots and read entries behind them too.
+    "transactionBufferSnapshotMaxTransactionCount": "7",
+}
+TIMEOUT_MS = 8_000
+"""The broker may die before it has the END_TXN; readers then wait until the transaction is aborted."""
+SHORT_MS = 500
+
+
+Message = tuple[int, dict[str, Json], bytes]
+"""Consumer id, position and payload."""
+
+
+class Mover:
+    """A client that moves messages from SOURCE to TARGET."""
+
+    def __init__(self, cnx: RawConnection) -> None:
+        self.cnx = cnx
+        self._requests = itertools.count(1)
+        self._sequence = itertools.count()
+        self.waiting: list[Message] = []
+        """Messages that came while an answer was awaited."""
+
+    @classmethod
+    async def open(cls, url: str) -> Mover:
+        mover = cls(await RawConnection.open(url))
+        await mover.cnx.connect()
+        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=TARGET, producer_id=1, txn_enabled=True)
+        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=SOURCE, producer_id=2)
+        await mover.subscribe(SOURCE, 1)
+        await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=3)
+        return mover
+
+    async def subscribe(self, topic: str, consumer_id: int, name: str = "s") -> None:
+        await self.ask(
+            "SUBSCRIBE",
+            "SUCCESS",
+            topic=topic,
+            subscription=name,
+            subType="Shared",
+            consumer_id=consumer_id,
+            initialPosition="Earliest",
+        )
+        self.cnx.send("FLOW", consumer_id=consumer_id, messagePermits=1000)
+
+    async def ask(self, kind: str, answer: str, **fields: Json) -> Frame:
+        self.cnx.send(kind, request_id=next(self._requests), **fields)
+        return await self.hear(answer)
+
+    async def hear(self, answer: str) -> Frame:
+        while (frame := await self.cnx.receive()).type_name != answer:
+            self._keep(frame)
+        return frame
+
+    def _keep(self, frame: Frame) -> None:
+        if frame.type_name == "MESSAGE":
+            message = frame.command.message
+            position: dict[str, Json] = {
+                "ledgerId": message.message_id.ledgerId,
+                "entryId": message.message_id.entryId,
+            }
+            self.waiting.append((message.consumer_id, position, entry_of(frame).payload))
+
+    async def message(self) -> Message:
+        while not self.waiting:
+            self._keep(await self.cnx.receive())
+        return self.waiting.pop(0)
+
+    async def publish(self, producer_id: int, payload: bytes, txn: dict[str, Json]) -> None:
+        sequence_id = next(self._sequence)
+        command = build_command("SEND", {"producer_id": producer_id, "sequence_id": sequence_id, **txn})
+        metadata = MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
+        self.cnx.send_bytes(payload_frame(command, metadata, payload))
+        await self.hear("SEND_RECEIPT")
+
+    async def acknowledge(self, position: dict[str, Json], txn: dict[str, Json]) -> None:
+        answer = await self.ask(
+            "ACK", "ACK_RESPONSE", consumer_id=1, ack_type="Individual", message_id=[position], **txn
+        )
+        assert not answer.command.ackResponse.HasField("error"), answer.command
+
+    async def begin(self, timeout_ms: int) -> dict[str, Json]:
+        answer = (await self.ask("NEW_TXN", "NEW_TXN_RESPONSE", tc_id=3, txn_ttl_seconds=timeout_ms)).command
+        found = answer.newTxnResponse
+        txn: dict[str, Json] = {
+            "txnid_most_bits": found.txnid_most_bits,
+            "txnid_least_bits": found.txnid_least_bits,
+        }
+        await self.ask("ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE", partitions=[TARGET], **txn)
+        await self.ask(
+            "ADD_SUBSCRIPTION_TO_TXN",
+            "ADD_SUBSCRIPTION_TO_TXN_RESPONSE",
+            subscription=[{"topic": SOURCE, "subscription": "s"}],
+            **txn,
+        )
+        return txn
+
+
+def entry_of(frame: Frame) -> Entry:
+    entry = frame.entry()
+    assert entry.checksum == "ok"
+    return entry
+
+
+STEPS = ["published", "acknowledged", "commit sent", "commit sent later", "committed", "aborted"]
+
+
+async def move_some(url: str, step: str) -> None:
+    """Moves ten messages in a transaction and stops behind the step."""
+    mover = await Mover.open(url)
+    txn = await mover.begin(SHORT_MS if step in ("published", "acknowledged") else TIMEOUT_MS)
+    taken = [await mover.message() for _ in range(PER_ROUND)]
+    for _, _, payload in taken:
+        await mover.publish(1, payload, txn)
+    if step == "published":
+        return
+    for _, position, _ in taken:
+        await mover.acknowledge(position, txn)
+    if step == "acknowledged":
+        return
+    if step in ("committed", "aborted"):
+        action = "COMMIT" if step == "committed" else "ABORT"
+        answer = await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action=action, **txn)
+        assert not answer.command.endTxnResponse.HasField("error")
+        return
+    mover.cnx.send("END_TXN", request_id=10_000, txn_action="COMMIT", **txn)
+    await mover.cnx.drain()
+    if step == "commit sent later":
+        # Not a wait for anything: the broker shall die at another moment than right away.
+        await asyncio.sleep(0.004)
+
+
+async def test_messages_move_exactly_once_across_kills(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, SETTINGS)
+    broker.start()
+    mover = await Mover.open(broker.addresses.pulsar)
+    # Before the first message: without a subscription the target's ledgers would be trimmed.
+    await mover.subscribe(TARGET, 2, "reader")
+    for number in range(MESSAGES):
+        await mover.publish(2, b"%d" % number, {})
+    await mover.cnx.close()
+    try:
+        for step in STEPS + STEPS[2:4] * 2:
+            await move_some(broker.addresses.pulsar, step)
+            broker.kill()
+            broker.start()
+        moved = await move_the_rest(broker.addresses.pulsar)
+    finally:
+        broker.kill()
+    assert sorted(moved) == list(range(MESSAGES))
+
+
+async def move_the_rest(url: str) -> list[int]:
+    """Moves what is left outside of transactions; returns everything that the target has."""
+    mover = await Mover.open(url)
+    await mover.subscribe(TARGET, 2, "reader")
+    found: list[int] = []
+    while len(found) < MESSAGES:
+        consumer_id, position, payload = await mover.message()
+        if consumer_id == 2:
+            found.append(int(payload))
+        else:
+            await mover.publish(1, payload, {})
+            await mover.acknowledge(position, {})
+    extra = await mover.cnx.quiet(0.3)
+    assert not mover.waiting
+    assert extra is None, extra
+    await mover.cnx.close()
+    return found
+
+
+@pytest.mark.parametrize("setting", ["true", "false"])
+async def test_requests_are_refused_while_transactions_are_off(tmp_path: Path, setting: str) -> None:
+    with BrokerProcess(tmp_path, {"transactionCoordinatorEnabled": setting}, memory=True) as broker:
+        cnx = await RawConnection.open(broker.addresses.pulsar)
+        await cnx.connect()
+        cnx.send("TC_CLIENT_CONNECT_REQUEST", request_id=1, tc_id=0)
+        answer = await cnx.receive("TC_CLIENT_CONNECT_RESPONSE" if setting == "true" else "ERROR")
+        if setting == "false":
+            assert answer.command.error.message == "Transactions are not enabled."
+        await cnx.close()
