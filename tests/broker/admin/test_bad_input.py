@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from io import BytesIO
 
 import pytest
 from aiohttp import ClientSession
@@ -27,7 +28,7 @@ def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def status_of(admin: ClientSession, line: str, text: str | bytes) -> int:
+async def status_of(admin: ClientSession, line: str, text: str | BytesIO) -> int:
     method, path = line.split(" ", 1)
     async with admin.request(method, path, data=text) as answer:
         await answer.read()
@@ -217,4 +218,4 @@ async def test_time_of_thousands_of_digits_is_no_path(admin: ClientSession) -> N
 
 
 async def test_body_above_the_limit_is_refused(admin: ClientSession) -> None:
-    assert await status_of(admin, f"POST {NAMESPACE}/deduplication", b" " * (2 << 20)) == 413
+    assert await status_of(admin, f"POST {NAMESPACE}/deduplication", BytesIO(b" " * (2 << 20))) == 413
