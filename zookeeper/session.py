@@ -94,9 +94,13 @@ class ZookeeperSession:
 
     @property
     def id(self) -> int:
-        """ZooKeeper's number of the present session; ephemeral nodes carry their owner's."""
-        number: int = self.client.client_id[0]
-        return number
+        """ZooKeeper's number of the present session; ephemeral nodes carry their owner's.
+
+        0 between the expiry of a session and the beginning of the next; no session has this number.
+        """
+        # kazoo forgets the number as soon as it learns of an expiry.
+        session = self.client.client_id
+        return session[0] if session else 0
 
     def listen(self, listener: SessionListener) -> None:
         """Tell `listener` of every change from now on."""
