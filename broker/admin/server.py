@@ -14,25 +14,25 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-from broker.admin.answers import BODY_TIMEOUT_S, BadRequest, refused
-from broker.admin.brokers import BROKER_ROUTES
-from broker.admin.cache import CACHE_ROUTES
-from broker.admin.clusters import CLUSTER_ROUTES
-from broker.admin.compaction import COMPACTION_ROUTES
-from broker.admin.configuration import CONFIGURATION_ROUTES
-from broker.admin.foreign_pages import refuse_foreign_pages
-from broker.admin.http_limits import HttpConnections, OneLine
-from broker.admin.lookup import LOOKUP_ROUTES
-from broker.admin.namespaces import NAMESPACE_ROUTES
-from broker.admin.partitions import PARTITION_ROUTES
-from broker.admin.policies import BUNDLE_ROUTES, POLICY_ROUTES
-from broker.admin.schemas import SCHEMA_ROUTES
+from broker.admin.cluster.brokers import BROKER_ROUTES
+from broker.admin.cluster.cache import CACHE_ROUTES
+from broker.admin.cluster.clusters import CLUSTER_ROUTES
+from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
+from broker.admin.cluster.tenants import TENANT_ROUTES
+from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
+from broker.admin.http.foreign_pages import refuse_foreign_pages
+from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
+from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
-from broker.admin.stats import NO_RATES, RatesOf
-from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
-from broker.admin.tenants import TENANT_ROUTES
-from broker.admin.topic_properties import TOPIC_PROPERTY_ROUTES
-from broker.admin.topics import TOPIC_ROUTES
+from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.lookup import LOOKUP_ROUTES
+from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.schemas import SCHEMA_ROUTES
+from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
+from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
+from broker.admin.topics.topics import TOPIC_ROUTES
 from broker.loop import clock
 from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError

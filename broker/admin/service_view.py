@@ -11,7 +11,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from broker.admin.stats import RatesOf
+from broker.admin.topics.stats import RatesOf
 from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.clusters import Clusters

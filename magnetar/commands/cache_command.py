@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from magnetar.commands.cache_text import Top, Why
 
 PATH = "/admin/v2/magnetar/cache"
-"""In front of each route of `broker/admin/cache.py`."""
+"""In front of each route of `broker/admin/cluster/cache.py`."""
 SORTS = ("bytes", "hits", "misses", "evictions")
 """Orders of `top`; the broker refuses others."""
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})", re.ASCII)

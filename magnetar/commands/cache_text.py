@@ -1,6 +1,6 @@
 """Formats a broker's answers about its entry cache: a table of topics, and the history of one entry.
 
-The typed dictionaries name the fields of the answers that are shown; `broker/admin/cache.py` writes them.
+The typed dictionaries name the fields of the answers that are shown; `broker/admin/cluster/cache.py` writes them.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ LEVELS = {
     "broker.compaction": 2,
     "broker.managed_ledger": 3,
     "broker.schemas": 3,
+    "broker.security": 3,
     "broker.service": 4,
     "broker.net": 5,
     "broker.admin": 5,

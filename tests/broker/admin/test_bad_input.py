@@ -10,8 +10,8 @@ from io import BytesIO
 import pytest
 from aiohttp import ClientSession
 
-from broker.admin.bounded_json import DEPTH_MAX, VALUES_MAX, parse_json
-from broker.admin.namespace_values import BUNDLES_MAX
+from broker.admin.http.bounded_json import DEPTH_MAX, VALUES_MAX, parse_json
+from broker.admin.namespaces.namespace_values import BUNDLES_MAX
 from broker.compose.broker_service import BrokerService
 from broker.service.namespaces import Json
 from broker.service.partition_limit import PARTITIONS_MAX

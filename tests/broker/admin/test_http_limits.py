@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker.admin.http_limits import FULL
+from broker.admin.http.http_limits import FULL
 from broker.admin.server import Admin, start_admin
 from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings

@@ -293,7 +293,7 @@ async def test_lookup_returns_the_address_of_the_listener(
 
 
 def test_message_id_has_the_form_that_clients_read() -> None:
-    from broker.admin.answers import BadRequest, message_id, position_of
+    from broker.admin.http.answers import BadRequest, message_id, position_of
 
     assert position_of(message_id(Position(3, 4))) == Position(3, 4)
     with pytest.raises(BadRequest):

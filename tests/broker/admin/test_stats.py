@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.admin.stats import NO_RATES, topic_stats
+from broker.admin.topics.stats import NO_RATES, topic_stats
 from broker.service.consumer import SubscriptionType
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, Stage
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.admin.answers import answer, topic_of
+from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
-from broker.admin.topic_access import existing_persistent
+from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
 from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.entry_cache_manager import EntryCacheManager

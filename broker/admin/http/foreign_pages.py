@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from broker.admin.answers import refused
+from broker.admin.http.answers import refused
 from protocol.foreign_pages import ForeignPages
 from settings.settings import Settings
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from broker.admin.answers import answer
+from broker.admin.http.answers import answer
 from broker.admin.service_view import BROKER, HEALTH, BrokerView
 
 

@@ -9,7 +9,7 @@ import logging
 
 from aiohttp import web
 
-from broker.admin.answers import (
+from broker.admin.http.answers import (
     Conflict,
     PreconditionFailed,
     answer,
@@ -18,14 +18,14 @@ from broker.admin.answers import (
     namespace_of,
     object_of,
 )
-from broker.admin.namespace_values import (
+from broker.admin.namespaces.namespace_values import (
     BUNDLES,
     BUNDLES_MAX,
     checked_bundles,
     checked_clusters,
     checked_quota,
 )
-from broker.admin.policies import shown_policies
+from broker.admin.namespaces.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.namespaces import Json, NamespaceNotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import (
+from broker.admin.http.answers import (
     Conflict,
     PreconditionFailed,
     answer,
@@ -15,9 +15,9 @@ from broker.admin.answers import (
     topic_of,
 )
 from broker.admin.service_view import BROKER, RATES
-from broker.admin.stats import internal_stats, topic_stats
-from broker.admin.topic_access import clients, existing, existing_parts, existing_persistent, parts
-from broker.admin.topic_properties import texts_of
+from broker.admin.topics.stats import internal_stats, topic_stats
+from broker.admin.topics.topic_access import clients, existing, existing_parts, existing_persistent, parts
+from broker.admin.topics.topic_properties import texts_of
 from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic

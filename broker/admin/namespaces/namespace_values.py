@@ -5,7 +5,7 @@ A value that is stored unchecked comes back with each GET and with each start of
 
 from __future__ import annotations
 
-from broker.admin.answers import BadRequest, whole_number
+from broker.admin.http.answers import BadRequest, whole_number
 from broker.service.namespaces import Json
 from settings.keys import LONG_MAX
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import PreconditionFailed, answer, topic_of
+from broker.admin.http.answers import PreconditionFailed, answer, topic_of
 from broker.admin.service_view import BROKER, BrokerView
 from broker.service.namespaces import NamespaceNotFound
 

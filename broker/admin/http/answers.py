@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from broker.admin.bounded_json import parse_json
-from broker.admin.http_limits import FAULTS_OF_PEERS
+from broker.admin.http.bounded_json import parse_json
+from broker.admin.http.http_limits import FAULTS_OF_PEERS
 from broker.model.errors import BrokerError, InvalidTopicName
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName, parse_topic_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import BadRequest, answer, empty, is_true, object_of
+from broker.admin.http.answers import BadRequest, answer, empty, is_true, object_of
 from broker.admin.service_view import BROKER
 from broker.model.errors import (
     BrokerError,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from broker.admin.answers import BadRequest, PreconditionFailed, answer, done, object_of, topic_of
+from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done, object_of, topic_of
 from broker.admin.service_view import BROKER, BrokerView
-from broker.admin.topic_access import existing_persistent
+from broker.admin.topics.topic_access import existing_persistent
 from broker.model.topic_name import TopicName
 from broker.service.persistent_topic import OWN_PROPERTIES
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from broker.admin.answers import PreconditionFailed, answer
+from broker.admin.http.answers import PreconditionFailed, answer
 from broker.admin.service_view import BROKER
 from settings.errors import NotDynamic, SettingsError
 from settings.keys import format_value, mask

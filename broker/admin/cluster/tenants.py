@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import BadRequest, PreconditionFailed, answer, body_of, done
+from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, body_of, done
 from broker.admin.service_view import BROKER
 from broker.service.namespaces import Json
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import answer, empty, object_of
+from broker.admin.http.answers import answer, empty, object_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.service.namespaces import Json
 

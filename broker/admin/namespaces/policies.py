@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from broker.admin.answers import (
+from broker.admin.http.answers import (
     BadRequest,
     PreconditionFailed,
     answer,

@@ -9,7 +9,7 @@ import contextlib
 
 from aiohttp import web
 
-from broker.admin.answers import (
+from broker.admin.http.answers import (
     BadRequest,
     Conflict,
     PreconditionFailed,
@@ -22,7 +22,7 @@ from broker.admin.answers import (
     topic_of,
 )
 from broker.admin.service_view import BROKER
-from broker.admin.topic_access import existing_parts, parts, subscription_of
+from broker.admin.topics.topic_access import existing_parts, parts, subscription_of
 from broker.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic

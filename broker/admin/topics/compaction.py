@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from broker.admin.answers import answer, done, topic_of
+from broker.admin.http.answers import answer, done, topic_of
 from broker.admin.service_view import BROKER
-from broker.admin.topic_access import existing_persistent, parts
+from broker.admin.topics.topic_access import existing_persistent, parts
 from broker.service.namespaces import NamespaceNotFound
 
 _COMPACTION = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/compaction"

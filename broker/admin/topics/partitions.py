@@ -6,7 +6,7 @@ import re
 
 from aiohttp import web
 
-from broker.admin.answers import (
+from broker.admin.http.answers import (
     Conflict,
     NotAcceptable,
     PreconditionFailed,
@@ -18,7 +18,7 @@ from broker.admin.answers import (
     whole_number,
 )
 from broker.admin.service_view import BROKER
-from broker.admin.topic_access import clients, parts
+from broker.admin.topics.topic_access import clients, parts
 from broker.model.errors import BrokerError, TopicNotFound
 from broker.service.namespaces import Json, NamespaceNotFound
 

@@ -1,0 +1,1 @@
+"""Admin API of clusters, brokers, tenants, settings and the entry cache."""

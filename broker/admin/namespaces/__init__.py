@@ -1,0 +1,1 @@
+"""Admin API of namespaces, their bundles and policies."""

@@ -1,0 +1,1 @@
+"""Admin API of topics, their partitions, subscriptions, schemas and lookups."""

@@ -1,0 +1,1 @@
+"""Roles of clients, and the actions that a role may take."""

@@ -1,0 +1,19 @@
+"""Principal: the roles behind a connection or a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The role that authentication found, and the role on whose behalf a proxy speaks."""
+
+    role: str | None = None
+    """The authenticated role; None without authentication."""
+    original: str | None = None
+    """The role for which a proxy asks; None for a client that connects directly. Only proxy roles may name one."""
+
+
+NOBODY = Principal()
+"""The principal of every client of a broker without authentication."""
