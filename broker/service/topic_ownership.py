@@ -1,8 +1,9 @@
 """TopicOwnership: the one place that says which broker serves a topic.
 
 Two kinds of callers use it: lookups of both edges (`broker/net/lookup_handlers.py`, `broker/admin/topics/lookup.py`)
-return the owner's addresses to clients, and `TopicRegistry` opens a topic only on the broker that owns it. A broker of a cluster of
-several implements this Protocol over the metadata store; no caller has to change, because both methods may wait.
+return the owner's addresses to clients, and `TopicRegistry` opens a topic only on the broker that owns it. A broker of
+a cluster of several implements this Protocol over the metadata store; no caller has to change, because both methods may
+wait.
 """
 
 from __future__ import annotations
