@@ -33,11 +33,11 @@ from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES
-from protocol.message_metadata import in_transaction
+from protocol.message_metadata import in_transaction, names_transaction
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, judge_body
+from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
 
 log = logging.getLogger("magnetar.net")
 
@@ -372,6 +372,12 @@ class ServerCnx(asyncio.BufferedProtocol):
                 port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
             else:
                 self._publish_in_transaction(producer, send, body)
+        elif judged == MAY_NAME_TRANSACTION and names_transaction(body):
+            # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
+            # end a transaction in the place of its coordinator.
+            port.refused(
+                sequence_id, size, NotAllowed("Only a SEND in a transaction may name one in its metadata")
+            )
         else:
             producer.publish(
                 sequence_id,
@@ -379,7 +385,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                 messages if messages > 0 else 1,
                 bytes(body) if inbox.transient else body,
                 chunk=send.is_chunk,
-                delayed=judged == MAY_BE_DELAYED,
+                delayed=judged != PLAIN,
             )
 
     def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:

@@ -114,8 +114,8 @@ class SubscriptionTransactions:
             cursor.acknowledge_cumulative(Position(*acks.through.key), words or None)
         cursor.acknowledge(sorted(acks.whole))
         if batch_index_acks:
-            for key, (left, everything) in sorted(acks.parts.items()):
-                cursor.acknowledge_batch(Position(*key), words_of(left), everything.bit_length())
+            for key, (left, size) in sorted(acks.parts.items()):
+                cursor.acknowledge_batch(Position(*key), words_of(left), size)
 
 
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
