@@ -19,6 +19,7 @@ from broker.admin.cluster.cache import CACHE_ROUTES
 from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
+from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
@@ -121,6 +122,7 @@ def create_app(
     app.add_routes(BROKER_ROUTES)
     app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
+    app.add_routes(TRANSACTION_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)

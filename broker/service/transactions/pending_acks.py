@@ -197,6 +197,27 @@ class PendingAcks:
         """Returns the transactions with acknowledgements here."""
         return list(self._of)
 
+    def cumulative_of(self, txn: TxnId) -> Key | None:
+        """Returns the position of the transaction's cumulative acknowledgement, None without one."""
+        acks = self._of.get(txn)
+        return None if acks is None or acks.through is None else acks.through.key
+
+    def state_of(self, key: Key, batch_index: int | None) -> str:
+        """Returns Pulsar's word for a message: PendingAck, NotInPendingAck or InvalidPosition.
+
+        InvalidPosition: the entry is pending, and no batch with such a message was acknowledged. `batch_index` None asks
+        for the entry.
+        """
+        holders = self._parts.get(key, ())
+        if key not in self._whole and not holders:
+            return "NotInPendingAck"
+        if batch_index is None:
+            return "PendingAck"
+        sizes = [self._of[txn].parts[key][1] for txn in holders]
+        if not 0 <= batch_index < max(sizes, default=0):
+            return "InvalidPosition"
+        return "NotInPendingAck" if self.left.get(key, 0) >> batch_index & 1 else "PendingAck"
+
     def to_text(self) -> str:
         """Returns the state as JSON, entries joined to ranges."""
         rows = [

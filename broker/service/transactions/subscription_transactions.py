@@ -24,12 +24,14 @@ PENDING_MAX: Final = 100_000
 class SubscriptionTransactions:
     """The pending acknowledgements of one subscription."""
 
-    __slots__ = ("_callbacks", "_cursor", "_save_due", "pending")
+    __slots__ = ("_callbacks", "_cursor", "_save_due", "opened_ms", "pending")
 
     def __init__(self, topic: str, cursor: ManagedCursor) -> None:
         """Restores what the cursor has."""
         self.pending = PendingAcks(f"{topic}][{cursor.name}")
         """The acknowledgements; changed through this object."""
+        self.opened_ms = cursor.ledger.environment.wall_ms()
+        """When they were restored, or the first one was made, in milliseconds since 1970."""
         self._cursor = cursor
         self._save_due = False
         self._callbacks: list[Callable[[], None]] = []
