@@ -15,22 +15,24 @@ Message = tuple[int, dict[str, Json], bytes]
 
 
 class Mover:
-    """Consumer 1 reads SOURCE as `s`, producer 1 writes to TARGET, producer 2 to SOURCE; coordinator 3."""
+    """Consumer 1 reads the source as `s`, producer 1 writes to the target, producer 2 to the source; coordinator 3."""
 
-    def __init__(self, cnx: RawConnection) -> None:
+    def __init__(self, cnx: RawConnection, source: str, target: str) -> None:
         self.cnx = cnx
+        self.source = source
+        self.target = target
         self._requests = itertools.count(1)
         self._sequence = itertools.count()
         self.waiting: list[Message] = []
         """Messages that came while an answer was awaited."""
 
     @classmethod
-    async def open(cls, url: str) -> Mover:
-        mover = cls(await RawConnection.open(url))
+    async def open(cls, url: str, source: str = SOURCE, target: str = TARGET) -> Mover:
+        mover = cls(await RawConnection.open(url), source, target)
         await mover.cnx.connect()
-        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=TARGET, producer_id=1, txn_enabled=True)
-        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=SOURCE, producer_id=2)
-        await mover.subscribe(SOURCE, 1)
+        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=target, producer_id=1, txn_enabled=True)
+        await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=source, producer_id=2)
+        await mover.subscribe(source, 1)
         await mover.ask("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE", tc_id=3)
         return mover
 
@@ -108,11 +110,13 @@ class Mover:
             "txnid_most_bits": found.txnid_most_bits,
             "txnid_least_bits": found.txnid_least_bits,
         }
-        await self.ask("ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE", partitions=[TARGET], **txn)
+        await self.ask(
+            "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE", partitions=[self.target], **txn
+        )
         await self.ask(
             "ADD_SUBSCRIPTION_TO_TXN",
             "ADD_SUBSCRIPTION_TO_TXN_RESPONSE",
-            subscription=[{"topic": SOURCE, "subscription": subscription}],
+            subscription=[{"topic": self.source, "subscription": subscription}],
             **txn,
         )
         return txn

@@ -37,19 +37,19 @@ def slow(coordinator: Coordinator, timeout_ms: int) -> Iterator[Transaction]:
 def transaction_metadata(known: Transaction, topics: Mapping[str, Topic]) -> dict[str, Json]:
     """Returns the body of `transactionMetadata`. `topics` are the open ones; one that is not open shows nothing."""
     produced: dict[str, Json] = {}
-    for name in known.topics:
+    for name, shown in known.topics.items():
         topic = topics.get(name)
-        produced[name] = {"aborted": False}
+        produced[shown] = {"aborted": False}
         if isinstance(topic, PersistentTopic):
-            produced[name] = in_buffer_stats(topic, known.txn)
+            produced[shown] = in_buffer_stats(topic, known.txn)
     acked: dict[str, dict[str, Json]] = {}
-    for name, subscription_name in known.subscriptions:
+    for (name, subscription_name), shown in known.subscriptions.items():
         topic = topics.get(name)
         subscription = (
             topic.subscriptions.get(subscription_name) if isinstance(topic, PersistentTopic) else None
         )
         stats = {} if subscription is None else in_pending_ack_stats(subscription, known.txn)
-        acked.setdefault(name, {})[subscription_name] = stats
+        acked.setdefault(shown, {})[subscription_name] = stats
     return {
         "txnId": str(known.txn),
         "status": known.status.name,

@@ -111,6 +111,22 @@ async def test_open_transaction_is_described(
     )
 
 
+async def test_names_are_shown_as_the_client_wrote_them(admin: ClientSession, mover: Mover) -> None:
+    txn = await mover.begin(60_000)
+    await mover.ask("ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE", partitions=["short"], **txn)
+    await mover.ask(
+        "ADD_SUBSCRIPTION_TO_TXN",
+        "ADD_SUBSCRIPTION_TO_TXN_RESPONSE",
+        subscription=[{"topic": "short", "subscription": "s"}],
+        **txn,
+    )
+    _, described = await get(admin, "transactionMetadata/3/0")
+    assert described["producedPartitions"].keys() == {TARGET, "short"}
+    assert described["ackedPartitions"].keys() == {SOURCE, "short"}
+    answer = await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+    assert not answer.command.endTxnResponse.HasField("error")
+
+
 async def test_topic_and_subscription_show_their_transactions(admin: ClientSession, mover: Mover) -> None:
     assert (await get(admin, f"transactionBufferStats/{OF_TARGET}"))[1]["state"] == "NoSnapshot"
     assert (await get(admin, f"pendingAckStats/{OF_SOURCE}/s"))[1]["state"] == "None"
