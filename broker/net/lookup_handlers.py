@@ -212,9 +212,9 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         for name, exists in meanwhile:
             watcher.note(name, exists)
         cnx.watchers[request.watcher_id] = watcher
-    current = topics_hash(watcher.topics)
+    current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    shown = () if request.topics_hash == current else sorted(watcher.topics)
+    shown = () if request.topics_hash == current else list(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 
