@@ -28,12 +28,22 @@ class AddressesView(Protocol):
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`"""
+        """`pulsar://host:port`; empty without this port."""
+        ...
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; empty without this port."""
         ...
 
     @property
     def admin_url(self) -> str:
-        """`http://host:port`"""
+        """`http://host:port`; empty without this port."""
+        ...
+
+    @property
+    def admin_url_tls(self) -> str:
+        """`https://host:port`; empty without this port."""
         ...
 
 
