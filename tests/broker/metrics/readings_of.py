@@ -34,6 +34,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         ledgers_open=0,
         topic_loads=0,
         topic_loads_ms=(),
+        loop_lag_s=0.0,
     )
     return replace(reading, **fields)
 
