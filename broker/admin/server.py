@@ -23,6 +23,7 @@ from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
@@ -125,8 +126,10 @@ def create_app(
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
     # A foreign page's request is refused before anything else looks at it.
-    guards = [refuse_foreign_pages(broker.settings), answer_errors]
+    pressure = Pressure(PressureSettings.of(broker.settings), clock.monotonic_ns)
+    guards = [refuse_foreign_pages(broker.settings), answer_errors, pressure.guard]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
+    app.on_cleanup.append(pressure.close)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)

@@ -8,6 +8,7 @@ Read `__init__` from top to bottom for the parts, each of which uses those above
     namespaces, ownership, registry        topics
     net                                    shared by all client connections
     admin_port                             the HTTP ports: admin API and /metrics
+    loop_watch, health_port                the lag of the event loop, and the port that tells when it is stuck
     timers, cache_passes, ledger_upkeep    the work that falls due with time
 
 Start: changed settings, record, namespaces, ports, timers; the admin server last, because clients need not wait for
@@ -30,6 +31,7 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
+from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
@@ -41,6 +43,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
+from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -113,6 +116,8 @@ class BrokerService:
     """Partitioned topics and their metadata."""
     net: ConnectionContext
     """Everything that client connections share."""
+    loop_watch: LoopWatch
+    """Measures how long the event loop is held."""
 
     def __init__(
         self,
@@ -130,6 +135,7 @@ class BrokerService:
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self._timers = Timers(loop)
+        self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
@@ -162,18 +168,22 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
-        self.net = ConnectionContext(
+        self.net = self._connection_context(turn, loop)
+        self._servers: list[asyncio.Server | TlsListener] = []
+        self._admin_port = AdminPort()
+        self._health_port = HealthPort(self.loop_watch)
+
+    def _connection_context(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> ConnectionContext:
+        return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
-            settings=NetSettings.of(settings),
+            settings=NetSettings.of(self.settings),
             turn=turn,
             call_later=loop.call_later,
             spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
-            server_version=f"Magnetar {version}",
+            server_version=f"Magnetar {self.version}",
         )
-        self._servers: list[asyncio.Server | TlsListener] = []
-        self._admin_port = AdminPort()
 
     @property
     def coordinators(self) -> Coordinators | None:
@@ -193,6 +203,7 @@ class BrokerService:
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
+        self.loop_watch.start()
         self._cache_passes.start()
         self._ledger_upkeep.start(
             self._timers,
@@ -250,6 +261,8 @@ class BrokerService:
         if (wanted := settings.optional_int("webServicePortTls")) is not None:
             port = self._admin_port.bind_tls(bind_address, wanted, web_certificates(settings))
             urls["admin_url_tls"] = f"https://{host}:{port}"
+        if (health_port := settings.int("magnetarHealthPort")) >= 0:
+            self._health_port.open(bind_address, health_port)
         self.addresses = Addresses(**urls)
         self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
 
@@ -297,6 +310,7 @@ class BrokerService:
         """Stores everything that was confirmed or acknowledged, so that the next start has nothing to recover."""
         started = time.monotonic()
         self._timers.stop()
+        self.loop_watch.stop()
         for server in self._servers:
             server.close()
         if self.net.coordinators is not None:
@@ -308,6 +322,8 @@ class BrokerService:
         for connection in list(self.net.connections):
             connection.close("the broker stops")
         await self._admin_port.close()
+        # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
+        await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
