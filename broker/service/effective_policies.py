@@ -19,6 +19,7 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
+from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.table import Policy
 from broker.service.policies.values import PARTITIONED
@@ -112,6 +113,15 @@ class EffectivePolicies:
         copies = Copies(policy.ensemble, policy.write_quorum, policy.ack_quorum)
         rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
         return replace(settings, copies=copies, mark_delete_rate=rate)
+
+    def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
+        """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""
+        policy = table.BACKLOG
+        assert policy.setting is not None
+        for quotas in (self._on_topic(name, policy), self._in_namespace(name.namespace, policy)):
+            if quotas is not None and kind in quotas:
+                return quotas[kind]
+        return policy.setting(self.settings)[kind]
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""
