@@ -25,8 +25,10 @@ from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
+from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
+from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
@@ -125,6 +127,8 @@ def create_app(
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(BACKLOG_ROUTES)
+    app.add_routes(MESSAGE_ROUTES)
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)

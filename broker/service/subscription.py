@@ -16,6 +16,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.backlog.counts import ExpiredCounts
 from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -114,6 +115,7 @@ class Subscription:
         "dispatch_limit",
         "dispatcher",
         "durable",
+        "expired",
         "kind",
         "left_at_ns",
         "name",
@@ -146,6 +148,8 @@ class Subscription:
         """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
+        self.expired = ExpiredCounts()
+        """Counts expired entries."""
         self.retired_messages_out = 0
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0
@@ -410,10 +414,15 @@ class Subscription:
         elif self.dispatcher is not None:
             self.dispatcher.redeliver(consumer)
 
-    def skip_all(self) -> None:
-        """Acknowledges everything that is stored now. NotAllowed for the broker's own subscription."""
+    def acknowledge_through(self, position: Position) -> None:
+        """Acknowledges every entry through the position for an administrator; earlier positions change nothing.
+
+        Works for all types, unlike a consumer's cumulative acknowledgement. NotAllowed for the broker's own subscription.
+        """
         self._check_movable()
-        self.cursor.acknowledge_cumulative(self.topic.ledger.last_confirmed)
+        self.cursor.acknowledge_cumulative(position)
+        if self.dispatcher is not None and self.cursor.ledger.is_terminated:
+            self.dispatcher.acknowledged()
 
     def _check_movable(self) -> None:
         if self.name == COMPACTION_CURSOR:

@@ -177,6 +177,10 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["msgInReplay"] = subscription.waiting_for_redelivery
+    stats["totalMsgExpired"], stats["lastExpireTimestamp"] = (
+        subscription.expired.total,
+        subscription.expired.last_ms,
+    )
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
