@@ -22,6 +22,7 @@ from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
@@ -124,6 +125,7 @@ def create_app(
     app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
+    app.add_routes(BACKLOG_QUOTA_ROUTES)
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)

@@ -30,7 +30,7 @@ EXPIRY = Section("Expiry and backlog quotas", (
     Key("backlogQuotaDefaultLimitBytes", "long", -1, "bytes", low=-1,
         doc="Bytes that the slowest subscription of a topic may be behind, where no policy says otherwise; -1 means "
             "no limit."),
-    Key("backlogQuotaDefaultLimitGB", "double", -1.0, "GiB", low=-1,
+    Key("backlogQuotaDefaultLimitGB", "double", -1.0, "GiB", low=-1, standalone=10.0,
         doc="The same in GiB; it counts where it is above 0."),
     Key("backlogQuotaDefaultLimitSecond", "int", -1, "s", low=-1,
         doc="Age that the oldest unacknowledged message of a topic may reach, where no policy says otherwise; -1 means "

@@ -43,7 +43,7 @@ from broker.service.durable_deduplication import (
 )
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
-from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED, RETAINED
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -55,8 +55,6 @@ from broker.service.transactions.topic_transactions import TopicTransactions
 from protocol.message_metadata import read_facts
 
 _EPOCH_PROPERTY: Final = "topicEpoch"
-_MS_PER_MINUTE: Final = 60_000
-_BYTES_PER_MIB: Final = 1 << 20
 OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
 """Properties of a log that the broker itself keeps; administrators neither see nor set them."""
 
@@ -127,7 +125,7 @@ class PersistentTopic(Topic):
         """Compares the backlog with its quotas."""
         self.expiry = MessageExpiry(self)
         """Acknowledges messages whose time to live is over."""
-        self._renew_retention()
+        self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
         # The writer itself in a slot: one look-up less on the way of every message.
@@ -153,7 +151,7 @@ class PersistentTopic(Topic):
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
-        self._renew_retention()
+        self.policies.retain(self.name, self.ledger.trimming)
         self.delays.settings = self.settings
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
@@ -161,11 +159,6 @@ class PersistentTopic(Topic):
             subscription.renew_limits()
             if subscription.dispatcher is not None:
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
-
-    def _renew_retention(self) -> None:
-        retention, trimming = self.policies.of(self.name, RETAINED), self.ledger.trimming
-        trimming.keep_ms = retention.minutes * _MS_PER_MINUTE if retention.minutes >= 0 else -1
-        trimming.keep_bytes = retention.mib * _BYTES_PER_MIB if retention.mib >= 0 else -1
 
     def check_may_publish(self, *, encrypted: bool) -> None:
         """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota."""

@@ -215,7 +215,7 @@ class ServiceSettings(RoomSettings):
     quota_age_s: int = broker_key.int("backlogQuotaDefaultLimitSecond")
     """Age that the oldest unacknowledged message may reach; -1 = no limit."""
     quota_reaction: str = broker_key.str("backlogQuotaDefaultRetentionPolicy")
-    """What happens at a quota."""
+    """Pulsar's word for the action at a quota."""
     quota_age_precise: bool = broker_key.bool("preciseTimeBasedBacklogQuotaCheck")
     """Take the age from the message and not from its ledger."""
     ensemble_size: int = broker_key.int("managedLedgerDefaultEnsembleSize")

@@ -49,7 +49,7 @@ class BacklogQuota:
     age_s: int | None = member("limitTime", Whole(-1, INT_MAX), None)
     """Seconds; 0, less or missing = no limit."""
     reaction: str | None = member("policy", Choice(*REACTIONS), None)
-    """What happens at the limit; None = the broker's setting."""
+    """Pulsar's word for the action at the limit; None = the broker's setting."""
 
     @property
     def size_max(self) -> int:
