@@ -24,11 +24,14 @@ from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
+from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
+from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
+from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
@@ -143,9 +146,12 @@ def create_app(
     app.add_routes(TENANT_ROUTES)
     app.add_routes(TRANSACTION_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
+    app.add_routes(BACKLOG_QUOTA_ROUTES)
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(BACKLOG_ROUTES)
+    app.add_routes(MESSAGE_ROUTES)
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)

@@ -28,6 +28,7 @@ from typing import Final
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
@@ -212,6 +213,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
+        start_backlog_rounds(self.registry, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
 

@@ -19,12 +19,10 @@ from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.backlog_quota import AGE, SIZE
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
-
-NO_QUOTA = -1
-"""Pulsar's value for a backlog quota that is not set."""
 
 
 class SubscriptionRates(Protocol):
@@ -76,7 +74,6 @@ RatesOf = Callable[[str], TopicRates]
 def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     subscriptions = _subscriptions(topic, rates)
-    persistent = isinstance(topic, PersistentTopic)
     publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
         "msgRateIn": rates.rate_in,
@@ -90,9 +87,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "averageMsgSize": rates.average_msg_size,
         "storageSize": topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0,
         "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
-        "backlogQuotaLimitSize": NO_QUOTA if persistent else 0,
-        "backlogQuotaLimitTime": NO_QUOTA if persistent else 0,
-        "oldestBacklogMessageAgeSeconds": -1 if persistent else 0,
+        **_quotas(topic),
         "publishers": publishers,
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
@@ -163,6 +158,18 @@ def _subscription(
     return stats
 
 
+def _quotas(topic: Topic) -> dict[str, Json]:
+    if not isinstance(topic, PersistentTopic):
+        # Pulsar's numbers for topics that keep nothing.
+        return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
+    age_ms = topic.quotas.oldest_age_ms
+    return {
+        "backlogQuotaLimitSize": topic.quotas.quota(SIZE).size_max,
+        "backlogQuotaLimitTime": topic.quotas.quota(AGE).age_max_s,
+        "oldestBacklogMessageAgeSeconds": -1 if age_ms is None else age_ms // 1000,
+    }
+
+
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
     delayed = subscription.delayed
@@ -178,6 +185,10 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["msgInReplay"] = subscription.waiting_for_redelivery
+    stats["totalMsgExpired"], stats["lastExpireTimestamp"] = (
+        subscription.expired.total,
+        subscription.expired.last_ms,
+    )
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
