@@ -22,6 +22,7 @@ from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.http.principal import note_principal
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
@@ -107,8 +108,8 @@ def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
-    # A foreign page's request is refused before anything else looks at it.
-    guards = [refuse_foreign_pages(broker.settings), answer_errors]
+    # A foreign page's request is refused before anything else looks at it. All that follows knows the principal.
+    guards = [refuse_foreign_pages(broker.settings), note_principal, answer_errors]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))

@@ -11,6 +11,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.outbox import Outbox
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
@@ -45,6 +46,8 @@ class Connection(Protocol):
     """The lower one of the client's and ours."""
     connected: bool
     """True once CONNECT was answered."""
+    principal: Principal
+    """The roles behind the connection; NOBODY before CONNECT and without authentication."""
     accepts_entry_metadata: bool
     """True when messages carry broker entry metadata to this client."""
     producers: dict[int, ProducerOnConnection]

@@ -28,6 +28,7 @@ from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
@@ -71,6 +72,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
         self.connected = False
         """True once CONNECT was answered."""
+        self.principal = NOBODY
+        """The roles behind the connection; known when CONNECT is answered, renewed by AUTH_RESPONSE."""
         self.address = ""
         """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
