@@ -25,6 +25,9 @@ from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.principal import note_principal
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
+from broker.admin.rights.audit import note_outcome
+from broker.admin.rights.guard import check_rights
+from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.compaction import COMPACTION_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
@@ -109,7 +112,13 @@ def create_app(
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
     # A foreign page's request is refused before anything else looks at it. All that follows knows the principal.
-    guards = [refuse_foreign_pages(broker.settings), note_principal, answer_errors]
+    guards = [
+        note_outcome,
+        refuse_foreign_pages(broker.settings),
+        note_principal,
+        answer_errors,
+        check_rights,
+    ]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
@@ -122,6 +131,7 @@ def create_app(
     app.add_routes(BROKER_ROUTES)
     app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
+    app.add_routes(PERMISSION_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)

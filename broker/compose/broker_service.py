@@ -47,8 +47,12 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen
+from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
@@ -105,6 +109,10 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authorizer: Authorizer
+    """Decides about rights of roles."""
+    audit: AuditTrail
+    """Notes admin writes and refused accesses."""
     net: ConnectionContext
     """Everything that client connections share."""
 
@@ -156,6 +164,9 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
+        self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
+        self.audit = AuditTrail(clock.monotonic_ns)
+        self.namespaces.rights_changed = self._end_withdrawn
         self.net = ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
@@ -164,6 +175,8 @@ class BrokerService:
             call_later=loop.call_later,
             spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
+            authorizer=self.authorizer,
+            audit=self.audit,
             server_version=f"Magnetar {version}",
         )
         self._server: asyncio.Server | None = None
@@ -269,6 +282,13 @@ class BrokerService:
         self._cache_passes.interval_s = _pass_interval_s(settings)
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
+        self.authorizer.reconfigure(AuthorizationSettings.of(settings))
+        self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        """Closes what clients have open without the right to it, after a change of rights."""
+        if self.authorizer.enabled:
+            self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
 
     # Stop
 

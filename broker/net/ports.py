@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
 from broker.net.outbox import Outbox
 from broker.net.read_gate import ReadGate
@@ -219,6 +220,7 @@ class ConsumerOnConnection:
         "consumer_id",
         "protocol_version",
         "subscription",
+        "topic",
     )
 
     def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
@@ -231,6 +233,8 @@ class ConsumerOnConnection:
         """None while the request is under way."""
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
+        self.topic: TopicName | None = None
+        """Name of the topic; None while the request is under way."""
         self.protocol_version = cnx.protocol_version
         """Protocol version of the connection."""
         self.address = cnx.address

@@ -27,6 +27,7 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
@@ -195,6 +196,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
+        await end_withdrawn_of(self)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""

@@ -28,7 +28,7 @@ from broker.admin.namespaces.namespace_values import (
 from broker.admin.namespaces.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces import PERMISSIONS, Json, NamespaceNotFound
 
 log = logging.getLogger("magnetar")
 
@@ -166,7 +166,7 @@ def _quota_type(request: web.Request) -> str:
 
 
 _ALWAYS: dict[str, Json] = {
-    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    PERMISSIONS: {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],
     "clusterDispatchRate": {},
     "topicDispatchRate": {},

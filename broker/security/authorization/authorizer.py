@@ -130,9 +130,7 @@ class Authorizer:
         granted = self._grants.permissions(topic.namespace)
         return granted is not None and self._is_granted(granted, role, topic, action)
 
-    def _is_granted(
-        self, granted: NamespacePermissions, role: str, topic: TopicName, action: Action
-    ) -> bool:
+    def _is_granted(self, granted: NamespacePermissions, role: str, topic: TopicName, action: Action) -> bool:
         wildcards = self._settings.wildcards
         if is_granted(granted.roles, role, action, wildcards=wildcards):
             return True

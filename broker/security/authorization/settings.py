@@ -14,9 +14,9 @@ class AuthorizationSettings(RoomSettings):
 
     enabled: bool = broker_key.bool("authorizationEnabled")
     """Check rights; otherwise every client may do everything."""
-    superusers: tuple[str, ...] = broker_key.list("superUserRoles")
+    superusers: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("superUserRoles"))
     """Roles that may do everything."""
-    proxies: tuple[str, ...] = broker_key.list("proxyRoles")
+    proxies: tuple[str, ...] = broker_key.rule(lambda settings: settings.list("proxyRoles"))
     """Roles that speak for other roles and must name them."""
     wildcards: bool = broker_key.bool("authorizationAllowWildcardsMatching")
     """A granted role may begin or end with `*`."""
