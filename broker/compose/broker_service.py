@@ -167,20 +167,23 @@ class BrokerService:
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit = AuditTrail(clock.monotonic_ns)
         self.namespaces.rights_changed = self._end_withdrawn
-        self.net = ConnectionContext(
+        self.net = self._connection_context(turn)
+        self._server: asyncio.Server | None = None
+        self._admin_port = AdminPort()
+
+    def _connection_context(self, turn: Turn) -> ConnectionContext:
+        return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
-            settings=NetSettings.of(settings),
+            settings=NetSettings.of(self.settings),
             turn=turn,
-            call_later=loop.call_later,
+            call_later=asyncio.get_running_loop().call_later,
             spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
             authorizer=self.authorizer,
             audit=self.audit,
-            server_version=f"Magnetar {version}",
+            server_version=f"Magnetar {self.version}",
         )
-        self._server: asyncio.Server | None = None
-        self._admin_port = AdminPort()
 
     # Start
 

@@ -122,12 +122,17 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         raise
     port.producer = opened
     log.info("+ %s producer %s on %s", cnx.address, opened.name, name)
+    _answer(cnx, request, opened)
+
+
+def _answer(cnx: Connection, request: CommandProducer, opened: Producer) -> None:
+    """Sends PRODUCER_SUCCESS, which says `ready=false` to a producer that waits for its turn."""
     exclusive = opened.access_mode is not AccessMode.SHARED
     cnx.send(
         answers.producer_success(
             request.request_id,
             opened.name,
-            topic.last_sequence_id(opened.name),
+            opened.topic.last_sequence_id(opened.name),
             schema_version=opened.schema_version,
             topic_epoch=opened.topic_epoch if exclusive and not opened.waiting else None,
             ready=not opened.waiting,

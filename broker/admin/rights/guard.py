@@ -48,8 +48,9 @@ def _refusal(
             return refused(need.status, "Namespace not found")
         return None
     tenant = parts.get("tenant", "")
-    if right not in (Right.SUPERUSER, Right.TENANT) and not authorizer.tenant_exists(tenant):
-        # Pulsar tells every role that a tenant is missing.
+    ask_tenant = right not in (Right.SUPERUSER, Right.TENANT) and principal.role is not None
+    if ask_tenant and not authorizer.tenant_exists(tenant):
+        # Pulsar tells every role that a tenant is missing, and a client without a role nothing.
         return refused(404, "Tenant does not exist")
     if _has_right(broker, principal, right, parts):
         return None

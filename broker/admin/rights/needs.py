@@ -20,16 +20,27 @@ class Right(Enum):
     """The kind of a right."""
 
     AUTHENTICATED = "any client that has authenticated itself"
+    """No right beyond authentication."""
     SUPERUSER = "superuser"
+    """A role of `superUserRoles`."""
     TENANT = "administrator of the tenant in the path"
+    """A role in `adminRoles` of the tenant, or a superuser."""
     WITHIN_TENANT = "administrator of the tenant in the path, which must exist"
+    """As TENANT; a missing tenant is answered with 404."""
     NAMESPACE_EXISTS = "an existing namespace"
+    """Asked before the role, where Pulsar does so."""
     LIST_TOPICS = "produce or consume on the namespace"
+    """Either action on the whole namespace."""
     LOOK_UP = "produce or consume on the topic"
+    """Either action on the topic or on its namespace."""
     PRODUCE = "produce on the topic"
+    """The action `produce` on the topic or on its namespace."""
     CONSUME = "consume on the topic, through the subscription in the path"
+    """The action `consume`, and the right to the subscription where the path has one."""
     PACKAGES = "packages on the namespace"
+    """The action `packages` on the namespace."""
     BODY = "administrator of the tenants that the body names; the handler checks it"
+    """The handler checks the topics in the body; the table knows paths only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,22 @@ class Action(Enum):
     """An action that can be granted to a role; the values are Pulsar's words (`AuthAction`)."""
 
     PRODUCE = "produce"
+    """Publish messages."""
     CONSUME = "consume"
+    """Subscribe, and everything about subscriptions."""
     FUNCTIONS = "functions"
+    """Manage functions; stored and shown, because this broker runs none."""
     SOURCES = "sources"
+    """Manage sources; stored and shown, because this broker runs none."""
     SINKS = "sinks"
+    """Manage sinks; stored and shown, because this broker runs none."""
     PACKAGES = "packages"
+    """Manage packages; the route answers that they are not enabled."""
 
 
 WILDCARD: Final = "*"
 """Stands for any characters at the beginning or at the end of a role pattern."""
 _NOTHING: Final[Mapping[str, frozenset[Action]]] = MappingProxyType({})
-_NO_TOPICS: Final[Mapping[str, Granted]] = MappingProxyType({})
-_NO_SUBSCRIPTIONS: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
 def role_matches(pattern: str, role: str, *, wildcards: bool) -> bool:
@@ -63,11 +67,11 @@ def is_granted(granted: Granted, role: str, action: Action, *, wildcards: bool) 
 class NamespacePermissions:
     """Everything that was granted within one namespace."""
 
-    roles: Granted = field(default=_NOTHING)
+    roles: Granted = field(default_factory=dict)
     """Grants on the namespace, which hold for each of its topics."""
-    topics: Mapping[str, Granted] = field(default=_NO_TOPICS)
+    topics: Mapping[str, Granted] = field(default_factory=dict)
     """Grants on single topics, by full name. The name of a partitioned topic holds for its partitions."""
-    subscriptions: Mapping[str, frozenset[str]] = field(default=_NO_SUBSCRIPTIONS)
+    subscriptions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Roles that may use a subscription, by its name, on all topics. A missing or empty entry excludes no role."""
 
     def grant(self, role: str, actions: Iterable[Action]) -> NamespacePermissions:
