@@ -21,6 +21,7 @@ from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
 from settings.settings import Note, Settings
 
 
@@ -29,12 +30,22 @@ class AddressesView(Protocol):
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`"""
+        """`pulsar://host:port`; empty without this port."""
+        ...
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; empty without this port."""
         ...
 
     @property
     def admin_url(self) -> str:
-        """`http://host:port`"""
+        """`http://host:port`; empty without this port."""
+        ...
+
+    @property
+    def admin_url_tls(self) -> str:
+        """`https://host:port`; empty without this port."""
         ...
 
 
@@ -81,6 +92,11 @@ class BrokerView(Protocol):
     """Tenants, namespaces and their policies."""
     version: str
     """Magnetar's version."""
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        ...
 
     @property
     def dynamic_settings(self) -> DynamicSettingsView:

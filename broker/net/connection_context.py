@@ -120,6 +120,17 @@ class ConnectionContext:
         self.refusals = RareLines(logging.getLogger("magnetar.net"), self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
 
+    def begin_handshake(self, host: str) -> str | None:
+        """Counts a TLS handshake; returns the reason against it when a limit of connections is reached."""
+        reason = self.limits.begin_handshake(host, len(self.connections), self.settings)
+        if reason is not None:
+            self.counters.refused += 1
+        return reason
+
+    def end_handshake(self, host: str) -> None:
+        """Subtracts a TLS handshake that has ended."""
+        self.limits.end_handshake(host)
+
     def reconfigure(self, settings: NetSettings) -> None:
         """Takes new settings; open connections follow."""
         self.settings = settings

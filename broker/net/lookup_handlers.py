@@ -100,12 +100,11 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
     owner = await registry.ownership.owner_of(name)
-    listener = request.advertised_listener_name
-    if listener and listener not in owner.listeners:
+    listener = owner.listener(request.advertised_listener_name)
+    if listener is None:
         # The C++ client looks for these words.
-        raise ServiceNotReady(f"the broker do not have {listener} listener")
-    url = owner.listeners[listener] if listener else owner.service_url
-    cnx.send(answers.lookup(request.request_id, url))
+        raise ServiceNotReady(f"the broker do not have {request.advertised_listener_name} listener")
+    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls))
 
 
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
@@ -219,9 +218,9 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         for name, exists in meanwhile:
             watcher.note(name, exists)
         cnx.watchers[request.watcher_id] = watcher
-    current = topics_hash(watcher.topics)
+    current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    shown = () if request.topics_hash == current else sorted(watcher.topics)
+    shown = () if request.topics_hash == current else list(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 

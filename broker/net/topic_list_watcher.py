@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.model.topic_name import TopicName
-from broker.service.topic_lists import TopicsPattern, topics_hash
+from broker.service.topic_list_hash import TopicListHash
+from broker.service.topic_lists import TopicsPattern
 from broker.service.topic_registry import TopicRegistry
 from protocol import answers
 
@@ -28,7 +29,7 @@ class TopicListWatcher:
         """`topics` match the pattern now; `send` queues a frame for the client."""
         self.watcher_id = watcher_id
         """Number that the client gave."""
-        self.topics = set(topics)
+        self.topics = TopicListHash(topics)
         """Topics that match now."""
         self._send = send
         self.namespace = namespace
@@ -54,7 +55,7 @@ class TopicListWatcher:
     def _changed(self, name: TopicName, exists: bool) -> None:
         if self.note(name, exists):
             new, deleted = ([str(name)], []) if exists else ([], [str(name)])
-            self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
+            self._send(answers.watch_topic_update(self.watcher_id, new, deleted, self.topics.hash()))
 
     def stop(self) -> None:
         """Ends the watch; a second call changes nothing."""

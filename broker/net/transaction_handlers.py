@@ -118,12 +118,13 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        names = [parse_topic_name(topic) for topic in request.partitions]
-        for name in names:
+        topics = tuple(request.partitions)
+        for topic in topics:
+            name = parse_topic_name(topic)
             if not name.is_persistent:
-                raise NotAllowed(f"{name} is not persistent; transactions need persistent topics")
+                raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
             require_produce(cnx, name, "ADD_PARTITION_TO_TXN")
-        await coordinators.at(txn.most).add_topics(txn, tuple(map(str, names)))
+        await coordinators.at(txn.most).add_topics(txn, topics)
 
     _of_transaction(cnx, command, request, work())
 
@@ -138,12 +139,11 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        named = [(parse_topic_name(one.topic), one.subscription) for one in request.subscription]
-        for name, subscription in named:
-            require_consume(cnx, name, subscription, "ADD_SUBSCRIPTION_TO_TXN")
-        await coordinators.at(txn.most).add_subscriptions(
-            txn, tuple((str(name), subscription) for name, subscription in named)
-        )
+        named = tuple((one.topic, one.subscription) for one in request.subscription)
+        for topic, subscription in named:
+            # Raises for a name that is not valid, too.
+            require_consume(cnx, parse_topic_name(topic), subscription, "ADD_SUBSCRIPTION_TO_TXN")
+        await coordinators.at(txn.most).add_subscriptions(txn, named)
 
     _of_transaction(cnx, command, request, work())
 

@@ -118,7 +118,11 @@ async def stats(request: web.Request) -> web.Response:
     """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
     topic = await existing(broker, name)
-    return answer(topic_stats(topic, broker.addresses.admin_url, request.app[RATES](str(name))))
+    return answer(
+        topic_stats(
+            topic, broker.addresses.admin_url or broker.addresses.admin_url_tls, request.app[RATES](str(name))
+        )
+    )
 
 
 async def internal(request: web.Request) -> web.Response:
