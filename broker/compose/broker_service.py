@@ -52,8 +52,12 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
+from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
@@ -115,6 +119,10 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authorizer: Authorizer
+    """Decides about rights of roles."""
+    audit: AuditTrail
+    """Notes admin writes and refused accesses."""
     net: ConnectionContext
     """Everything that client connections share."""
     loop_watch: LoopWatch
@@ -169,20 +177,25 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
-        self.net = self._connection_context(turn, loop)
+        self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
+        self.audit = AuditTrail(clock.monotonic_ns)
+        self.namespaces.rights_changed = self._end_withdrawn
+        self.net = self._connection_context(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port = HealthPort(self.loop_watch)
 
-    def _connection_context(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> ConnectionContext:
+    def _connection_context(self, turn: Turn) -> ConnectionContext:
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
             settings=NetSettings.of(self.settings),
             turn=turn,
-            call_later=loop.call_later,
+            call_later=asyncio.get_running_loop().call_later,
             spawn=self._tasks.spawn,
             wall_ms=clock.wall_ms,
+            authorizer=self.authorizer,
+            audit=self.audit,
             server_version=f"Magnetar {self.version}",
         )
 
@@ -305,6 +318,13 @@ class BrokerService:
         self._cache_passes.interval_s = _pass_interval_s(settings)
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
+        self.authorizer.reconfigure(AuthorizationSettings.of(settings))
+        self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        """Closes what clients have open without the right to it, after a change of rights."""
+        if self.authorizer.enabled:
+            self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
 
     # Stop
 

@@ -129,6 +129,7 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
+    _check_authorization(settings)
     check_tls(settings)
     return [
         *check_addresses(settings, open_ports(settings)),
@@ -169,6 +170,14 @@ def _check_bookies(settings: Settings) -> None:
     if settings.int(name) > len(addresses) > 1:
         raise settings.error(
             name, f"bookieAddress names only {len(addresses)}; name more bookies or set a smaller ensemble"
+        )
+
+
+def _check_authorization(settings: Settings) -> None:
+    """Refuses checks of rights for roles that nobody proves: they would refuse every client, or trust a forged role."""
+    if settings.bool("authorizationEnabled") and not settings.bool("authenticationEnabled"):
+        raise settings.error(
+            "authorizationEnabled", "rights belong to roles; set authenticationEnabled=true as well"
         )
 
 

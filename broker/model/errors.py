@@ -9,6 +9,7 @@ BrokerError
 │   ├── ReadTimedOut           storage did not answer in time
 │   ├── NoSuchEntry            the bookie has no such entry (it knows the ledger)
 │   └── NoSuchLedger
+├── Unauthorized               the role lacks the right
 ├── ServiceNotReady            not served here, not yet open, closing
 ├── TopicNotFound  SubscriptionNotFound  ConsumerNotFound  InvalidTopicName
 ├── ProducerBusy  ProducerFenced  ConsumerBusy  ConsumerAssignError
@@ -88,6 +89,13 @@ class NoSuchLedger(PersistenceError):
 
     status = 404
     retriable = False
+
+
+class Unauthorized(BrokerError):
+    """The role behind the connection or request lacks the right."""
+
+    code = 4
+    status = 401
 
 
 class ConsumerBusy(BrokerError):

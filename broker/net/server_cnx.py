@@ -28,7 +28,9 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
@@ -77,6 +79,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
         self.connected = False
         """True once CONNECT was answered."""
+        self.principal = NOBODY
+        """The roles behind the connection; known when CONNECT is answered, renewed by AUTH_RESPONSE."""
         self.address = ""
         """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
@@ -198,6 +202,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
+        await end_withdrawn_of(self)
 
     def peer_certificate(self) -> PeerCertificate | None:
         """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""

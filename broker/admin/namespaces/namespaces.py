@@ -24,7 +24,7 @@ from broker.admin.namespaces.namespace_values import (
 from broker.admin.namespaces.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces import PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.table import BACKLOG
 
 log = logging.getLogger("magnetar")
@@ -115,7 +115,7 @@ def _bundles(count: int) -> dict[str, Json]:
 
 
 _ALWAYS: dict[str, Json] = {
-    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    PERMISSIONS: {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],
     "clusterDispatchRate": {},
     "topicDispatchRate": {},

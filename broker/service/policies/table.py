@@ -373,7 +373,8 @@ ANTI_AFFINITY: Final = Policy(
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",
-    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False))
+    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False),
+    acts="With Prefix the name of a subscription must begin with the consumer's role, where rights are checked.")
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=Texts(),
     name="entryFilters", namespace=Rest("entryFilters"),

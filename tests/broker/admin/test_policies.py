@@ -53,6 +53,7 @@ VALUES: dict[str, object] = {
     "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
     "properties": {"a": "b"},
     "antiAffinity": "g",
+    "subscriptionAuthMode": "Prefix",
     "schemaCompatibilityStrategy": "FORWARD",
     "schemaAutoUpdateCompatibilityStrategy": "Backward",
     "isAllowAutoUpdateSchema": False,
