@@ -178,7 +178,7 @@ class TopicReading:
     backlog_size: int = 0
     """Bytes behind the slowest subscription."""
     backlog_age_seconds: int = -1
-    """Always -1: the age of an entry is not known without reading it."""
+    """Age of the oldest unacknowledged message at the last look, -1 = not known."""
     backlog_quota_bytes: int = -1
     """Quota by size, -1 = none."""
     backlog_quota_seconds: int = -1

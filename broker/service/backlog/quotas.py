@@ -68,7 +68,15 @@ class Backlog(NamedTuple):
 class TopicQuotas:
     """The quotas of one topic, and the result of the last look."""
 
-    __slots__ = ("_too_old_behind", "_topic", "evicted_by_age", "evicted_by_size", "oldest_age_ms")
+    __slots__ = (
+        "_too_old_behind",
+        "_topic",
+        "age",
+        "evicted_by_age",
+        "evicted_by_size",
+        "oldest_age_s",
+        "size",
+    )
 
     def __init__(self, topic: QuotaTopic) -> None:
         self._topic = topic
