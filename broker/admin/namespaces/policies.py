@@ -1,7 +1,7 @@
 """Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
 
 Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
-removed, or when its value in force is asked for: a policy that were stored and then ignored would mislead.
+removed: a policy that were stored and then ignored would mislead.
 
 A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
 range before the owner. That order and the answers are Pulsar's.
@@ -184,7 +184,7 @@ async def _store_properties(request: web.Request, values: dict[str, str]) -> Non
 # Topics
 
 
-async def _existing_topic(request: web.Request) -> TopicName:
+async def topic_with_policies(request: web.Request) -> TopicName:
     """Returns the topic. Raises NotAllowed, PreconditionFailed or TopicNotFound where it can have no policies."""
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.settings.bool("topicLevelPoliciesEnabled"):
@@ -204,11 +204,11 @@ def _topic_key(request: web.Request, policy: Policy[Any]) -> str:
 
 def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
-        broker, name = request.app[BROKER], await _existing_topic(request)
+        broker, name = request.app[BROKER], await topic_with_policies(request)
         value = broker.namespaces.topic_policy(str(name.base), _topic_key(request, policy))
-        if value is None and rest.applied and is_true(request, "applied"):
-            if policy.setting is None:
-                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+        applied = rest.applied and is_true(request, "applied")
+        # Without a setting nothing is in force where no policy is set.
+        if value is None and applied and policy.setting is not None:
             value = policy.form.write(broker.registry.policies.of(name, policy))
         return _unset(rest) if value is None else answer(value)
 
@@ -219,7 +219,7 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
     async def set_policy(request: web.Request) -> web.Response:
         broker = request.app[BROKER]
         value = await _value_of(request, policy, rest)
-        name = await _existing_topic(request)
+        name = await topic_with_policies(request)
         _check(broker, policy, rest, value)
         _refuse_unbuilt(policy, rest.word)
         stored = None if value is None else policy.form.write(value)
@@ -231,7 +231,7 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
 
 def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
     async def remove_policy(request: web.Request) -> web.Response:
-        name = await _existing_topic(request)
+        name = await topic_with_policies(request)
         _refuse_unbuilt(policy, rest.word)
         await request.app[BROKER].namespaces.set_topic_policy(
             str(name.base), _topic_key(request, policy), None
@@ -243,7 +243,7 @@ def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
 
 async def remove_topic_policies(request: web.Request) -> web.Response:
     """Removes all policies of a topic, global ones included."""
-    name = await _existing_topic(request)
+    name = await topic_with_policies(request)
     await request.app[BROKER].namespaces.forget_topic(str(name.base))
     return done()
 
