@@ -14,7 +14,7 @@ from protocol import answers
 class TopicListWatcher:
     """Sends WATCH_TOPIC_UPDATE for created and deleted topics that match a pattern."""
 
-    __slots__ = ("_namespace", "_pattern", "_send", "_unwatch", "topics", "watcher_id")
+    __slots__ = ("_pattern", "_send", "_unwatch", "namespace", "topics", "watcher_id")
 
     def __init__(
         self,
@@ -32,7 +32,8 @@ class TopicListWatcher:
         self.topics = TopicListHash(topics)
         """Topics that match now."""
         self._send = send
-        self._namespace = namespace
+        self.namespace = namespace
+        """The watched `tenant/namespace`."""
         self._pattern = pattern
         self._unwatch: Callable[[], None] | None = registry.watch(self._changed)
 
@@ -40,7 +41,7 @@ class TopicListWatcher:
         """Adds or removes a topic without a report. Returns True when the list is another one now."""
         topic = str(name)
         # Non-persistent topics are never watched: the first list has none either.
-        if name.namespace != self._namespace or not name.is_persistent or not self._pattern.matches(topic):
+        if name.namespace != self.namespace or not name.is_persistent or not self._pattern.matches(topic):
             return False
         # A topic can be created while the first list is read, and is in it then.
         if exists == (topic in self.topics):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, is_true
-from broker.admin.namespaces.policies import topic_with_policies
+from broker.admin.namespaces.policies import existing_topic
 from broker.admin.service_view import BROKER
 from broker.service.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.namespaces import GLOBAL, Json
@@ -28,7 +28,7 @@ def _key(request: web.Request) -> str:
 
 async def get(request: web.Request) -> web.Response:
     """Returns the rate that is set, 200 without a body if none is; with `applied` the one in force."""
-    broker, name = request.app[BROKER], await topic_with_policies(request)
+    broker, name = request.app[BROKER], await existing_topic(request)
     subscription = request.match_info["subscription"]
     if is_true(request, "applied"):
         rate = broker.registry.policies.subscription_dispatch_rate(name, subscription)
@@ -46,7 +46,7 @@ async def set_rate(request: web.Request) -> web.Response:
         rate = None if given is None else DISPATCH_RATE.read(given)
     except WrongType as error:
         raise BadRequest(f"{_RATE}={error}") from None
-    name = str((await topic_with_policies(request)).base)
+    name = str((await existing_topic(request)).base)
     if rate is not None:
         try:
             DISPATCH_RATE.check(rate)
@@ -58,7 +58,7 @@ async def set_rate(request: web.Request) -> web.Response:
 
 async def remove(request: web.Request) -> web.Response:
     """Removes the rate; one that is not set changes nothing."""
-    await _store(request, str((await topic_with_policies(request)).base), None)
+    await _store(request, str((await existing_topic(request)).base), None)
     return done()
 
 
