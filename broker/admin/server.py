@@ -39,6 +39,7 @@ from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
@@ -171,6 +172,7 @@ def create_app(
     app.add_routes(TOPIC_PROPERTY_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
+    app.add_routes(SUBSCRIPTION_RATE_ROUTES)
     app.add_routes(BUNDLE_ROUTES)
     return app
 
@@ -179,6 +181,9 @@ def create_app(
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns every error of a handler into an answer in Pulsar's form."""
     try:
+        if "\0" in request.path:
+            # As in Pulsar. No key of a metadata store may have this character.
+            raise web.HTTPBadRequest
         return await handler(request)
     except BadRequest as error:
         return web.Response(status=error.status, body=str(error).encode(), content_type="text/plain")

@@ -1,7 +1,7 @@
 """Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
 
 Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
-removed, or when its value in force is asked for: a policy that were stored and then ignored would mislead.
+removed: a policy that were stored and then ignored would mislead.
 
 A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
 range before the owner. That order and the answers are Pulsar's.
@@ -218,9 +218,9 @@ def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
         broker, name = request.app[BROKER], await existing_topic(request)
         value = broker.namespaces.topic_policy(str(name.base), topic_key(request, policy))
-        if value is None and rest.applied and is_true(request, "applied"):
-            if policy.setting is None:
-                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+        applied = rest.applied and is_true(request, "applied")
+        # Without a setting nothing is in force where no policy is set.
+        if value is None and applied and policy.setting is not None:
             value = policy.form.write(broker.registry.policies.of(name, policy))
         return _unset(rest) if value is None else answer(value)
 

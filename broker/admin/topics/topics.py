@@ -51,6 +51,13 @@ async def create(request: web.Request) -> web.Response:
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
+    if name.partition >= 0:
+        count = await broker.registry.partitions.count(name.base)
+        if name.partition >= count:
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by a number: {name.base.local} has'
+                f" {count} partitions; create a partitioned topic, or use another name"
+            )
     # Read first: a refusal must leave no topic behind.
     wanted = await texts_of(request)
     try:
