@@ -17,12 +17,14 @@ from broker.model.errors import (
     MetadataError,
     ProducerBusy,
     ServiceNotReady,
+    Unauthorized,
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
@@ -107,6 +109,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not request.subscription:
         # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
+    require_consume(cnx, name, request.subscription, "SUBSCRIBE")
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -125,7 +128,13 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
-    port.subscription, port.consumer = subscription, consumer
+    try:
+        # Again, because the right may have been withdrawn while the topic was opened.
+        require_consume(cnx, name, request.subscription, "SUBSCRIBE")
+    except Unauthorized:
+        subscription.remove_consumer(consumer)
+        raise
+    port.topic, port.subscription, port.consumer = name, subscription, consumer
     log.info("+ %s consumer %s on %s %s", cnx.address, consumer.name, name, request.subscription)
     cnx.send(answers.success(request.request_id))
 

@@ -23,9 +23,6 @@ from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 
-NO_QUOTA = -1
-"""Pulsar's value for a backlog quota that is not set."""
-
 
 class SubscriptionRates(Protocol):
     """Rates of a subscription per second; the metrics room's windows have them."""
@@ -76,7 +73,6 @@ RatesOf = Callable[[str], TopicRates]
 def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     subscriptions = _subscriptions(topic, rates)
-    persistent = isinstance(topic, PersistentTopic)
     publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
         "msgRateIn": rates.rate_in,
@@ -90,9 +86,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "averageMsgSize": rates.average_msg_size,
         "storageSize": topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0,
         "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
-        "backlogQuotaLimitSize": NO_QUOTA if persistent else 0,
-        "backlogQuotaLimitTime": NO_QUOTA if persistent else 0,
-        "oldestBacklogMessageAgeSeconds": -1 if persistent else 0,
+        **_quotas(topic),
         "publishers": publishers,
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
@@ -163,6 +157,17 @@ def _subscription(
     return stats
 
 
+def _quotas(topic: Topic) -> dict[str, Json]:
+    if not isinstance(topic, PersistentTopic):
+        # Pulsar's numbers for topics that keep nothing.
+        return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
+    return {
+        "backlogQuotaLimitSize": topic.quotas.size.size_max,
+        "backlogQuotaLimitTime": topic.quotas.age.age_max_s,
+        "oldestBacklogMessageAgeSeconds": topic.quotas.oldest_age_s,
+    }
+
+
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
     delayed = subscription.delayed
@@ -178,6 +183,10 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["msgInReplay"] = subscription.waiting_for_redelivery
+    stats["totalMsgExpired"], stats["lastExpireTimestamp"] = (
+        subscription.expired.total,
+        subscription.expired.last_ms,
+    )
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
