@@ -1,6 +1,6 @@
 """The answers of `…/stats` and `…/internalStats`: the numbers of a topic under Pulsar's names.
 
-Fields of features that this broker does not have yet (transactions, offloading) have the values that Pulsar shows where
+Fields of features that this broker does not have yet, such as offloading, have the values that Pulsar shows where
 these are not in use. Rates are those of the metrics' last whole window.
 """
 
