@@ -8,6 +8,7 @@ Read `__init__` from top to bottom for the parts, each of which uses those above
     namespaces, ownership, registry        topics
     net                                    shared by all client connections
     admin_port                             the HTTP ports: admin API and /metrics
+    loop_watch, health_port                the lag of the event loop, and the port that tells when it is stuck
     timers, cache_passes, ledger_upkeep    the work that falls due with time
 
 Start: changed settings, record, namespaces, ports, timers; the admin server last, because clients need not wait for
@@ -27,9 +28,11 @@ from typing import Final
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
+from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
@@ -41,6 +44,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
+from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -48,8 +52,12 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
+from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
@@ -111,8 +119,14 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authorizer: Authorizer
+    """Decides about rights of roles."""
+    audit: AuditTrail
+    """Notes admin writes and refused accesses."""
     net: ConnectionContext
     """Everything that client connections share."""
+    loop_watch: LoopWatch
+    """Measures how long the event loop is held."""
 
     def __init__(
         self,
@@ -130,6 +144,7 @@ class BrokerService:
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self._timers = Timers(loop)
+        self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
@@ -162,18 +177,32 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
-        self.net = ConnectionContext(
-            registry=self.registry,
-            partitioned=self.partitioned,
-            settings=NetSettings.of(settings),
-            turn=turn,
-            call_later=loop.call_later,
-            spawn=self._tasks.spawn,
-            wall_ms=clock.wall_ms,
-            server_version=f"Magnetar {version}",
-        )
+        self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
+        self.audit = AuditTrail(clock.monotonic_ns)
+        self.namespaces.rights_changed = self._end_withdrawn
+        self.net = self._connection_context(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
+        self._health_port = HealthPort(self.loop_watch)
+
+    def _connection_context(self, turn: Turn) -> ConnectionContext:
+        return ConnectionContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=NetSettings.of(self.settings),
+            turn=turn,
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=self._tasks.spawn,
+            wall_ms=clock.wall_ms,
+            authorizer=self.authorizer,
+            audit=self.audit,
+            server_version=f"Magnetar {self.version}",
+        )
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        return self.net.coordinators
 
     # Start
 
@@ -188,6 +217,7 @@ class BrokerService:
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
+        self.loop_watch.start()
         self._cache_passes.start()
         self._ledger_upkeep.start(
             self._timers,
@@ -196,6 +226,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
+        start_backlog_rounds(self.registry, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
 
@@ -245,6 +276,8 @@ class BrokerService:
         if (wanted := settings.optional_int("webServicePortTls")) is not None:
             port = self._admin_port.bind_tls(bind_address, wanted, web_certificates(settings))
             urls["admin_url_tls"] = f"https://{host}:{port}"
+        if (health_port := settings.int("magnetarHealthPort")) >= 0:
+            self._health_port.open(bind_address, health_port)
         self.addresses = Addresses(**urls)
         self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
 
@@ -285,6 +318,13 @@ class BrokerService:
         self._cache_passes.interval_s = _pass_interval_s(settings)
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
+        self.authorizer.reconfigure(AuthorizationSettings.of(settings))
+        self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        """Closes what clients have open without the right to it, after a change of rights."""
+        if self.authorizer.enabled:
+            self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
 
     # Stop
 
@@ -292,6 +332,7 @@ class BrokerService:
         """Stores everything that was confirmed or acknowledged, so that the next start has nothing to recover."""
         started = time.monotonic()
         self._timers.stop()
+        self.loop_watch.stop()
         for server in self._servers:
             server.close()
         if self.net.coordinators is not None:
@@ -303,6 +344,8 @@ class BrokerService:
         for connection in list(self.net.connections):
             connection.close("the broker stops")
         await self._admin_port.close()
+        # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
+        await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.config.authorization_keys import AUTHORIZATION
+from broker.config.expiry_keys import EXPIRY
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.tls_keys import BOOKIE_TLS, TLS
@@ -30,6 +32,7 @@ BROKER_KEYS = KeyTable(
     (
         MAGNETAR,
         SERVER,
+        AUTHORIZATION,
         TLS,
         FLOW,
         ENTRY_METADATA,
@@ -39,6 +42,7 @@ BROKER_KEYS = KeyTable(
         DELAYS,
         COMPACTION,
         SUBSCRIPTIONS,
+        EXPIRY,
         DISPATCH,
         TRANSACTIONS,
         RATES,

@@ -13,6 +13,8 @@ from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
@@ -29,6 +31,10 @@ class OpenConnection(Protocol):
 
     def close(self, reason: str) -> None:
         """Writes waiting frames and closes; `reason` is logged."""
+        ...
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
         ...
 
 
@@ -84,6 +90,10 @@ class ConnectionContext:
     """Milliseconds since 1970."""
     now_ns: Callable[[], int] = clock.monotonic_ns
     """The monotonic clock."""
+    authorizer: Authorizer
+    """Decides about rights."""
+    audit: AuditTrail
+    """Notes refused accesses."""
     server_version: str
     """Sent in CONNECTED."""
     coordinators: Coordinators | None = None

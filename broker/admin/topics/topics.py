@@ -108,12 +108,6 @@ async def terminate_partitions(request: web.Request) -> web.Response:
     return answer({str(index): message_id(await topic.terminate()) for index, topic in enumerate(topics)})
 
 
-async def last_message_id(request: web.Request) -> web.Response:
-    """Returns the id of the last message; entry -1 for a topic without one."""
-    topic = await existing_persistent(request.app[BROKER], topic_of(request))
-    return answer(message_id(topic.ledger.last_confirmed))
-
-
 async def stats(request: web.Request) -> web.Response:
     """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
@@ -138,7 +132,6 @@ TOPIC_ROUTES = (
     web.put(_TOPIC + "/unload", unload),
     web.post(_TOPIC + "/terminate", terminate),
     web.post(_TOPIC + "/terminate/partitions", terminate_partitions),
-    web.get(_TOPIC + "/lastMessageId", last_message_id),
     web.get(_TOPIC + "/stats", stats),
     web.get(_TOPIC + "/internalStats", internal),
 )

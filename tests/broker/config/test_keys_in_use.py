@@ -49,8 +49,8 @@ READ_IN = {
     BOOKIE_KEYS: ("bookie_stub", "magnetar"),
     CLIENT_KEYS: ("magnetar",),
 }
-# Read by the loader itself, to choose the defaults of all others.
-BY_THE_LOADER = {PROFILE_KEY}
+# Read by the loader itself: the first to choose the defaults of all others, the second to refuse all values but one.
+BY_THE_LOADER = {PROFILE_KEY, "authorizationProvider"}
 RULES = ("broker/config/rules.py", "bookie_stub/config/rules.py")
 GETTERS = {"int", "float", "bool", "str", "list"}
 
