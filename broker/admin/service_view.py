@@ -14,6 +14,7 @@ from aiohttp import web
 from broker.admin.topics.stats import RatesOf
 from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.security.authentication.authenticator import Authenticator
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
@@ -73,6 +74,8 @@ class BrokerView(Protocol):
     """Creates, grows and deletes partitioned topics."""
     namespaces: Namespaces
     """Tenants, namespaces and their policies."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     version: str
     """Magnetar's version."""
 

@@ -49,6 +49,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.security.authentication.authenticator import Authenticator
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
@@ -105,6 +106,8 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     net: ConnectionContext
     """Everything that client connections share."""
 
@@ -117,8 +120,12 @@ class BrokerService:
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        """Composes the broker inside the running loop; opens nothing.
+
+        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
+        """
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses("", "")
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
@@ -156,18 +163,26 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
-        self.net = ConnectionContext(
-            registry=self.registry,
-            partitioned=self.partitioned,
-            settings=NetSettings.of(settings),
-            turn=turn,
-            call_later=loop.call_later,
-            spawn=self._tasks.spawn,
-            wall_ms=clock.wall_ms,
-            server_version=f"Magnetar {version}",
-        )
+        self.authenticator = authenticator
+        self.net = self._connections(turn)
         self._server: asyncio.Server | None = None
         self._admin_port = AdminPort()
+
+    def _connections(self, turn: Turn) -> ConnectionContext:
+        if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
+            # Without this a caller that forgets the authenticator would open the broker to everyone.
+            raise ValueError("authenticationEnabled and the authenticator do not go together")
+        return ConnectionContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=NetSettings.of(self.settings),
+            turn=turn,
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=self._tasks.spawn,
+            wall_ms=clock.wall_ms,
+            server_version=f"Magnetar {self.version}",
+            authenticator=self.authenticator,
+        )
 
     # Start
 
@@ -288,6 +303,8 @@ class BrokerService:
             connection.close("the broker stops")
         await self._admin_port.close()
         await self._tasks.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.topic_keys import (
@@ -29,6 +30,7 @@ BROKER_KEYS = KeyTable(
     (
         MAGNETAR,
         SERVER,
+        AUTHENTICATION,
         FLOW,
         ENTRY_METADATA,
         TOPICS,

@@ -118,7 +118,11 @@ def check(settings: Settings) -> list[Note]:
     _check_bookies(settings)
     _check_order(settings)
     return [
-        *check_addresses(settings, "brokerServicePort and webServicePort"),
+        *check_addresses(
+            settings,
+            "brokerServicePort and webServicePort",
+            authenticated=settings.bool("authenticationEnabled"),
+        ),
         *_without_effect(settings),
         *_smaller_than_a_read(settings),
         *_one_copy(settings),

@@ -45,7 +45,7 @@ SERVER = Section("Server", (
         doc="TCP port of the admin API and of `/metrics`; 0 takes any free port."),
     Key("bindAddress", "string", LOOPBACK,
         doc="Address that both ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
-            "there is no authentication here yet, so a start with more than the loopback logs a warning."),
+            "a start with more than the loopback and without authenticationEnabled logs a warning."),
     Key("advertisedAddress", "string", None, standalone="localhost",
         computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name or address that clients are told to connect to."),

@@ -13,6 +13,7 @@ from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
+from broker.security.authentication.authenticator import Authenticator
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
@@ -86,6 +87,8 @@ class ConnectionContext:
     """The monotonic clock."""
     server_version: str
     """Sent in CONNECTED."""
+    authenticator: Authenticator | None = None
+    """Finds the roles of clients; None without authentication."""
     coordinators: Coordinators | None = None
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
