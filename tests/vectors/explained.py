@@ -35,11 +35,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         topic-messageTTL-set
         topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
     """,
-    "Statistics over REST have only the fields that are counted so far.": """
-        stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
-        internal-stats internal-stats-empty internal-info partitioned-internal-stats
-        subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
-    """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
