@@ -13,6 +13,7 @@ from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.rights import require_consume, require_produce, require_superuser
 from broker.service.subscription import Subscription
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
@@ -117,11 +118,13 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        names = [parse_topic_name(topic) for topic in request.partitions]
-        for name in names:
+        topics = tuple(request.partitions)
+        for topic in topics:
+            name = parse_topic_name(topic)
             if not name.is_persistent:
-                raise NotAllowed(f"{name} is not persistent; transactions need persistent topics")
-        await coordinators.at(txn.most).add_topics(txn, tuple(map(str, names)))
+                raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
+            require_produce(cnx, name, "ADD_PARTITION_TO_TXN")
+        await coordinators.at(txn.most).add_topics(txn, topics)
 
     _of_transaction(cnx, command, request, work())
 
@@ -136,7 +139,10 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        named = tuple((str(parse_topic_name(one.topic)), one.subscription) for one in request.subscription)
+        named = tuple((one.topic, one.subscription) for one in request.subscription)
+        for topic, subscription in named:
+            # Raises for a name that is not valid, too.
+            require_consume(cnx, parse_topic_name(topic), subscription, "ADD_SUBSCRIPTION_TO_TXN")
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
     _of_transaction(cnx, command, request, work())
@@ -164,8 +170,13 @@ def end_on_topic(cnx: Connection, command: BaseCommand) -> None:
         refusals.transactions(cnx, command)
         return
     request = command.endTxnOnPartition
-    work = coordinators.participants.end_on_topic(request.topic, _txn(request), commit=_commits(request))
-    _of_transaction(cnx, command, request, work)
+    commit, participants = _commits(request), coordinators.participants
+
+    async def work() -> None:
+        require_superuser(cnx, request.topic, "END_TXN_ON_PARTITION")
+        await participants.end_on_topic(request.topic, _txn(request), commit=commit)
+
+    _of_transaction(cnx, command, request, work())
 
 
 def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
@@ -176,8 +187,13 @@ def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
         return
     request = command.endTxnOnSubscription
     subscribed = request.subscription.topic, request.subscription.subscription
-    work = coordinators.participants.end_on_subscription(subscribed, _txn(request), commit=_commits(request))
-    _of_transaction(cnx, command, request, work)
+    commit, participants = _commits(request), coordinators.participants
+
+    async def work() -> None:
+        require_superuser(cnx, " ".join(subscribed), "END_TXN_ON_SUBSCRIPTION")
+        await participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+
+    _of_transaction(cnx, command, request, work())
 
 
 def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> None:

@@ -117,6 +117,7 @@ class Subscription:
         "durable",
         "expired",
         "kind",
+        "left_at_ns",
         "name",
         "resetting",
         "retired_bytes_out",
@@ -143,6 +144,8 @@ class Subscription:
         """None until the first consumer joins; it stays when the last one leaves."""
         self.dispatch_limit: DispatchLimit | None = None
         """The subscription's own delivery rate; None until a policy sets one."""
+        self.left_at_ns = cursor.ledger.environment.now_ns()
+        """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.expired = ExpiredCounts()
@@ -309,6 +312,7 @@ class Subscription:
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
         self.dispatcher.remove_consumer(consumer)
+        self.left_at_ns = self.cursor.ledger.environment.now_ns()
         self._deactivate_if_empty()
 
     def _deactivate_if_empty(self) -> None:

@@ -324,7 +324,7 @@ class TopicRegistry:
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
         await asyncio.shield(self._close_topic(topic, work))
         if name.partition < 0:
-            await self.namespaces.forget_topic(str(name))
+            await self.namespaces.topic_deleted(str(name))
         self._announce(name, exists=False)
 
     async def forget_partitioned(self, name: TopicName) -> None:
@@ -334,7 +334,7 @@ class TopicRegistry:
             if str(partition) in self.topics or await self.is_stored(partition):
                 return
         await self.partitions.delete(name)
-        await self.namespaces.forget_topic(str(name))
+        await self.namespaces.topic_deleted(str(name))
 
     async def _is_only_one_of_name(self, name: TopicName) -> bool:
         """Returns True unless the other domain has a topic of the name, which then keeps the schema of both."""

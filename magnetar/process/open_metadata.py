@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.config.rules import metadata_timeout_s
 from broker.model.errors import MetadataError
 from settings.settings import Settings
 
@@ -70,6 +71,6 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
     store = await ZookeeperMetadataStore.open(
         url,
         session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
-        timeout_s=settings.int("metadataStoreOperationTimeoutSeconds"),
+        timeout_s=metadata_timeout_s(settings),
     )
     return OpenedMetadata(store, ZookeeperLedgerIds(store.requests))

@@ -88,7 +88,7 @@ def test_rust(broker: BrokerProcess, rust_program: Sequence[str], subtests: pyte
     _judge(_outcomes(rust_program, broker), subtests)
 
 
-@pytest.mark.parametrize("program", ["Interop", "Schemas"])
+@pytest.mark.parametrize("program", ["Interop", "Schemas", "Limits"])
 def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtests: pytest.Subtests) -> None:
     command = ["java", "-cp", java_class_path, str(HERE / "java" / f"{program}.java")]
     _judge(_outcomes(command, broker), subtests)

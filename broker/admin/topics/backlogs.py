@@ -28,6 +28,7 @@ from broker.admin.topics.topic_access import (
     subscription_of,
 )
 from broker.model.errors import NotAllowed, SubscriptionNotFound
+from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.backlog.analysis import analyze
 from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
@@ -169,7 +170,11 @@ async def backlog_size(request: web.Request) -> web.Response:
     value = await body_of(request)
     if value is None:
         raise BadRequest("Give the message id in the body")
-    return answer(bytes_behind(topic.ledger.ledgers, position_in(value)))
+    place, ledgers = position_in(value), topic.ledger.ledgers
+    # As in Pulsar, a ledger that the topic does not have stands for the beginning.
+    if place.ledger_id not in ledgers:
+        return answer(ledgers.size_bytes)
+    return answer(bytes_behind(ledgers, Position(place.ledger_id, max(-1, place.entry_id))))
 
 
 async def truncate(request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ position is kept in the metadata store (decision 0002), so `cursorLedger` is -1 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Container
 
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from broker.admin.topics.topic_access import (
 from broker.ledger_client.own_ledger import read_metadata
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from broker.model.range_set import RangeSet
 from broker.service.compaction.compacted_ledger import CompactedLedger
@@ -61,9 +63,24 @@ def internal_stats(topic: Topic) -> dict[str, Json]:
     """Returns the ledgers and cursors of a topic; a non-persistent one has neither."""
     if not isinstance(topic, PersistentTopic):
         return _without_log(topic)
-    log = topic.ledger
+    # A consumer that never asked for messages does not read.
+    active = {
+        name
+        for name, one in topic.subscriptions.items()
+        if any(consumer.last_consumed_flow_ms for consumer in one.consumers)
+    }
+    return {
+        **ledger_stats(topic.ledger, active),
+        "schemaLedgers": [],
+        "compactedLedger": _compacted_ledger(topic.compaction.current),
+    }
+
+
+def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
+    """Returns the ledgers and cursors of a managed ledger; `active` are names of cursors in use."""
     infos = log.ledgers.infos()
     writable = not log.is_terminated
+    waiting = {name for name, one in log.cursors.by_name.items() if name in active and not one.has_more()}
     return {
         "entriesAddedCounter": log.stats.entries_added,
         "numberOfEntries": log.ledgers.entries,
@@ -71,16 +88,17 @@ def internal_stats(topic: Topic) -> dict[str, Json]:
         "currentLedgerEntries": infos[-1].entries,
         "currentLedgerSize": infos[-1].size_bytes,
         "lastLedgerCreatedTimestamp": _time(_current_since_ms(log.store.created_ms, infos)),
-        "waitingCursorsCount": sum(_waits(topic, one) for one in log.cursors.by_name.values()),
+        "waitingCursorsCount": len(waiting),
         "pendingAddEntriesCount": 0,
         "lastConfirmedEntry": str(log.last_confirmed),
         "state": "LedgerOpened" if writable else "Terminated",
         # As in Pulsar, a ledger that is written shows no counts; those above are its own.
         "ledgers": [_ledger(one, counted=one is not infos[-1] or not writable) for one in infos],
-        "cursors": {name: _cursor(topic, one) for name, one in log.cursors.by_name.items()},
+        "cursors": {
+            name: _cursor(one, log.ledgers, active=name in active, waiting=name in waiting)
+            for name, one in log.cursors.by_name.items()
+        },
         "properties": {name: text for name, text in log.properties.items() if name not in OWN_PROPERTIES},
-        "schemaLedgers": [],
-        "compactedLedger": _compacted_ledger(topic.compaction.current),
     }
 
 
@@ -116,31 +134,20 @@ def _ledger(info: LedgerInfo, *, counted: bool) -> dict[str, Json]:
     }
 
 
-def _reads(topic: PersistentTopic, cursor: ManagedCursor) -> bool:
-    """Returns True when a connected consumer has asked for messages."""
-    subscription = topic.subscriptions.get(cursor.name)
-    return subscription is not None and any(one.last_consumed_flow_ms for one in subscription.consumers)
-
-
-def _waits(topic: PersistentTopic, cursor: ManagedCursor) -> bool:
-    """Returns True when consumers have read everything and wait for more."""
-    return _reads(topic, cursor) and not cursor.has_more()
-
-
-def _cursor(topic: PersistentTopic, cursor: ManagedCursor) -> dict[str, Json]:
+def _cursor(cursor: ManagedCursor, ledgers: LedgerList, *, active: bool, waiting: bool) -> dict[str, Json]:
     return {
         **_NO_CURSOR,
         "markDeletePosition": str(cursor.mark_delete_position),
         "readPosition": str(cursor.read_position),
-        "waitingReadOp": _waits(topic, cursor),
+        "waitingReadOp": waiting,
         "pendingReadOps": int(cursor.reading),
         "cursorLedger": -1,
         "cursorLedgerLastEntry": -1,
         "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
         "lastLedgerSwitchTimestamp": NEVER,
         "state": "NoLedger",
-        "active": _reads(topic, cursor),
-        "numberOfEntriesSinceFirstNotAckedMessage": 1 + _entries_before(cursor, topic.ledger.ledgers),
+        "active": active,
+        "numberOfEntriesSinceFirstNotAckedMessage": 1 + _entries_before(cursor, ledgers),
         "totalNonContiguousDeletedMessagesRange": cursor.acks.beyond.count_ranges(),
         "subscriptionHavePendingRead": cursor.reading,
         "properties": dict(cursor.acks.properties),

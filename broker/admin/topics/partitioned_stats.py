@@ -12,7 +12,7 @@ from aiohttp import web
 from broker.admin.http.answers import topic_of
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.topics.stats import StatsOptions, topic_stats
-from broker.admin.topics.topic_access import partition_topics, partitioned_shown
+from broker.admin.topics.topic_access import owner_url, partition_topics, partitioned_shown
 from broker.service.namespaces import Json
 
 _PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/partitioned-stats"
@@ -52,7 +52,7 @@ async def stats(request: web.Request) -> web.Response:
     texts: list[str] = []
     async for topic in partition_topics(broker, name):
         rates = request.app[RATES](str(topic.name))
-        one = await topic_stats(topic, broker.addresses.admin_url, rates, options)
+        one = await topic_stats(topic, owner_url(broker), rates, options)
         if each:
             texts.append(f"{json.dumps(str(topic.name))}:{json.dumps(one)}")
         _add(total, {key: value for key, value in one.items() if key not in _NOT_TOGETHER})

@@ -21,12 +21,10 @@ from broker.service.entry_facts import facts_of
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.backlog_quota import AGE, SIZE
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
-
-QUOTA_BYTES = 10 << 30
-"""The quota of Pulsar's configuration files, shown and not enforced: this broker has no backlog quotas yet."""
 
 
 class SubscriptionRates(Protocol):
@@ -159,8 +157,10 @@ def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     slowest = min(behind, default=None)
     stats["storageSize"] = log.ledgers.size_bytes
     stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
-    stats["backlogQuotaLimitSize"] = QUOTA_BYTES
-    stats["backlogQuotaLimitTime"] = stats["oldestBacklogMessageAgeSeconds"] = -1
+    age_ms = topic.quotas.oldest_age_ms
+    stats["backlogQuotaLimitSize"] = topic.quotas.quota(SIZE).size_max
+    stats["backlogQuotaLimitTime"] = topic.quotas.quota(AGE).age_max_s
+    stats["oldestBacklogMessageAgeSeconds"] = -1 if age_ms is None else age_ms // 1000
     if buffer is not None:
         stats["ongoingTxnCount"] = len(buffer.open)
         stats["committedTxnCount"] = buffer.commits

@@ -107,3 +107,8 @@ def clients(topic: Topic) -> tuple[int, int]:
     """Returns the numbers of connected (consumers, producers)."""
     subscriptions = getattr(topic, "subscriptions", {}).values()
     return sum(len(one.consumers) for one in subscriptions), len(topic.access.producers)
+
+
+def owner_url(broker: BrokerView) -> str:
+    """Returns the admin URL of this broker, that of the TLS port where there is no other."""
+    return broker.addresses.admin_url or broker.addresses.admin_url_tls

@@ -15,7 +15,14 @@ from broker.admin.http.answers import (
 )
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.topics.stats import StatsOptions, topic_stats
-from broker.admin.topics.topic_access import clients, existing, existing_parts, existing_persistent, parts
+from broker.admin.topics.topic_access import (
+    clients,
+    existing,
+    existing_parts,
+    existing_persistent,
+    owner_url,
+    parts,
+)
 from broker.admin.topics.topic_properties import texts_of
 from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound
@@ -96,7 +103,7 @@ async def stats(request: web.Request) -> web.Response:
     topic = await existing(broker, name)
     options = StatsOptions.of(request.query)
     rates = request.app[RATES](str(name))
-    return answer(await topic_stats(topic, broker.addresses.admin_url, rates, options))
+    return answer(await topic_stats(topic, owner_url(broker), rates, options))
 
 
 TOPIC_ROUTES = (

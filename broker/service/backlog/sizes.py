@@ -1,4 +1,4 @@
-"""Sizes of backlogs in bytes, by arithmetic over the ledgers: an entry counts as its ledger's mean."""
+"""Bytes of a backlog, by the sizes of ledgers and the mean size of their entries. Pure: no entry is read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from broker.model.position import Position
 
 
 def bytes_behind(ledgers: LedgerList, position: Position) -> int:
-    """Returns the stored bytes behind a position. One in a ledger that is not in the list counts as the earliest."""
-    if position.ledger_id not in ledgers:
-        return ledgers.size_bytes
-    size = 0
+    """Returns the bytes of the entries behind the position; exact but for the ledger that it stands in."""
+    total = 0
     for info in ledgers.infos():
         if info.ledger_id > position.ledger_id:
-            size += info.size_bytes
+            total += info.size_bytes
         elif info.ledger_id == position.ledger_id and info.entries:
-            behind = max(0, info.entries - 1 - max(-1, position.entry_id))
-            size += info.size_bytes * behind // info.entries
-    return size
+            left = info.entries - 1 - min(position.entry_id, info.entries - 1)
+            total += info.size_bytes * left // info.entries
+    return total
+
+
+def position_leaving(ledgers: LedgerList, bytes_max: int) -> Position:
+    """Returns the first position behind which at most so many bytes stand: (first ledger, -1) when all of them fit."""
+    left = bytes_max
+    for info in reversed(ledgers.infos()):
+        if info.size_bytes > left:
+            # Rounded down: one entry more would be above the limit.
+            kept = info.entries * max(left, 0) // info.size_bytes
+            return Position(info.ledger_id, info.entries - 1 - kept)
+        left -= info.size_bytes
+    return Position(ledgers.infos()[0].ledger_id, -1)

@@ -32,8 +32,10 @@ def reading_of(**fields: Any) -> BrokerReading:
         connections=Connections(),
         connections_active=0,
         ledgers_open=0,
+        coordinators={},
         topic_loads=0,
         topic_loads_ms=(),
+        loop_lag_s=0.0,
     )
     return replace(reading, **fields)
 
