@@ -34,13 +34,16 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
+from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
 from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
+from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
 from broker.loop import clock
@@ -169,6 +172,9 @@ def create_app(
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
+    app.add_routes(LIST_ROUTES)
+    app.add_routes(INTERNAL_ROUTES)
+    app.add_routes(PARTITIONED_STATS_ROUTES)
     app.add_routes(TOPIC_PROPERTY_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
