@@ -30,6 +30,7 @@ from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import BrokerError, NotAllowed, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, WrongType
 from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
 from broker.service.policies.values import Retention
@@ -234,6 +235,10 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
         name = await existing_topic(request)
         _check(broker, policy, rest, value)
         _refuse_unbuilt(policy, rest.word)
+        if isinstance(value, Retention):
+            # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
+            for kind in QUOTA_TYPES:
+                refuse_retention(value, broker.registry.policies.backlog_quota(name, kind), "topic")
         stored = None if value is None else policy.form.write(value)
         await broker.namespaces.set_topic_policy(str(name.base), topic_key(request, policy), stored)
         return done()
