@@ -6,7 +6,7 @@ object under each of the keys below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -75,6 +75,8 @@ class BrokerView(Protocol):
     """Tenants, namespaces and their policies."""
     version: str
     """Magnetar's version."""
+    stop_process: Callable[[], None] | None
+    """Begins to stop the process; None inside of another program."""
 
     @property
     def dynamic_settings(self) -> DynamicSettingsView:

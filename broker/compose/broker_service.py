@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -107,6 +108,8 @@ class BrokerService:
     """Partitioned topics and their metadata."""
     net: ConnectionContext
     """Everything that client connections share."""
+    stop_process: Callable[[], None] | None = None
+    """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
     def __init__(
         self,

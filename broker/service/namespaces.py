@@ -28,6 +28,8 @@ TOPICS_ROOT: Final = "/admin/topic-policies"
 """Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
 GLOBAL: Final = "global:"
 """Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""
+DELETED: Final = "deleted"
+"""Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _OLD_NAMES: Final = {
     "deduplication": "deduplicationEnabled",

@@ -22,11 +22,11 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
-        ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
+        ns-retention-get ns-messageTTL-set ns-messageTTL-get
+        ns-subscriptionAuthMode-get
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
-        ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
+        ns-subscriptionExpirationTime-get ns-resourcegroup-default
+        ns-retention-below-quota ns-permissions-get
         ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
     """,
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
@@ -51,9 +51,8 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
     """,
-    "Resource quotas and groups, racks, functions and packages are not built.": """
-        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
-        functions-list packages-list
+    "Resource quotas and groups are not built.": """
+        broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
     """,
 }
 

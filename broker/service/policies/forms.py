@@ -211,6 +211,27 @@ class Subset:
         return list(value)
 
 
+class Names:
+    """A list of texts, each of them once."""
+
+    words = "a JSON list of texts"
+    """Any texts are allowed."""
+
+    def read(self, value: Json) -> tuple[str, ...]:
+        """Returns the texts in the order of their first places."""
+        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
+        if names is None or len(names) != len(cast("list[Json]", value)):
+            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+        return tuple(dict.fromkeys(names))
+
+    def check(self, value: tuple[str, ...]) -> None:
+        """Accepts every list, the empty one included."""
+
+    def write(self, value: tuple[str, ...]) -> Json:
+        """Returns the list."""
+        return list(value)
+
+
 class Texts:
     """Texts by name."""
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from broker.service.namespaces import Json
-from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Subset, Text, Texts, Whole
+from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Names, Subset, Text, Texts, Whole
 from broker.service.policies.values import (
     AUTO_SUBSCRIPTION_CREATION,
     AUTO_TOPIC_CREATION,
+    BOOKIE_AFFINITY_GROUPS,
     DELAYED_DELIVERY,
     DISPATCH_RATE,
     INACTIVE_TOPICS,
@@ -288,6 +289,9 @@ STORED: Final = Policy(
         settings.ensemble_size, settings.write_quorum, settings.ack_quorum, settings.mark_delete_rate),
     acts="The next ledger has so many bookies and copies, unless the broker has one bookie; positions are written at "
          "this rate at once.")
+BOOKIE_AFFINITY: Final = Policy(
+    title="groups of bookies for new ledgers", form=BOOKIE_AFFINITY_GROUPS,
+    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity"))
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
@@ -302,6 +306,9 @@ OFFLOAD_AGE: Final = Policy(
     title="seconds after which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
     name="offload_threshold_in_seconds",
     namespace=Rest("offloadThresholdInSeconds", "PUT", Unset(-1), removable=False))
+OFFLOAD_DELETION: Final = Policy(
+    title="milliseconds until an offloaded ledger leaves the bookies", form=Whole(0, LONG_MAX, LONG_MAX),
+    name="offload_deletion_lag_ms", namespace=Rest("offloadDeletionLagMs", "PUT"))
 OFFLOAD_POLICIES: Final = Policy(
     title="offloading", form=Texts(),
     name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
@@ -359,6 +366,10 @@ SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",
     namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False))
+METRIC_PROPERTIES: Final = Policy(
+    title="properties of topics that metrics show", form=Names(),
+    name="allowed_topic_property_keys_for_metrics",
+    namespace=Rest("allowedTopicPropertyKeysForMetrics"))
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=Texts(),
     name="entryFilters", namespace=Rest("entryFilters"),

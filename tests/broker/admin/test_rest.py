@@ -86,7 +86,7 @@ async def test_clusters_are_listed_stored_and_deleted(admin: ClientSession, brok
     assert await call(admin, "PUT /admin/v2/clusters/west", {"serviceUrl": "http://w"}) == (200, "")
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone", "west"])
     assert await refusal(admin, "PUT /admin/v2/clusters/a%20b", {}) == (412, "Cluster name is not valid")
-    assert (await call(admin, "DELETE /admin/v2/clusters/west"))[0] == 200
+    assert (await call(admin, "DELETE /admin/v2/clusters/west"))[0] == 204
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
 
 
