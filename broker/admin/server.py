@@ -23,6 +23,7 @@ from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
+from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
@@ -140,6 +141,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BROKER_ROUTES,
         *CACHE_ROUTES,
         *TENANT_ROUTES,
+        *TRANSACTION_ROUTES,
         *NAMESPACE_CLUSTER_ROUTES,
         *NAMESPACE_ROUTES,
         *OPERATION_ROUTES,

@@ -19,6 +19,7 @@ from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.coordinators import Coordinators
 from settings.settings import Note, Settings
 
 
@@ -77,6 +78,11 @@ class BrokerView(Protocol):
     """Magnetar's version."""
     stop_process: Callable[[], None] | None
     """Begins to stop the process; None inside of another program."""
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        ...
 
     @property
     def dynamic_settings(self) -> DynamicSettingsView:

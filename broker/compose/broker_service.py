@@ -172,6 +172,11 @@ class BrokerService:
         self._server: asyncio.Server | None = None
         self._admin_port = AdminPort()
 
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        return self.net.coordinators
+
     # Start
 
     async def start(self) -> Addresses:

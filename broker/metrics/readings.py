@@ -134,6 +134,18 @@ class CompactionReading:
 
 
 @dataclass(slots=True, kw_only=True)
+class TransactionsReading:
+    """The transactions of one topic since it was opened."""
+
+    active: int = 0
+    """Open transactions."""
+    committed: int = 0
+    """Transactions committed."""
+    aborted: int = 0
+    """Transactions aborted."""
+
+
+@dataclass(slots=True, kw_only=True)
 class TopicReading:
     """One topic's counters and levels."""
 
@@ -203,6 +215,8 @@ class TopicReading:
     """Empty unless exposeProducerLevelMetricsInPrometheus is set."""
     compaction: CompactionReading | None = None
     """None for a topic that was never compacted."""
+    transactions: TransactionsReading | None = None
+    """None for a topic that no transaction has published to."""
 
     @property
     def subscription_count(self) -> int:

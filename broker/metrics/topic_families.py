@@ -184,6 +184,13 @@ COMPACTION: Final = (
 )
 """Labels as TOPIC; of topics that were compacted, or whose compaction failed."""
 
+TRANSACTIONS: Final = (
+    gauge("pulsar_txn_tb_active_total", "now.active", "Open transactions on the topic."),
+    gauge("pulsar_txn_tb_committed_total", "now.committed", "Transactions committed on the topic."),
+    gauge("pulsar_txn_tb_aborted_total", "now.aborted", "Transactions aborted on the topic."),
+)
+"""Labels as TOPIC; of topics that transactions have published to. Gauges, as Pulsar prints them."""
+
 REDELIVER: Final = gauge(
     "pulsar_consumer_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."
 )

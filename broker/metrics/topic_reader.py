@@ -14,6 +14,7 @@ from broker.metrics.readings import (
     ProducerReading,
     SubscriptionReading,
     TopicReading,
+    TransactionsReading,
 )
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer
@@ -22,6 +23,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.transaction_buffer import TransactionBuffer
 
 NS_PER_MS: Final = 1e6
 """Nanoseconds in a millisecond."""
@@ -98,6 +100,7 @@ class TopicReader:
             entry_size=tuple(stats.entry_size_buckets),
             producer_readings=self._producer_stats(topic) if self._producers else (),
             compaction=_compaction(topic.compaction),
+            transactions=_transactions(topic.transactions.buffer),
         )
 
     def _subscription(self, subscription: Subscription) -> SubscriptionReading:
@@ -179,6 +182,12 @@ class TopicReader:
             )
             for one in consumers
         ]
+
+
+def _transactions(buffer: TransactionBuffer | None) -> TransactionsReading | None:
+    if buffer is None:
+        return None
+    return TransactionsReading(active=len(buffer.open), committed=buffer.commits, aborted=buffer.aborts)
 
 
 def _compaction(compaction: TopicCompaction) -> CompactionReading | None:

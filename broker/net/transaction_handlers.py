@@ -117,11 +117,11 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        names = [parse_topic_name(topic) for topic in request.partitions]
-        for name in names:
-            if not name.is_persistent:
-                raise NotAllowed(f"{name} is not persistent; transactions need persistent topics")
-        await coordinators.at(txn.most).add_topics(txn, tuple(map(str, names)))
+        topics = tuple(request.partitions)
+        for topic in topics:
+            if not parse_topic_name(topic).is_persistent:
+                raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
+        await coordinators.at(txn.most).add_topics(txn, topics)
 
     _of_transaction(cnx, command, request, work())
 
@@ -136,7 +136,10 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
-        named = tuple((str(parse_topic_name(one.topic)), one.subscription) for one in request.subscription)
+        named = tuple((one.topic, one.subscription) for one in request.subscription)
+        for topic, _ in named:
+            # Raises for a name that is not valid.
+            parse_topic_name(topic)
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
     _of_transaction(cnx, command, request, work())

@@ -176,6 +176,7 @@ class PersistentTopic(Topic):
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
+        size: int,
         chunk: bool,
         delayed: bool,
     ) -> None:
@@ -191,7 +192,6 @@ class PersistentTopic(Topic):
             raise EncryptionRequired("Messages must be encrypted")
         if delayed:
             self.delays.accept(body)
-        size = len(body)
         if self.message_bytes_max:
             self.check_size(size, chunk=chunk)
         if self.publish_limits:

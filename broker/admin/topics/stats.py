@@ -7,10 +7,11 @@ these are not in use. Rates are those of the metrics' last whole window.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
 from broker.service.compaction.compacted_ledger import CompactedLedger
@@ -223,7 +224,15 @@ def _publisher(producer: Producer) -> dict[str, Json]:
 
 def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
     """Returns the body of `…/internalStats`: the ledgers and cursors of the topic's log."""
-    log = topic.ledger
+    active = {name for name, one in topic.subscriptions.items() if one.consumers}
+    return {
+        **ledger_stats(topic.ledger, active),
+        "compactedLedger": _compacted_ledger(topic.compaction.current),
+    }
+
+
+def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
+    """Returns the ledgers and cursors of a managed ledger; `active` are names of cursors in use."""
     infos = log.ledgers.infos()
     cursors: dict[str, Json] = {
         name: {
@@ -232,7 +241,7 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
             "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
             "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
             "properties": dict(cursor.acks.properties),
-            "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
+            "active": name in active,
         }
         for name, cursor in log.cursors.by_name.items()
     }
@@ -250,7 +259,6 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
         ],
         "cursors": cursors,
         "properties": dict(log.properties),
-        "compactedLedger": _compacted_ledger(topic.compaction.current),
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.managed_ledger.acks import WORD_BITS, bits_of
+from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of
 from broker.model.errors import TransactionConflict
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
@@ -22,8 +22,7 @@ Key = tuple[int, int]
 PROPERTY = "magnetar.transactions.pending-acks"
 """Name under which the cursor's info keeps them."""
 
-
-BATCH_MAX = 1 << 20
+BATCH_MAX = WORD_BITS * WORDS_MAX
 """Messages of one batch that are told apart."""
 
 
@@ -38,16 +37,15 @@ class AckedEntry(NamedTuple):
     """Messages in the batch, 0 = not known."""
 
     @property
-    def everything(self) -> int:
-        """A set bit for each message of the batch."""
+    def size(self) -> int:
+        """Messages of the batch that are told apart."""
         # The size is a client's number: without the limit it could ask for a number of 2^31 bits.
-        size = min(self.batch_size, BATCH_MAX) if self.batch_size > 0 else WORD_BITS * len(self.ack_set)
-        return (1 << size) - 1
+        return min(self.batch_size, BATCH_MAX) if self.batch_size > 0 else WORD_BITS * len(self.ack_set)
 
     @property
     def left(self) -> int:
         """A set bit for each message that stays unacknowledged."""
-        return bits_of(self.ack_set) & self.everything
+        return bits_of(self.ack_set) & _all_of(self.size)
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class TransactionAcks:
     whole: set[Key] = field(default_factory=set)
     """Entries acknowledged as a whole."""
     parts: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    """Bits of the messages left, and bits of the whole batch, for entries acknowledged in part."""
+    """Bits of the messages left, and size of the batch, for entries acknowledged in part."""
     through: AckedEntry | None = None
     """The position of a cumulative acknowledgement."""
 
@@ -106,13 +104,13 @@ class PendingAcks:
         for entry in wanted:
             if entry.key not in self._whole:
                 acks = self._of.setdefault(txn, TransactionAcks())
-                left, everything = acks.parts.get(entry.key, (entry.everything, entry.everything))
-                self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, everything)
+                left, size = acks.parts.get(entry.key, (-1, entry.size))
+                self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, size)
 
-    def _add(self, txn: TxnId, key: Key, left: int, everything: int) -> None:
+    def _add(self, txn: TxnId, key: Key, left: int, size: int) -> None:
         acks = self._of.setdefault(txn, TransactionAcks())
         if left:
-            acks.parts[key] = left, everything
+            acks.parts[key] = left, size
             self._parts.setdefault(key, set()).add(txn)
         else:
             self._drop_part(txn, key)
@@ -140,9 +138,9 @@ class PendingAcks:
             taken = taken or _reaches(self._through[1], entry.key)
         for other in self._parts.get(entry.key, ()):
             if other != txn:
-                left, everything = self._of[other].parts[entry.key]
+                left, size = self._of[other].parts[entry.key]
                 # Without an ack set the entry is wanted as a whole, which a part of another transaction excludes.
-                taken = taken or not entry.ack_set or bool(everything & ~left & ~entry.left)
+                taken = taken or not entry.ack_set or bool(_all_of(size) & ~left & ~entry.left)
         if taken:
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
@@ -199,13 +197,35 @@ class PendingAcks:
         """Returns the transactions with acknowledgements here."""
         return list(self._of)
 
+    def cumulative_of(self, txn: TxnId) -> Key | None:
+        """Returns the position of the transaction's cumulative acknowledgement, None without one."""
+        acks = self._of.get(txn)
+        return None if acks is None or acks.through is None else acks.through.key
+
+    def state_of(self, key: Key, batch_index: int | None) -> str:
+        """Returns Pulsar's word for a message: PendingAck, NotInPendingAck or InvalidPosition.
+
+        InvalidPosition: the entry is pending, and no batch with such a message was acknowledged. `batch_index` None asks
+        for the entry.
+        """
+        holders = self._parts.get(key, ())
+        if key not in self._whole and not holders:
+            return "NotInPendingAck"
+        if batch_index is None:
+            return "PendingAck"
+        sizes = [self._of[txn].parts[key][1] for txn in holders]
+        if not 0 <= batch_index < max(sizes, default=0):
+            return "InvalidPosition"
+        return "NotInPendingAck" if self.left.get(key, 0) >> batch_index & 1 else "PendingAck"
+
     def to_text(self) -> str:
         """Returns the state as JSON, entries joined to ranges."""
         rows = [
             [
                 *txn,
                 _ranges(acks.whole),
-                [[*key, *bits] for key, bits in sorted(acks.parts.items())],
+                # As hexadecimal text: Python refuses to write a number of more than 4,300 decimal digits.
+                [[*key, f"{left:x}", size] for key, (left, size) in sorted(acks.parts.items())],
                 None if acks.through is None else [*acks.through.key, list(acks.through.ack_set)],
             ]
             for txn, acks in self._of.items()
@@ -220,12 +240,17 @@ class PendingAcks:
             for ledger, first, last in ranges:
                 for entry in range(first, last + 1):
                     self._add(txn, (ledger, entry), 0, 0)
-            for ledger, entry, left, everything in parts:
-                self._add(txn, (ledger, entry), left, everything)
+            for ledger, entry, left, size in parts:
+                self._add(txn, (ledger, entry), int(left, 16), size)
             if through is not None:
                 ledger, entry, words = through
                 self._of[txn].through = AckedEntry((ledger, entry), tuple(words))
                 self._through = txn, AckedEntry((ledger, entry), tuple(words))
+
+
+def _all_of(size: int) -> int:
+    """Returns a set bit for each message of a batch."""
+    return (1 << size) - 1
 
 
 def _reaches(through: AckedEntry, key: Key) -> bool:

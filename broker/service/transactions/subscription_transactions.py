@@ -24,12 +24,14 @@ PENDING_MAX: Final = 100_000
 class SubscriptionTransactions:
     """The pending acknowledgements of one subscription."""
 
-    __slots__ = ("_callbacks", "_cursor", "_save_due", "pending")
+    __slots__ = ("_callbacks", "_cursor", "_save_due", "opened_ms", "pending")
 
     def __init__(self, topic: str, cursor: ManagedCursor) -> None:
         """Restores what the cursor has."""
         self.pending = PendingAcks(f"{topic}][{cursor.name}")
         """The acknowledgements; changed through this object."""
+        self.opened_ms = cursor.ledger.environment.wall_ms()
+        """When they were restored, or the first one was made, in milliseconds since 1970."""
         self._cursor = cursor
         self._save_due = False
         self._callbacks: list[Callable[[], None]] = []
@@ -114,8 +116,8 @@ class SubscriptionTransactions:
             cursor.acknowledge_cumulative(Position(*acks.through.key), words or None)
         cursor.acknowledge(sorted(acks.whole))
         if batch_index_acks:
-            for key, (left, everything) in sorted(acks.parts.items()):
-                cursor.acknowledge_batch(Position(*key), words_of(left), everything.bit_length())
+            for key, (left, size) in sorted(acks.parts.items()):
+                cursor.acknowledge_batch(Position(*key), words_of(left), size)
 
 
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:

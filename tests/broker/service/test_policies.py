@@ -31,6 +31,7 @@ from broker.service.topic import EncryptionRequired
 from tests.fakes.messages import message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeProducerPort
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 NAME = parse_topic_name(TOPIC)
@@ -256,13 +257,13 @@ async def test_message_above_the_topics_limit_is_refused_at_once() -> None:
     topic = await stage.open()
     producer = await stage.producer(topic)
     await set_topic_policy(stage, table.MAX_MESSAGE_SIZE, 50)
-    producer.publish(0, 0, 1, b"x" * 51, chunk=False)
+    send(producer, 0, b"x" * 51)
     [(sequence, error)] = port_of(producer).refusals
     assert (sequence, str(error)) == (0, "Exceed maximum message size")
     topic.check_size(51, chunk=True)
-    producer.publish(1, 0, 1, b"x" * 50, chunk=False)
+    send(producer, 1, b"x" * 50)
     await set_topic_policy(stage, table.MAX_MESSAGE_SIZE, None)
-    producer.publish(2, 0, 1, b"x" * 51, chunk=False)
+    send(producer, 2, b"x" * 51)
     await stage.settle()
     assert [sequence for sequence, _, _ in port_of(producer).receipts] == [1, 2]
 
@@ -284,7 +285,7 @@ async def test_message_of_an_encrypting_producer_is_refused_when_it_is_not_encry
     topic = await stage.open(f"{domain}://public/default/t")
     producer = Producer(topic, FakeProducerPort(), producer_id=0, name="p", encrypted=True)
     await topic.add_producer(producer)
-    producer.publish(0, 0, 1, message(b"plain"), chunk=False)
+    send(producer, 0, message(b"plain"))
     [(_, error)] = port_of(producer).refusals
     assert isinstance(error, EncryptionRequired)
     with pytest.raises(EncryptionRequired):
