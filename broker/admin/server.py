@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from aiohttp import web
 
 from broker.admin.cluster.bookies import BOOKIE_ROUTES
+from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
 from broker.admin.cluster.clusters import CLUSTER_ROUTES
@@ -22,6 +23,7 @@ from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
+from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
@@ -139,6 +141,8 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BOOKIE_ROUTES,
         *CONFIGURATION_ROUTES,
         *BROKER_ROUTES,
+        *BROKER_STATS_ROUTES,
+        *RESOURCE_ROUTES,
         *CACHE_ROUTES,
         *TENANT_ROUTES,
         *TRANSACTION_ROUTES,

@@ -25,7 +25,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         ns-retention-get ns-messageTTL-set ns-messageTTL-get
         ns-subscriptionAuthMode-get
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-subscriptionExpirationTime-get ns-resourcegroup-default
+        ns-subscriptionExpirationTime-get
         ns-retention-below-quota ns-permissions-get
         ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
     """,
@@ -50,9 +50,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
-    """,
-    "Resource quotas and groups are not built.": """
-        broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
     """,
 }
 

@@ -289,7 +289,7 @@ async def test_lookup_returns_the_address_of_the_listener(
     assert (await refusal(admin, f"GET {path}?listenerName=nope"))[0] == 412
     refused = await refusal(admin, "GET /lookup/v2/topic/persistent/public/nope/t")
     assert refused == (404, "Namespace not found")
-    assert await call(admin, f"GET {path}/bundle") == (200, "0x00000000_0xffffffff")
+    assert await call(admin, f"GET {path}/bundle") == (200, "0x80000000_0xc0000000")
 
 
 def test_message_id_has_the_form_that_clients_read() -> None:
