@@ -9,6 +9,7 @@ range before the owner. That order and the answers are Pulsar's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from broker.admin.http.answers import (
     PreconditionFailed,
     answer,
     body_of,
+    bytes_of,
     done,
     empty,
     is_true,
@@ -98,11 +100,23 @@ def _refuse_unbuilt(policy: Policy[Any], word: str) -> None:
 async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> Any:
     """Returns the typed value of a request, None to remove the policy. Raises BadRequest for another type."""
     given: Json = request.query.get(rest.word)
-    if not rest.in_query:
+    if rest.raw:
+        given = _unquoted(await bytes_of(request))
+    elif not rest.in_query:
         given = await body_of(request)
-        if given is None and not (await request.read()).strip():
+        if given is None and not rest.empty_removes and not (await bytes_of(request)).strip():
             raise BadRequest("The request entity cannot be empty.")
     return None if given is None else _read(policy, rest.word, given)
+
+
+def _unquoted(body: bytes) -> str:
+    """Returns a text that was sent as it is, or as JSON in quotes. Raises BadRequest unless it is UTF-8."""
+    try:
+        text = body.decode()
+        quoted = json.loads(text) if text.startswith('"') else text
+    except ValueError as error:
+        raise BadRequest(f"The body cannot be read: {error}") from None
+    return str(quoted)
 
 
 def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> None:
@@ -138,6 +152,8 @@ def _existing_namespace(request: web.Request) -> str:
 def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
         value = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(policy.name)
+        if value is not None and rest.raw:
+            return web.Response(body=str(value).encode(), content_type="application/json")
         return _unset(rest) if value is None else answer(value)
 
     return get_policy

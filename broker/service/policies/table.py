@@ -73,6 +73,10 @@ class Rest(NamedTuple):
     """True where `?applied=true` asks for the value in force."""
     in_query: bool = False
     """True where the value is a parameter of the query, named like the path's word."""
+    raw: bool = False
+    """True where the body and the answer are the text itself, without the quotes of JSON."""
+    empty_removes: bool = False
+    """True where an empty body removes the policy, as one of Pulsar's tools asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +206,7 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
-    namespace=Rest("deduplicationSnapshotInterval", removable=False),
+    namespace=Rest("deduplicationSnapshotInterval", removable=False, empty_removes=True),
     topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"),
     key="brokerDeduplicationSnapshotIntervalSeconds",
     setting=lambda settings: settings.deduplication_snapshot_s,
@@ -359,8 +363,8 @@ PROPERTIES: Final = Policy(
     name="properties", namespace=Rest("properties", "PUT", Unset({})),
     acts="Stored and shown; their meaning is yours.")
 ANTI_AFFINITY: Final = Policy(
-    title="anti-affinity group", form=Text(),
-    name="antiAffinityGroup", namespace=Rest("antiAffinity"),
+    title="anti-affinity group", form=Text(1, 1_000),
+    name="antiAffinityGroup", namespace=Rest("antiAffinity", raw=True),
     acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),

@@ -152,12 +152,28 @@ async def test_properties_are_added_and_removed(admin: ClientSession) -> None:
     assert await call(admin, f"GET {line}") == (200, {})
 
 
+async def test_empty_body_removes_the_interval_of_snapshots(admin: ClientSession) -> None:
+    line = f"{NAMESPACES}/default/deduplicationSnapshotInterval"
+    await call(admin, f"POST {line}", 100)
+    assert await call(admin, f"POST {line}") == (204, "")
+    assert await call(admin, f"GET {line}") == (200, "")
+
+
 async def test_anti_affinity_group_lists_its_namespaces(admin: ClientSession) -> None:
     await call(admin, f"POST {NAMESPACES}/default/antiAffinity", "g")
     group = "/admin/v2/namespaces/standalone/antiAffinity/g"
     assert await call(admin, f"GET {group}?tenant=public") == (200, ["public/default"])
     assert await call(admin, f"GET {group}?tenant=pulsar") == (200, [])
     assert await refusal(admin, f"GET {group}") == (400, "Tenant should not be null")
+    # Java clients send the text as it is, without quotes.
+    line = f"{NAMESPACES}/default/antiAffinity"
+    async with admin.post(line, data=b"h") as sent:
+        assert sent.status == 204
+    assert await call(admin, f"GET {line}") == (200, "h")
+    for wrong, status in ((b"", 412), (b"x" * 1001, 412), (b"\xff", 400), (b'"x', 400)):
+        async with admin.post(line, data=wrong) as sent:
+            assert sent.status == status
+    assert await call(admin, f"GET {line}") == (200, "h")
 
 
 async def test_bundles_are_split_and_kept(admin: ClientSession, broker: BrokerService) -> None:
