@@ -36,7 +36,7 @@ from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
-from broker.compose.tls_ports import data_certificates, web_certificates
+from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of

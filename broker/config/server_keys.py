@@ -63,6 +63,9 @@ SERVER = Section("Server", (
         doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
             "(needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+    Key("metadataStoreConfigPath", "string", None,
+        doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
+            "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),
     Key("metadataStoreSessionTimeoutMillis", "int", 30_000, "ms", low=1000,
         doc="Milliseconds of silence after which ZooKeeper ends a broker's session; a start waits as long "
             "for ZooKeeper."),

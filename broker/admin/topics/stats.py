@@ -19,7 +19,6 @@ from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.policies.backlog_quota import AGE, SIZE
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
@@ -162,11 +161,10 @@ def _quotas(topic: Topic) -> dict[str, Json]:
     if not isinstance(topic, PersistentTopic):
         # Pulsar's numbers for topics that keep nothing.
         return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
-    age_ms = topic.quotas.oldest_age_ms
     return {
-        "backlogQuotaLimitSize": topic.quotas.quota(SIZE).size_max,
-        "backlogQuotaLimitTime": topic.quotas.quota(AGE).age_max_s,
-        "oldestBacklogMessageAgeSeconds": -1 if age_ms is None else age_ms // 1000,
+        "backlogQuotaLimitSize": topic.quotas.size.size_max,
+        "backlogQuotaLimitTime": topic.quotas.age.age_max_s,
+        "oldestBacklogMessageAgeSeconds": topic.quotas.oldest_age_s,
     }
 
 
