@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_QUOTAS: Final = "Backlog quotas are not built yet."
-
-EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-backlog-quota": _QUOTAS,
-}
+EXPLAINED: Final[Mapping[str, str]] = {}
 """Scenarios of wire/, by name."""
 
 _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
@@ -22,18 +18,15 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
-        ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
+        namespaces-unsubscribe
+        ns-replication-default ns-replication-get
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
-        ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
-        ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
+        ns-resourcegroup-default ns-allowedClusters-default
+        ns-allowedClusters-set ns-allowedClusters-get
+        ns-permissions-bad-action ns-policies-after-many
     """,
     "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
-        topic-retention-delete
-        topic-messageTTL-set
-        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
+        topic-retention-below-quota
     """,
     "Statistics over REST have only the fields that are counted so far.": """
         stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
