@@ -17,7 +17,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
+    "Namespace policies that this broker does not obey yet are refused with 501.": """
         namespaces-unsubscribe
         ns-replication-default ns-replication-get
         ns-offloadThreshold-set ns-offloadThreshold-get
@@ -25,7 +25,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         ns-allowedClusters-set ns-allowedClusters-get
         ns-permissions-bad-action ns-policies-after-many
     """,
-    "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
+    "A topic's retention is compared with a quota that is set, not with a default.": """
         topic-retention-below-quota
     """,
     "Statistics over REST have only the fields that are counted so far.": """
