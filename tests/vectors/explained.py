@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_QUOTAS: Final = "Backlog quotas are not built yet."
-
-EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-backlog-quota": _QUOTAS,
-}
+EXPLAINED: Final[Mapping[str, str]] = {}
 """Scenarios of wire/, by name."""
 
 _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {

@@ -143,13 +143,14 @@ async def test_policy_reaches_open_topics(admin: ClientSession, broker: BrokerSe
     assert topic.deduplication is not None
 
 
-async def test_backlog_quotas_are_stored_and_removed(admin: ClientSession) -> None:
+@pytest.mark.parametrize("given", [{"limitSize": 10}, {"limit": 10}, {"limit": "10"}])
+async def test_backlog_quotas_are_stored_and_removed(admin: ClientSession, given: dict[str, object]) -> None:
     path = "/admin/v2/namespaces/public/default"
-    quota = {"limitSize": 10, "policy": "producer_exception"}
-    assert (await call(admin, f"POST {path}/backlogQuota", quota))[0] == 204
+    policy = {"policy": "producer_exception"}
+    assert (await call(admin, f"POST {path}/backlogQuota", {**given, **policy}))[0] == 204
     assert await call(admin, f"GET {path}/backlogQuotaMap") == (
         200,
-        {"destination_storage": {"limit": 10, **quota}},
+        {"destination_storage": {"limit": 10, "limitSize": 10, **policy}},
     )
     assert (await call(admin, f"DELETE {path}/backlogQuota"))[0] == 204
     assert await call(admin, f"GET {path}/backlogQuotaMap") == (200, {})
