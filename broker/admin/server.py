@@ -20,11 +20,11 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
-from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
+from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
-from broker.admin.http.principal import note_principal
+from broker.admin.http.principal import find_principal
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
@@ -34,12 +34,16 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
+from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
+from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
 from broker.loop import clock
@@ -138,7 +142,7 @@ def create_app(
     guards = [
         note_outcome,
         refuse_foreign_pages(broker.settings),
-        note_principal,
+        find_principal(broker.authenticator),
         answer_errors,
         check_rights,
         pressure.guard,
@@ -168,9 +172,13 @@ def create_app(
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
+    app.add_routes(LIST_ROUTES)
+    app.add_routes(INTERNAL_ROUTES)
+    app.add_routes(PARTITIONED_STATS_ROUTES)
     app.add_routes(TOPIC_PROPERTY_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
+    app.add_routes(SUBSCRIPTION_RATE_ROUTES)
     app.add_routes(BUNDLE_ROUTES)
     return app
 
@@ -179,6 +187,9 @@ def create_app(
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns every error of a handler into an answer in Pulsar's form."""
     try:
+        if "\0" in request.path:
+            # As in Pulsar. No key of a metadata store may have this character.
+            raise web.HTTPBadRequest
         return await handler(request)
     except BadRequest as error:
         return web.Response(status=error.status, body=str(error).encode(), content_type="text/plain")
@@ -194,11 +205,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 def _page(error: web.HTTPException) -> web.Response:
     """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does."""
-    title = f"Error {error.status} {error.reason}"
-    page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
-    headers = {"Content-Type": "text/html;charset=iso-8859-1"}
+    headers = {}
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
         if error.method == "PATCH":  # Pulsar's server answers this one without a page.
             return web.Response(status=error.status, headers={"Allow": headers["Allow"]})
-    return web.Response(status=error.status, body=page.encode(), headers=headers)
+    return html_page(error.status, error.reason, headers)

@@ -23,7 +23,7 @@ from broker.service.policies import table
 from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.table import Policy
-from broker.service.policies.values import PARTITIONED
+from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ log = logging.getLogger("magnetar")
 
 _MS_PER_MINUTE: Final = 60_000
 _BYTES_PER_MIB: Final = 1 << 20
+SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
+"""Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
 SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
     "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
     "AlwaysCompatible": "ALWAYS_COMPATIBLE",
@@ -93,6 +95,19 @@ class EffectivePolicies:
             return None
 
     # Values with a meaning of their own
+
+    def subscription_dispatch_rate(self, name: TopicName, subscription: str) -> DispatchRate:
+        """Returns the delivery rate of one subscription: its own, or that of each subscription of the topic."""
+        if self.settings.topic_policies:
+            topic = str(name.base)
+            for key in (SUBSCRIPTION_POLICIES, GLOBAL + SUBSCRIPTION_POLICIES):
+                stored = self._namespaces.topic_policy(topic, key)
+                own = stored.get(subscription) if isinstance(stored, dict) else None
+                value = own.get("dispatchRate") if isinstance(own, dict) else None
+                rate = self._read(table.SUBSCRIPTION_DISPATCH, value, topic)
+                if rate is not None:
+                    return rate
+        return self.of(name, table.SUBSCRIPTION_DISPATCH)
 
     def dispatch_settings(self, name: TopicName) -> ServiceSettings:
         """Returns the broker's settings with the topic's limits of unacknowledged messages in them."""

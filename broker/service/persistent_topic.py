@@ -151,6 +151,7 @@ class PersistentTopic(Topic):
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
+        self.quotas.renew()
         self.policies.retain(self.name, self.ledger.trimming)
         self.delays.settings = self.settings
         self.delays.policy = self.policies.of(self.name, DELAYED)

@@ -1,7 +1,7 @@
 """Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
 
 Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
-removed, or when its value in force is asked for: a policy that were stored and then ignored would mislead.
+removed: a policy that were stored and then ignored would mislead.
 
 A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
 range before the owner. That order and the answers are Pulsar's.
@@ -30,6 +30,7 @@ from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import BrokerError, NotAllowed, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, WrongType
 from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
 from broker.service.policies.values import Retention
@@ -218,9 +219,9 @@ def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
         broker, name = request.app[BROKER], await existing_topic(request)
         value = broker.namespaces.topic_policy(str(name.base), topic_key(request, policy))
-        if value is None and rest.applied and is_true(request, "applied"):
-            if policy.setting is None:
-                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+        applied = rest.applied and is_true(request, "applied")
+        # Without a setting nothing is in force where no policy is set.
+        if value is None and applied and policy.setting is not None:
             value = policy.form.write(broker.registry.policies.of(name, policy))
         return _unset(rest) if value is None else answer(value)
 
@@ -234,6 +235,10 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
         name = await existing_topic(request)
         _check(broker, policy, rest, value)
         _refuse_unbuilt(policy, rest.word)
+        if isinstance(value, Retention):
+            # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
+            for kind in QUOTA_TYPES:
+                refuse_retention(value, broker.registry.policies.backlog_quota(name, kind), "topic")
         stored = None if value is None else policy.form.write(value)
         await broker.namespaces.set_topic_policy(str(name.base), topic_key(request, policy), stored)
         return done()

@@ -68,21 +68,34 @@ class Backlog(NamedTuple):
 class TopicQuotas:
     """The quotas of one topic, and the result of the last look."""
 
-    __slots__ = ("_too_old_behind", "_topic", "evicted_by_age", "evicted_by_size", "oldest_age_ms")
+    __slots__ = (
+        "_too_old_behind",
+        "_topic",
+        "age",
+        "evicted_by_age",
+        "evicted_by_size",
+        "oldest_age_s",
+        "size",
+    )
 
     def __init__(self, topic: QuotaTopic) -> None:
         self._topic = topic
         self._too_old_behind: Position | None = None
-        self.oldest_age_ms: int | None = None
-        """Age of the oldest unacknowledged message at the last look; None without one, or before the first look."""
+        self.size = topic.policies.backlog_quota(topic.name, SIZE)
+        """The quota by size that holds now."""
+        self.age = topic.policies.backlog_quota(topic.name, AGE)
+        """The quota by age that holds now."""
+        self.oldest_age_s = -1
+        """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
         self.evicted_by_size = 0
         """Entries taken from subscriptions because of the backlog's size."""
         self.evicted_by_age = 0
         """Entries taken from subscriptions because of their age."""
 
-    def quota(self, kind: str) -> BacklogQuota:
-        """Returns the quota of a type."""
-        return self._topic.policies.backlog_quota(self._topic.name, kind)
+    def renew(self) -> None:
+        """Takes the quotas that hold now."""
+        self.size = self._topic.policies.backlog_quota(self._topic.name, SIZE)
+        self.age = self._topic.policies.backlog_quota(self._topic.name, AGE)
 
     def slowest(self) -> Backlog | None:
         """Returns the largest backlog; None while every subscription has acknowledged everything."""
@@ -98,7 +111,7 @@ class TopicQuotas:
         """Refuses a new producer above a quota: QuotaExceeded lets its client wait, QuotaRefused tells the application."""
         if not self._acts:
             return
-        size, age = self.quota(SIZE), self.quota(AGE)
+        size, age = self.size, self.age
         if size.size_max < 0 and age.age_max_s < 0:
             return
         slowest = self.slowest()
@@ -114,15 +127,16 @@ class TopicQuotas:
         if not self._acts:
             return
         slowest = self.slowest()
-        size, age = self.quota(SIZE), self.quota(AGE)
+        size, age = self.size, self.age
         if slowest is not None and 0 <= size.size_max <= slowest.size_bytes:
             if size.reaction == EVICTION:
                 self._evict_by_size(size.size_max)
                 slowest = self.slowest()
             else:
                 self._hold(f"{slowest.size_bytes} bytes behind {slowest.subscription}, quota {size.size_max}")
-        self.oldest_age_ms = None if slowest is None else await self._age_ms(slowest)
-        too_old = self.oldest_age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < self.oldest_age_ms
+        age_ms = None if slowest is None else await self._age_ms(slowest)
+        self.oldest_age_s = -1 if age_ms is None else age_ms // _MS_PER_S
+        too_old = age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < age_ms
         self._too_old_behind = slowest.behind if slowest is not None and too_old else None
         if slowest is not None and too_old:
             if age.reaction == EVICTION:

@@ -252,7 +252,7 @@ SUBSCRIBE: Final = Policy(
     topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True),
     key="subscribeThrottlingRatePerConsumer",
     setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
-    acts="A consumer that subscribes more often in a period is refused. 0 or less = no limit.")
+    acts="A consumer of a persistent topic that subscribes more often in a period is refused. 0 or less = no limit.")
 
 # How long messages and topics stay
 
@@ -378,7 +378,8 @@ SUBSCRIPTION_AUTH: Final = Policy(
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=Texts(),
     name="entryFilters", namespace=Rest("entryFilters"),
-    topic_name="entryFilters", topic=Rest("entryFilters", applied=True))
+    topic_name="entryFilters", topic=Rest("entryFilters", applied=True),
+    setting=lambda settings: {"entryFilterNames": ""})
 # fmt: on
 
 # Collected rather than listed: a row that is missing in a second list would have no routes.
