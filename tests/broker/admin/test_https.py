@@ -18,7 +18,7 @@ from broker.net.listener import bind
 from tests.support.certificates import Certificates as Made
 from tls.certificates import Certificates
 from tls.contexts import ServerFiles, server_context
-from tls.peer import peer_certificate
+from tls.peer import common_name
 
 CONNECTIONS_MAX = 2
 
@@ -29,8 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 async def who(request: web.Request) -> web.Response:
-    found = peer_certificate(request.transport)
-    return web.Response(text="nobody" if found is None else found.common_name)
+    return web.Response(text=common_name(request.transport) or "nobody")
 
 
 @pytest.fixture
