@@ -31,7 +31,6 @@ from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
@@ -43,7 +42,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
-from tls.peer import PeerCertificate, peer_certificate
+from tls.peer import common_name
 
 log = logging.getLogger("magnetar.net")
 
@@ -217,7 +216,9 @@ class ServerCnx(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         if reason:
-            log.warning("! %s closed: %s", self.address, reason)
+            # A peer of another protocol never says CONNECT and may try again at once, so its lines are limited.
+            lines = log if self.connected else self.context.refusals
+            lines.warning(f"! {self.address} closed: {reason}")
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
@@ -225,10 +226,6 @@ class ServerCnx(asyncio.BufferedProtocol):
     async def end_withdrawn(self) -> None:
         """Closes producers, consumers and watchers whose right was withdrawn."""
         await end_withdrawn_of(self)
-
-    def peer_certificate(self) -> PeerCertificate | None:
-        """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
-        return peer_certificate(self._transport)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
@@ -261,7 +258,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
-            self._end_broken(error)
+            self.close(f"{type(error).__name__}: {error}")
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
@@ -271,16 +268,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         else:
             self._handle(frames)
             self._inbox.settle()
-
-    def _end_broken(self, error: ProtocolError) -> None:
-        """Closes the connection after bytes that are no frames."""
-        if self.connected:
-            self.close(f"{type(error).__name__}: {error}")
-        elif self._transport is not None:
-            # A peer of another protocol may try again at once, so its lines are limited.
-            self.context.refusals.warning(f"! {self.address} closed: {error}")
-            self._ended = True
-            self._transport.close()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
