@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
     from broker.metrics.scraper import Scraper
+    from broker.websocket.context import WebSocketContext
 
 
 class AdminPort:
@@ -33,8 +34,10 @@ class AdminPort:
         self._socket = bind(host, port)
         return int(self._socket.getsockname()[1])
 
-    async def serve(self, broker: BrokerView, scraper: Scraper) -> None:
-        """Begins to answer requests."""
+    async def serve(
+        self, broker: BrokerView, scraper: Scraper, websockets: WebSocketContext | None = None
+    ) -> None:
+        """Begins to answer requests; `websockets` None: without the WebSocket API."""
         assert self._socket is not None, "bind comes first"
         # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
         for module in ("broker.admin.server", "broker.metrics.http"):
@@ -42,7 +45,15 @@ class AdminPort:
         from broker.admin.server import start_admin
         from broker.metrics.http import metrics_routes
 
-        self._server = await start_admin(broker, self._socket, metrics_routes(scraper), scraper.window_of)
+        routes, on_shutdown = metrics_routes(scraper), None
+        if websockets is not None:
+            await asyncio.to_thread(import_module, "broker.websocket.routes")
+            from broker.websocket.routes import WebSocketRoutes
+
+            sockets = WebSocketRoutes(websockets)
+            routes += sockets.routes()
+            on_shutdown = sockets.close
+        self._server = await start_admin(broker, self._socket, routes, scraper.window_of, on_shutdown)
 
     async def close(self) -> None:
         """Answers the requests that have begun and closes the port."""

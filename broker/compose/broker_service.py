@@ -61,6 +61,8 @@ from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
+from broker.websocket.context import WebSocketContext
+from broker.websocket.settings import WebSocketSettings
 from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
@@ -226,10 +228,25 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        await self._admin_port.serve(self, scraper)
+        await self._admin_port.serve(self, scraper, self._websockets())
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
+
+    def _websockets(self) -> WebSocketContext | None:
+        if not self.settings.bool("webSocketServiceEnabled"):
+            return None
+        net = self.net
+        return WebSocketContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=WebSocketSettings.of(self.settings),
+            publish_buffer=net.publish_buffer,
+            producer_name=net.producer_names.next,
+            call_later=net.call_later,
+            spawn=net.spawn,
+            wall_ms=net.wall_ms,
+        )
 
     async def _open_ports(self) -> None:
         settings = self.settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
+from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.topic_keys import (
     COMPACTION,
@@ -30,6 +30,7 @@ BROKER_KEYS = KeyTable(
         MAGNETAR,
         SERVER,
         FLOW,
+        WEBSOCKET,
         ENTRY_METADATA,
         TOPICS,
         SCHEMAS,
