@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.tls_rules import check_tls, open_ports
 from settings.addresses import advertised_host, check_addresses
 from settings.computed import Rule, memory_share, share_of_memory, value_of
 from settings.keys import MIB, format_value
@@ -128,8 +129,10 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
+    _check_authorization(settings)
+    check_tls(settings)
     return [
-        *check_addresses(settings, "brokerServicePort and webServicePort"),
+        *check_addresses(settings, open_ports(settings)),
         *_without_effect(settings),
         *_smaller_than_a_read(settings),
         *_one_copy(settings),
@@ -167,6 +170,14 @@ def _check_bookies(settings: Settings) -> None:
     if settings.int(name) > len(addresses) > 1:
         raise settings.error(
             name, f"bookieAddress names only {len(addresses)}; name more bookies or set a smaller ensemble"
+        )
+
+
+def _check_authorization(settings: Settings) -> None:
+    """Refuses checks of rights for roles that nobody proves: they would refuse every client, or trust a forged role."""
+    if settings.bool("authorizationEnabled") and not settings.bool("authenticationEnabled"):
+        raise settings.error(
+            "authorizationEnabled", "rights belong to roles; set authenticationEnabled=true as well"
         )
 
 

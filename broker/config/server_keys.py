@@ -39,12 +39,13 @@ SERVER = Section("Server", (
     Key("clusterName", "string", "cluster-a", standalone="standalone",
         doc="Name of the cluster; the `cluster` label of every metric and the answer of "
             "`/admin/v2/clusters`."),
-    Key("brokerServicePort", "int", 6650, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the binary protocol; 0 takes any free port."),
-    Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the admin API and of `/metrics`; 0 takes any free port."),
+    Key("brokerServicePort", "int", 6650, "port", low=0, high=PORT_MAX, optional=True,
+        doc="TCP port of the binary protocol without TLS; 0 takes any free port, an empty value opens none."),
+    Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX, optional=True,
+        doc="TCP port of the admin API and of `/metrics` without TLS; 0 takes any free port, an empty value opens "
+            "none."),
     Key("bindAddress", "string", LOOPBACK,
-        doc="Address that both ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
+        doc="Address that all ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
             "there is no authentication here yet, so a start with more than the loopback logs a warning."),
     Key("advertisedAddress", "string", None, standalone="localhost",
         computed="the machine's host name; localhost if bindAddress is the loopback",
@@ -62,6 +63,9 @@ SERVER = Section("Server", (
         doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
             "(needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+    Key("metadataStoreConfigPath", "string", None,
+        doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
+            "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),
     Key("metadataStoreSessionTimeoutMillis", "int", 30_000, "ms", low=1000,
         doc="Milliseconds of silence after which ZooKeeper ends a broker's session; a start waits as long "
             "for ZooKeeper."),

@@ -17,6 +17,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.service.transactions.coordinator import Coordinator
 
 
 class ConnectionCounters(Protocol):
@@ -77,6 +78,8 @@ class BrokerReading:
     """Client connections that are open."""
     ledgers_open: int
     """Managed ledgers, one per open persistent topic."""
+    coordinators: Mapping[int, Coordinator]
+    """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
     topic_loads: int
     """Topics opened since the start."""
     topic_loads_ms: Sequence[float]

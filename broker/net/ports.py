@@ -7,10 +7,12 @@ from typing import Protocol
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
 from broker.net.outbox import Outbox
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
@@ -45,6 +47,8 @@ class Connection(Protocol):
     """The lower one of the client's and ours."""
     connected: bool
     """True once CONNECT was answered."""
+    principal: Principal
+    """The roles behind the connection; NOBODY before CONNECT and without authentication."""
     accepts_entry_metadata: bool
     """True when messages carry broker entry metadata to this client."""
     producers: dict[int, ProducerOnConnection]
@@ -216,6 +220,7 @@ class ConsumerOnConnection:
         "consumer_id",
         "protocol_version",
         "subscription",
+        "topic",
     )
 
     def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
@@ -228,6 +233,8 @@ class ConsumerOnConnection:
         """None while the request is under way."""
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
+        self.topic: TopicName | None = None
+        """Name of the topic; None while the request is under way."""
         self.protocol_version = cnx.protocol_version
         """Protocol version of the connection."""
         self.address = cnx.address

@@ -28,17 +28,20 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES
-from protocol.message_metadata import in_transaction
+from protocol.message_metadata import in_transaction, names_transaction
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, judge_body
+from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from tls.peer import PeerCertificate, peer_certificate
 
 log = logging.getLogger("magnetar.net")
 
@@ -76,6 +79,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
         self.connected = False
         """True once CONNECT was answered."""
+        self.principal = NOBODY
+        """The roles behind the connection; known when CONNECT is answered, renewed by AUTH_RESPONSE."""
         self.address = ""
         """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
@@ -198,6 +203,14 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._ended = True
         self._transport.close()
 
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
+        await end_withdrawn_of(self)
+
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
+        return peer_certificate(self._transport)
+
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
         self.outbox.pause()
@@ -229,7 +242,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
-            self.close(f"{type(error).__name__}: {error}")
+            self._end_broken(error)
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
@@ -239,6 +252,16 @@ class ServerCnx(asyncio.BufferedProtocol):
         else:
             self._handle(frames)
             self._inbox.settle()
+
+    def _end_broken(self, error: ProtocolError) -> None:
+        """Closes the connection after bytes that are no frames."""
+        if self.connected:
+            self.close(f"{type(error).__name__}: {error}")
+        elif self._transport is not None:
+            # A peer of another protocol may try again at once, so its lines are limited.
+            self.context.refusals.warning(f"! {self.address} closed: {error}")
+            self._ended = True
+            self._transport.close()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
@@ -379,6 +402,12 @@ class ServerCnx(asyncio.BufferedProtocol):
                 port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
             else:
                 self._publish_in_transaction(producer, send, body)
+        elif judged == MAY_NAME_TRANSACTION and names_transaction(body):
+            # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
+            # end a transaction in the place of its coordinator.
+            port.refused(
+                sequence_id, size, NotAllowed("Only a SEND in a transaction may name one in its metadata")
+            )
         else:
             producer.publish(
                 sequence_id,
@@ -387,7 +416,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                 bytes(body) if inbox.transient else body,
                 size,
                 send.is_chunk,
-                judged == MAY_BE_DELAYED,
+                judged != PLAIN,
             )
 
     def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:

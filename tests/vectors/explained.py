@@ -40,13 +40,6 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         internal-stats internal-stats-empty internal-info partitioned-internal-stats
         subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
-    "Expiry, skipping, peeking and looking at single messages over REST are not built yet.": """
-        subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
-        subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
-        subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry
-        message-by-id-missing-ledger message-id-by-time message-id-by-time-zero examine-message
-        examine-message-earliest truncate backlog-size
-    """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime

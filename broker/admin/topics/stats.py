@@ -7,10 +7,11 @@ these are not in use. Rates are those of the metrics' last whole window.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
 from broker.service.compaction.compacted_ledger import CompactedLedger
@@ -21,9 +22,6 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
-
-NO_QUOTA = -1
-"""Pulsar's value for a backlog quota that is not set."""
 
 
 class SubscriptionRates(Protocol):
@@ -75,7 +73,6 @@ RatesOf = Callable[[str], TopicRates]
 def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     subscriptions = _subscriptions(topic, rates)
-    persistent = isinstance(topic, PersistentTopic)
     publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
         "msgRateIn": rates.rate_in,
@@ -89,9 +86,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "averageMsgSize": rates.average_msg_size,
         "storageSize": topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0,
         "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
-        "backlogQuotaLimitSize": NO_QUOTA if persistent else 0,
-        "backlogQuotaLimitTime": NO_QUOTA if persistent else 0,
-        "oldestBacklogMessageAgeSeconds": -1 if persistent else 0,
+        **_quotas(topic),
         "publishers": publishers,
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
@@ -162,6 +157,17 @@ def _subscription(
     return stats
 
 
+def _quotas(topic: Topic) -> dict[str, Json]:
+    if not isinstance(topic, PersistentTopic):
+        # Pulsar's numbers for topics that keep nothing.
+        return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
+    return {
+        "backlogQuotaLimitSize": topic.quotas.size.size_max,
+        "backlogQuotaLimitTime": topic.quotas.age.age_max_s,
+        "oldestBacklogMessageAgeSeconds": topic.quotas.oldest_age_s,
+    }
+
+
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
     delayed = subscription.delayed
@@ -177,6 +183,10 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["msgInReplay"] = subscription.waiting_for_redelivery
+    stats["totalMsgExpired"], stats["lastExpireTimestamp"] = (
+        subscription.expired.total,
+        subscription.expired.last_ms,
+    )
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
@@ -223,7 +233,15 @@ def _publisher(producer: Producer) -> dict[str, Json]:
 
 def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
     """Returns the body of `…/internalStats`: the ledgers and cursors of the topic's log."""
-    log = topic.ledger
+    active = {name for name, one in topic.subscriptions.items() if one.consumers}
+    return {
+        **ledger_stats(topic.ledger, active),
+        "compactedLedger": _compacted_ledger(topic.compaction.current),
+    }
+
+
+def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
+    """Returns the ledgers and cursors of a managed ledger; `active` are names of cursors in use."""
     infos = log.ledgers.infos()
     cursors: dict[str, Json] = {
         name: {
@@ -232,7 +250,7 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
             "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
             "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
             "properties": dict(cursor.acks.properties),
-            "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
+            "active": name in active,
         }
         for name, cursor in log.cursors.by_name.items()
     }
@@ -250,7 +268,6 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
         ],
         "cursors": cursors,
         "properties": dict(log.properties),
-        "compactedLedger": _compacted_ledger(topic.compaction.current),
     }
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from broker.admin.service_view import BrokerView
 from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from broker.model.topic_name import TopicName
+from broker.service.namespaces import NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 
 
+def check_namespace(broker: BrokerView, name: TopicName) -> None:
+    """Raises NamespaceNotFound for a topic in an unknown namespace."""
+    if not broker.namespaces.exists(name.namespace):
+        raise NamespaceNotFound("Namespace not found")
+
+
 async def existing(broker: BrokerView, name: TopicName) -> Topic:
     """Returns the topic, opened if necessary. Raises TopicNotFound if it does not exist or has partitions."""
+    check_namespace(broker, name)
     if await broker.registry.partitions.count(name) or not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     return await broker.registry.get(name, create=False)
@@ -23,6 +31,19 @@ async def existing_persistent(broker: BrokerView, name: TopicName) -> Persistent
     if not isinstance(topic, PersistentTopic):
         raise NotAllowed(f"{name} is not persistent")
     return topic
+
+
+async def one_persistent(broker: BrokerView, name: TopicName, work: str) -> PersistentTopic:
+    """Returns the topic like `existing`.
+
+    Raises NotAllowed for a topic with partitions and for a non-persistent one; `work` names the request for its text.
+    """
+    check_namespace(broker, name)
+    if not name.is_persistent:
+        raise NotAllowed(f"{work} on a non-persistent topic is not allowed")
+    if await broker.registry.partitions.count(name):
+        raise NotAllowed(f"{work} on a partitioned topic is not allowed; name one of its partitions")
+    return await existing_persistent(broker, name)
 
 
 async def parts(broker: BrokerView, name: TopicName) -> list[TopicName]:

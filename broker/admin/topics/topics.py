@@ -51,6 +51,13 @@ async def create(request: web.Request) -> web.Response:
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
+    if name.partition >= 0:
+        count = await broker.registry.partitions.count(name.base)
+        if name.partition >= count:
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by a number: {name.base.local} has'
+                f" {count} partitions; create a partitioned topic, or use another name"
+            )
     # Read first: a refusal must leave no topic behind.
     wanted = await texts_of(request)
     try:
@@ -108,17 +115,15 @@ async def terminate_partitions(request: web.Request) -> web.Response:
     return answer({str(index): message_id(await topic.terminate()) for index, topic in enumerate(topics)})
 
 
-async def last_message_id(request: web.Request) -> web.Response:
-    """Returns the id of the last message; entry -1 for a topic without one."""
-    topic = await existing_persistent(request.app[BROKER], topic_of(request))
-    return answer(message_id(topic.ledger.last_confirmed))
-
-
 async def stats(request: web.Request) -> web.Response:
     """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
     topic = await existing(broker, name)
-    return answer(topic_stats(topic, broker.addresses.admin_url, request.app[RATES](str(name))))
+    return answer(
+        topic_stats(
+            topic, broker.addresses.admin_url or broker.addresses.admin_url_tls, request.app[RATES](str(name))
+        )
+    )
 
 
 async def internal(request: web.Request) -> web.Response:
@@ -134,7 +139,6 @@ TOPIC_ROUTES = (
     web.put(_TOPIC + "/unload", unload),
     web.post(_TOPIC + "/terminate", terminate),
     web.post(_TOPIC + "/terminate/partitions", terminate_partitions),
-    web.get(_TOPIC + "/lastMessageId", last_message_id),
     web.get(_TOPIC + "/stats", stats),
     web.get(_TOPIC + "/internalStats", internal),
 )

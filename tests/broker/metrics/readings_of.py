@@ -32,6 +32,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         connections=Connections(),
         connections_active=0,
         ledgers_open=0,
+        coordinators={},
         topic_loads=0,
         topic_loads_ms=(),
         loop_lag_s=0.0,
