@@ -56,9 +56,10 @@ class AdminPort:
         routes, on_shutdown = metrics_routes(scraper), None
         if websockets is not None:
             await asyncio.to_thread(import_module, "broker.websocket.routes")
+            from broker.admin.http.principal import PRINCIPAL
             from broker.websocket.routes import WebSocketRoutes
 
-            sockets = WebSocketRoutes(websockets)
+            sockets = WebSocketRoutes(websockets, lambda request: request[PRINCIPAL])
             routes += sockets.routes()
             on_shutdown = sockets.close
         self._server = await start_admin(

@@ -68,6 +68,7 @@ from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
 from broker.websocket.context import WebSocketContext
+from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
 from broker.websocket.settings import WebSocketSettings
 from settings.settings import Settings
 from tls.listener import TlsListener
@@ -186,6 +187,7 @@ class BrokerService:
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port = HealthPort(self.loop_watch)
+        self._websockets = self._websocket_context()
 
     def _connection_context(self, turn: Turn) -> ConnectionContext:
         return ConnectionContext(
@@ -254,14 +256,13 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        await self._admin_port.serve(self, scraper, self._websockets())
+        enabled = self.settings.bool("webSocketServiceEnabled")
+        await self._admin_port.serve(self, scraper, self._websockets if enabled else None)
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
 
-    def _websockets(self) -> WebSocketContext | None:
-        if not self.settings.bool("webSocketServiceEnabled"):
-            return None
+    def _websocket_context(self) -> WebSocketContext:
         net = self.net
         return WebSocketContext(
             registry=self.registry,
@@ -269,6 +270,8 @@ class BrokerService:
             settings=WebSocketSettings.of(self.settings),
             publish_buffer=net.publish_buffer,
             producer_name=net.producer_names.next,
+            authorizer=self.authorizer,
+            audit=self.audit,
             call_later=net.call_later,
             spawn=net.spawn,
             wall_ms=net.wall_ms,
@@ -342,6 +345,7 @@ class BrokerService:
         """Closes what clients have open without the right to it, after a change of rights."""
         if self.authorizer.enabled:
             self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
+            self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
 
     # Stop
 

@@ -93,6 +93,13 @@ class ConsumerLane:
         if isinstance(self.subscription, Subscription):
             self.subscription.acknowledge(self.consumer, keys)
 
+    def pass_over(self, keys: Sequence[Key]) -> None:
+        """Takes note of an entry of which nothing is sent; `keys` are acknowledged."""
+        if keys:
+            self.acknowledge(keys)
+        # Its permit would be missing otherwise, also where the client permits each message.
+        self.flow(1)
+
     def acknowledge_part(self, key: Key, ack_set: Sequence[int], batch_size: int) -> None:
         """Acknowledges messages of a batch, where the broker keeps that."""
         if isinstance(self.subscription, Subscription):

@@ -23,7 +23,7 @@ from broker.model.position import Position
 from broker.service.subscription import Subscription
 from broker.websocket.bodies import Contents, Message, contents_of, unpack_chunks
 from broker.websocket.consumer_lane import ConsumerLane, SentOnLane
-from broker.websocket.context import WebSocketContext
+from broker.websocket.context import Peer, WebSocketContext
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BROKEN, BadCommand
 from broker.websocket.incoming import Incoming, Opened, Queued
@@ -54,13 +54,13 @@ class ConsumerSession(Session):
         self,
         socket: web.WebSocketResponse,
         context: WebSocketContext,
-        address: str,
+        peer: Peer,
         parameters: ConsumerParameters,
         *,
         reads: bool,
     ) -> None:
         """`reads`: a reader, whose acknowledgements only make room for more."""
-        super().__init__(socket, context, address)
+        super().__init__(socket, context, peer)
         self.parameters = parameters
         """Of the request."""
         self.lanes: list[ConsumerLane] = []
@@ -69,7 +69,8 @@ class ConsumerSession(Session):
         """Takes messages that were sent too often; None without such a limit."""
         self.unacked: Unacked[ConsumerLane] = Unacked()
         """Messages that the client has not acknowledged; empty for a reader."""
-        self._reads = reads
+        self.reads = reads
+        """True for a reader."""
         self._window = 0 if parameters.pull else parameters.queue_size
         self._incoming = Incoming()
         self._waiting: list[Callable[[], None]] = []
@@ -82,6 +83,14 @@ class ConsumerSession(Session):
         if not self.parameters.pull:
             for lane in self.lanes:
                 lane.flow(max(1, self.parameters.queue_size // len(self.lanes)))
+
+    def lacks_right(self) -> bool:
+        """Returns True when the client may not consume any more."""
+        may_consume = self.context.authorizer.may_consume
+        return not all(
+            may_consume(self.principal, lane.topic.name, None if self.reads else lane.subscription.name)
+            for lane in self.lanes
+        )
 
     # From the lanes
 
@@ -131,11 +140,11 @@ class ConsumerSession(Session):
         except ProtocolError as error:
             # As Pulsar's clients: a message that cannot be read would be sent for ever.
             log.error("! %s could not read %d:%d of %s: %s", self.address, *key, lane.topic.name, error)
-            self._pass_over(lane, [key])
+            lane.pass_over([key])
             return
         if contents.encrypted and self.parameters.crypto_failure != "CONSUME":
             log.warning("! %s: %d:%d of %s is encrypted", self.address, *key, lane.topic.name)
-            self._pass_over(lane, [key] if self.parameters.crypto_failure == "DISCARD" else [])
+            lane.pass_over([key] if self.parameters.crypto_failure == "DISCARD" else [])
             return
         self._open(queued, contents)
 
@@ -152,7 +161,7 @@ class ConsumerSession(Session):
             kept = lane.take_parts(uuid, count)
             if kept is None:
                 log.warning("! %s: %d:%d of %s lacks its first parts", self.address, *key, lane.topic.name)
-                self._pass_over(lane, [])
+                lane.pass_over([])
                 return
             parts = tuple(kept[0])
             payload = unpack_chunks(queued.entry, [*kept[1], messages[0].payload])
@@ -161,20 +170,13 @@ class ConsumerSession(Session):
             # Once, at the begin: the reader has read the first messages of this batch before.
             messages, self._skipped = [one for one in messages if one.place >= self._skipped], 0
         self._incoming.opened = Opened(queued, contents.batch_size, deque(messages))
-        if not self._reads and lane.keeps_positions and messages:
+        if not self.reads and lane.keeps_positions and messages:
             left = {message.place for message in messages}
             sent = SentOnLane(lane, left, contents.batch_size, self.context.wall_ms(), parts=parts)
             self.unacked.add(key, sent)
             self._negative.forget(key)
             if self.parameters.ack_timeout_ms:
                 self._run_timer()
-
-    def _pass_over(self, lane: ConsumerLane, keys: list[Key]) -> None:
-        """Sends nothing of an entry; `keys` are acknowledged."""
-        if keys:
-            lane.acknowledge(keys)
-        if not self.parameters.pull:
-            lane.flow(1)
 
     def _send_message(self, opened: Opened, message: Message) -> None:
         lane, key = opened.queued.lane, opened.queued.key
@@ -191,7 +193,7 @@ class ConsumerSession(Session):
         elif not self.parameters.pull:
             # Nothing tells later which lane the acknowledgement is of.
             lane.flow(1)
-        if self._reads and not opened.messages:
+        if self.reads and not opened.messages:
             lane.read_up_to(key)
         self.send(message_json(message_id, message.payload, message.metadata, opened.queued.redeliveries))
 
@@ -202,7 +204,7 @@ class ConsumerSession(Session):
         try:
             command = read_command(text)
         except BadCommand as error:
-            if self._reads:
+            if self.reads:
                 # As in Pulsar, every text of a reader acknowledges one message.
                 self._make_room(None, 1)
             else:
@@ -215,7 +217,7 @@ class ConsumerSession(Session):
         message_id = command.message_id
         if command.kind == "isEndOfTopic":
             self.send(end_of_topic_json(all(lane.ended for lane in self.lanes)))
-        elif self._reads:
+        elif self.reads:
             self._make_room(None, 1)
         elif command.kind == "permit":
             if self.parameters.pull:
@@ -253,7 +255,7 @@ class ConsumerSession(Session):
 
     def _acknowledge_unknown(self, message_id: MessageId) -> None:
         """Acknowledges a message that this session has not sent: a former one of the same client may have."""
-        lane = self._lane_of(message_id)
+        lane = lane_of(self.lanes, message_id)
         if lane is None:
             return
         if not lane.keeps_positions:
@@ -264,13 +266,6 @@ class ConsumerSession(Session):
             left = set(range(message_id.batch_size)) - {message_id.batch_index}
             batch = SentOnLane(lane, left, message_id.batch_size, 0)
             lane.acknowledge_part(message_id.position, batch.ack_set(), message_id.batch_size)
-
-    def _lane_of(self, message_id: MessageId) -> ConsumerLane | None:
-        if len(self.lanes) == 1:
-            return self.lanes[0]
-        of_partition = [lane for lane in self.lanes if lane.partition == message_id.partition]
-        # Several topics may have a partition of this number; then nothing tells which one is meant.
-        return of_partition[0] if len(of_partition) == 1 else None
 
     async def _unsubscribe(self) -> None:
         for lane in self.lanes:
@@ -341,3 +336,12 @@ class ConsumerSession(Session):
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
             wake()
+
+
+def lane_of(lanes: Sequence[ConsumerLane], message_id: MessageId) -> ConsumerLane | None:
+    """Returns the lane that a message id belongs to; None where nothing tells it."""
+    if len(lanes) == 1:
+        return lanes[0]
+    of_partition = [lane for lane in lanes if lane.partition == message_id.partition]
+    # Several topics may have a partition of this number.
+    return of_partition[0] if len(of_partition) == 1 else None

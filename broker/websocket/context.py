@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.principal import Principal
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
+
+
+class Peer(NamedTuple):
+    """The client of a session."""
+
+    address: str
+    """`host:port`"""
+    principal: Principal
+    """Its roles; NOBODY without authentication."""
 
 
 class WaitingSession(Protocol):
@@ -47,6 +59,10 @@ class OpenSession(Protocol):
         """Closes the WebSocket."""
         ...
 
+    def lacks_right(self) -> bool:
+        """Returns True when the client may not have the session any more."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True)
 class WebSocketContext:
@@ -62,6 +78,10 @@ class WebSocketContext:
     """Limits the unconfirmed bytes of all clients together."""
     producer_name: Callable[[], str]
     """Returns a name that no other producer has."""
+    authorizer: Authorizer
+    """Decides about rights."""
+    audit: AuditTrail
+    """Writes a line for refused access."""
     call_later: CallLater
     """Starts timers."""
     spawn: Callable[[Coroutine[object, object, None], str], object]

@@ -46,6 +46,8 @@ class BadCommand(Exception):
 
 GOING_AWAY: Final = 1001
 """Close code: the broker stops, or the session was idle."""
+POLICY: Final = 1008
+"""Close code: the right to the topic was withdrawn."""
 TOO_BIG: Final = 1009
 """Close code: a text is longer than `webSocketMaxTextFrameSize`. aiohttp sends it."""
 BROKEN: Final = 1011

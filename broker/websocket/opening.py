@@ -17,6 +17,7 @@ from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BadParameter
 from broker.websocket.producing import ProducerLane, ProducerSession
+from broker.websocket.rights import require_consume, require_produce
 
 TOPICS_MAX: Final = 1000
 """Topics and partitions that one session may consume."""
@@ -29,9 +30,12 @@ async def open_producers(session: ProducerSession, name: TopicName) -> None:
     """Adds a producer for the topic, or for each partition. BrokerErrors refuse; nothing stays open then."""
     registry = session.context.registry
     producer_name = session.parameters.name or session.context.producer_name()
+    require_produce(session, name)
     try:
         for partition, part in await _parts(session.context.partitioned, name):
             topic = await registry.get(part, create=True)
+            # Again, because the right may have been withdrawn while the topic was opened.
+            require_produce(session, part)
             topic.check_may_publish(encrypted=False)
             schema_version = await registry.schemas.for_producer(part, None)
             lane = ProducerLane(session, partition)
@@ -59,8 +63,12 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
     """Adds a consumer for each topic and partition. BrokerErrors refuse; nothing stays open then."""
     registry, parameters = session.context.registry, session.parameters
     consumer_name = parameters.name or secrets.token_hex(3)[:5]
+    checked = None if session.reads else subscription
     try:
+        dead_letters = _dead_letter_topic(session, names[0], subscription)
         for name in names:
+            # Before the topic is looked at: a client without the right must not create one.
+            require_consume(session, name, checked)
             for partition, part in await _parts(session.context.partitioned, name):
                 if len(session.lanes) >= TOPICS_MAX:
                     raise BadParameter(f"more than {TOPICS_MAX} topics and partitions")
@@ -78,15 +86,25 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
                     client_version=_VERSION,
                     connected_at_ms=session.context.wall_ms(),
                 )
+                # Again, because the right may have been withdrawn while the topic was opened.
+                require_consume(session, part, checked)
                 lane.subscription, lane.consumer = await topic.subscribe(lane, options)
                 session.lanes.append(lane)
     except BrokerError:
         await session.leave()
         raise
-    if parameters.redeliveries_max is not None:
-        topic_name = parameters.dead_letter_topic or f"{names[0]}-{subscription}-DLQ"
-        session.dead_letters = DeadLetters(session.context, str(parse_topic_name(topic_name)))
+    if dead_letters is not None:
+        session.dead_letters = DeadLetters(session.context, str(dead_letters))
     session.start()
+
+
+def _dead_letter_topic(session: ConsumerSession, name: TopicName, subscription: str) -> TopicName | None:
+    """Returns the dead letter topic, None without one. Forbidden unless the client may publish to it."""
+    if session.parameters.redeliveries_max is None:
+        return None
+    topic = parse_topic_name(session.parameters.dead_letter_topic or f"{name}-{subscription}-DLQ")
+    require_produce(session, topic)
+    return topic
 
 
 async def topics_of(session: ConsumerSession, topics: str | None, pattern: str | None) -> list[TopicName]:

@@ -20,7 +20,7 @@ from broker.model.position import Position
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.producer import Producer
 from broker.websocket.bodies import Sender, batch_body, single_body
-from broker.websocket.context import WebSocketContext
+from broker.websocket.context import Peer, WebSocketContext
 from broker.websocket.errors import RESTART, Refused, SendError
 from broker.websocket.json_forms import (
     NO_INDEX,
@@ -63,10 +63,10 @@ class ProducerSession(Session):
         self,
         socket: web.WebSocketResponse,
         context: WebSocketContext,
-        address: str,
+        peer: Peer,
         parameters: ProducerParameters,
     ) -> None:
-        super().__init__(socket, context, address)
+        super().__init__(socket, context, peer)
         self.parameters = parameters
         """Of the request."""
         self.lanes: list[ProducerLane] = []
@@ -174,6 +174,11 @@ class ProducerSession(Session):
             lane.time_out(before_s)
         if self.pending and not self.ended:
             self._watch_time()
+
+    def lacks_right(self) -> bool:
+        """Returns True when the client may not publish any more."""
+        may_produce = self.context.authorizer.may_produce
+        return not all(may_produce(self.principal, lane.producer.topic.name) for lane in self.lanes)
 
     async def leave(self) -> None:
         """Publishes what waits in batches, then leaves the topics."""

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
 
 from aiohttp import web
 
 from broker.model.errors import BrokerError, InvalidTopicName, TopicTerminated
 from broker.model.topic_name import TopicName, parse_topic_name
+from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
-from broker.websocket.context import WebSocketContext
+from broker.websocket.context import Peer, WebSocketContext
 from broker.websocket.errors import GOING_AWAY, BadParameter
 from broker.websocket.opening import open_consumers, open_producers, topics_of
 from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
@@ -46,8 +48,10 @@ class TopicEnded(BrokerError):
 class WebSocketRoutes:
     """Handlers of the routes, for one broker."""
 
-    def __init__(self, context: WebSocketContext) -> None:
+    def __init__(self, context: WebSocketContext, principal_of: Callable[[web.Request], Principal]) -> None:
+        """`principal_of` returns the roles that the admin port has found for a request."""
         self._context = context
+        self._principal_of = principal_of
 
     def routes(self) -> list[web.RouteDef]:
         """Returns the routes for the admin server."""
@@ -64,7 +68,7 @@ class WebSocketRoutes:
         socket = self._socket(request)
         name = _topic(request)
         session = ProducerSession(
-            socket, self._context, _address(request), producer_parameters(request.query)
+            socket, self._context, self._peer(request), producer_parameters(request.query)
         )
         try:
             await open_producers(session, name)
@@ -77,7 +81,7 @@ class WebSocketRoutes:
         socket = self._socket(request)
         name, subscription = _topic(request), _subscription(request)
         parameters = consumer_parameters(request.query)
-        session = ConsumerSession(socket, self._context, _address(request), parameters, reads=False)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
         await open_consumers(session, [name], subscription)
         return await _serve(request, socket, session, f"consumer on {name} {subscription}")
 
@@ -86,7 +90,7 @@ class WebSocketRoutes:
         socket = self._socket(request)
         name = _topic(request)
         parameters = reader_parameters(request.query)
-        session = ConsumerSession(socket, self._context, _address(request), parameters, reads=True)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=True)
         # The name that Pulsar's clients make.
         await open_consumers(session, [name], f"reader-{secrets.token_hex(5)}")
         return await _serve(request, socket, session, f"reader on {name}")
@@ -96,7 +100,7 @@ class WebSocketRoutes:
         socket = self._socket(request)
         subscription = _subscription(request)
         parameters = consumer_parameters(request.query)
-        session = ConsumerSession(socket, self._context, _address(request), parameters, reads=False)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
         names = await topics_of(session, request.query.get("topics"), request.query.get("topicsPattern"))
         await open_consumers(session, names, subscription)
         return await _serve(request, socket, session, f"consumer on {len(names)} topics {subscription}")
@@ -109,6 +113,9 @@ class WebSocketRoutes:
         """Closes all sessions, because the broker stops."""
         for session in list(self._context.sessions):
             session.end(GOING_AWAY, "the broker stops")
+
+    def _peer(self, request: web.Request) -> Peer:
+        return Peer(_address(request), self._principal_of(request))
 
     def _socket(self, request: web.Request) -> web.WebSocketResponse:
         settings = self._context.settings

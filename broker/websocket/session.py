@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
-from broker.websocket.context import WebSocketContext
+from broker.websocket.context import Peer, WebSocketContext
 from broker.websocket.errors import GOING_AWAY
 
 log = logging.getLogger("magnetar.websocket")
@@ -28,12 +28,13 @@ REASON_BYTES_MAX: Final = 123
 class Session:
     """A WebSocket; the subclass handles its texts."""
 
-    def __init__(self, socket: web.WebSocketResponse, context: WebSocketContext, address: str) -> None:
-        """`address`: `host:port` of the client."""
+    def __init__(self, socket: web.WebSocketResponse, context: WebSocketContext, peer: Peer) -> None:
         self.context = context
         """Shared by all sessions."""
-        self.address = address
+        self.address = peer.address
         """`host:port` of the client."""
+        self.principal = peer.principal
+        """The roles of the client."""
         self.outgoing_bytes = 0
         """Characters that wait for the client."""
         self.ended = False
@@ -51,6 +52,10 @@ class Session:
 
     def handle_text(self, text: str) -> None:
         """Handles one text of the client; returns at once."""
+        raise NotImplementedError
+
+    def lacks_right(self) -> bool:
+        """Returns True when the client may not have the session any more."""
         raise NotImplementedError
 
     def written(self) -> None:
