@@ -101,16 +101,20 @@ async def start_admin(
     rates: RatesOf | None = None,
     *,
     tls: tuple[socket.socket, Certificates] | None = None,
+    on_shutdown: Callable[[web.Application], Awaitable[None]] | None = None,
 ) -> Admin:
     """Serves sockets that are bound already, one of them with TLS; None for a port that is switched off.
 
-    `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
+    `more` are routes of other rooms, and `on_shutdown` ends their long answers; `rates` returns the rates of a topic,
+    None shows them as 0.
     """
     idle_s = broker.settings.int("httpServerIdleTimeout") / 1000
     lines = RareLines(log, clock.monotonic_ns)
     connections = HttpConnections(broker.settings.int("maxHttpServerConnections"), idle_s, lines)
     app = create_app(broker, more, rates)
     app[BODY_TIMEOUT_S] = idle_s
+    if on_shutdown is not None:
+        app.on_shutdown.append(on_shutdown)
     app.middlewares.insert(0, connections.count)
     runner = web.AppRunner(
         app,

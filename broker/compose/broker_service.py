@@ -69,6 +69,9 @@ from broker.service.topic_ownership import Listener, SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
+from broker.websocket.context import WebSocketContext
+from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
+from broker.websocket.settings import WebSocketSettings
 from settings.settings import Settings
 from tls.listener import TlsListener
 
@@ -195,6 +198,7 @@ class BrokerService:
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port = HealthPort(self.loop_watch)
+        self._websockets = self._websocket_context()
 
     @property
     def coordinators(self) -> Coordinators | None:
@@ -267,10 +271,26 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        await self._admin_port.serve(self, scraper)
+        enabled = self.settings.bool("webSocketServiceEnabled")
+        await self._admin_port.serve(self, scraper, self._websockets if enabled else None)
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
+
+    def _websocket_context(self) -> WebSocketContext:
+        net = self.net
+        return WebSocketContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=WebSocketSettings.of(self.settings),
+            publish_buffer=net.publish_buffer,
+            producer_name=net.producer_names.next,
+            authorizer=self.authorizer,
+            audit=self.audit,
+            call_later=net.call_later,
+            spawn=net.spawn,
+            wall_ms=net.wall_ms,
+        )
 
     async def _open_ports(self) -> None:
         settings = self.settings
@@ -340,6 +360,7 @@ class BrokerService:
         """Closes what clients have open without the right to it, after a change of rights."""
         if self.authorizer.enabled:
             self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
+            self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
 
     # Stop
 
