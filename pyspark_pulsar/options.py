@@ -6,6 +6,7 @@ tasks. docs/how-to/spark_source.md explains every option to users.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -338,16 +339,41 @@ def _credentials(given: _Given) -> Credentials | None:
     params = given.text("pulsar.client.authParams") or ""
     if plugin is None:
         return None
-    if not plugin.endswith("AuthenticationToken") and plugin != "token":
+    method = _METHODS.get(plugin.removeprefix("org.apache.pulsar.client.impl.auth."))
+    if method is None:
         raise OptionError(
-            f"pulsar.client.authPluginClassName is {plugin!r}: only token authentication is built in "
-            "(org.apache.pulsar.client.impl.auth.AuthenticationToken)"
+            f"pulsar.client.authPluginClassName is {plugin!r}: only tokens and passwords are built in "
+            "(org.apache.pulsar.client.impl.auth.AuthenticationToken and .AuthenticationBasic)"
         )
+    if method == "basic":
+        return Credentials(method, _name_and_password(params).encode())
     if params.startswith("file://"):
         # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
         with open(params.removeprefix("file://"), "rb") as file:
-            return Credentials("token", file.read().strip())
-    return Credentials("token", params.removeprefix("token:").encode())
+            return Credentials(method, file.read().strip())
+    return Credentials(method, params.removeprefix("token:").encode())
+
+
+_METHODS = {
+    "AuthenticationToken": "token",
+    "token": "token",
+    "AuthenticationBasic": "basic",
+    "basic": "basic",
+}
+"""Methods of authentication by the plugin's name, without its package."""
+
+
+def _name_and_password(params: str) -> str:
+    """Returns `name:password` of the client's JSON or of that text itself; the error repeats no part of it."""
+    if not params.lstrip().startswith("{"):
+        return params
+    try:
+        found = json.loads(params)
+        return f"{found['userId']}:{found['password']}"
+    except (ValueError, KeyError, TypeError):
+        raise OptionError(
+            'pulsar.client.authParams of AuthenticationBasic is {"userId": "…", "password": "…"}'
+        ) from None
 
 
 def _topics(given: _Given) -> TopicChoice:

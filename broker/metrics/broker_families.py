@@ -35,6 +35,11 @@ BROKER: Final = (
         "inflight_available_bytes",
         "Bytes that further reads may request, -1 without a limit.",
     ),
+    counter(
+        "pulsar_expired_token_total",
+        "authentication.expired",
+        "Tokens refused because their time is over.",
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
@@ -105,6 +110,20 @@ BROKER: Final = (
 """Label cluster; served through the registry."""
 
 BROKER_BY: Final = (
+    by(
+        "provider_name auth_method",
+        "",
+        "pulsar_authentication_success_total",
+        "authentication.successes",
+        "Connections and requests that have proven a role.",
+    ),
+    by(
+        "provider_name auth_method reason",
+        "",
+        "pulsar_authentication_failures_total",
+        "authentication.failures",
+        "Attempts to prove a role that failed.",
+    ),
     by(
         "reason",
         "ttl size ledger invalidate",

@@ -43,9 +43,13 @@ class Credentials(NamedTuple):
     """Authentication data that CONNECT carries."""
 
     method: str
-    """Pulsar's name of the method; `token` is the only one that the options can give."""
+    """Pulsar's name of the method, `token` or `basic`."""
     data: bytes
-    """The token itself, for the method `token`."""
+    """The token itself, or `name:password`."""
+
+    def __repr__(self) -> str:
+        """Hides the secret, which a stack trace of Spark would show otherwise."""
+        return f"Credentials({self.method!r})"
 
 
 class Endpoint(NamedTuple):

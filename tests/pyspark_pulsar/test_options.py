@@ -51,7 +51,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"endingTime": "yesterday"}, "endingTime is 'yesterday': milliseconds since 1970 or an ISO time"),
         ({"schemaType": "XML"}, "schemaType is 'XML': one of BYTES, STRING, JSON"),
         ({"schemaDefinition": "{}"}, "schemaDefinition is given without schemaType"),
-        ({"pulsar.client.authPluginClassName": "Kerberos"}, "only token authentication is built in"),
+        ({"pulsar.client.authPluginClassName": "Kerberos"}, "only tokens and passwords are built in"),
     ],
 )
 def test_options_name_the_mistake_and_the_remedy(options: dict[str, str], sentence: str) -> None:
