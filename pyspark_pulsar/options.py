@@ -369,8 +369,9 @@ def _name_and_password(params: str) -> str:
         return params
     try:
         found = json.loads(params)
-        return f"{found['userId']}:{found['password']}"
-    except (ValueError, KeyError, TypeError):
+        # The Java client says userId, the C++ client username.
+        return f"{found.get('userId') or found['username']}:{found['password']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise OptionError(
             'pulsar.client.authParams of AuthenticationBasic is {"userId": "…", "password": "…"}'
         ) from None

@@ -55,8 +55,9 @@ def _name_and_password(params: str) -> str:
     if params.lstrip().startswith("{"):
         try:
             found = json.loads(params)
-            name, password = found["userId"], found["password"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            # The Java client says userId, the C++ client username.
+            name, password = found.get("userId") or found["username"], found["password"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             name = password = None
         if not isinstance(name, str) or not isinstance(password, str):
             raise CommandError('the parameters of basic authentication are {"userId": "…", "password": "…"}')
