@@ -102,8 +102,16 @@ def read_facts(body: bytes | memoryview) -> MessageFacts:
         raise ProtocolError(f"unreadable message metadata: {error}") from None
 
 
+def names_transaction(body: bytes | memoryview) -> bool:
+    """Returns True when the metadata names a transaction; False for a body that is no message."""
+    try:
+        return read_facts(body).txn is not None
+    except ProtocolError:
+        return False
+
+
 def in_transaction(body: bytes | memoryview, most: int, least: int) -> bytes | memoryview:
-    """Returns the body with the transaction in its metadata. ProtocolError when it names another one.
+    """Returns the body with the transaction in its metadata. ProtocolError for a marker, or when it names another one.
 
     The Go client names the transaction in SEND alone. Readers of the log know only the metadata, so without the addition
     they could not tell an aborted message from a plain one.
@@ -113,6 +121,8 @@ def in_transaction(body: bytes | memoryview, most: int, least: int) -> bytes | m
         metadata = MessageMetadata.FromString(bytes(body[start:end]))
     except (ValueError, DecodeError) as error:
         raise ProtocolError(f"unreadable message metadata: {error}") from None
+    if metadata.HasField("marker_type"):
+        raise ProtocolError(f"SEND in transaction ({most},{least}) with a marker, which only a broker writes")
     if metadata.HasField("txnid_most_bits"):
         if (metadata.txnid_most_bits, metadata.txnid_least_bits) != (most, least):
             raise ProtocolError(f"SEND in transaction ({most},{least}) whose metadata names another one")

@@ -1,10 +1,11 @@
-"""Judges the body of a SEND in one look: its checksum, and the chance that it has a delivery time.
+"""Judges the body of a SEND in one look: its checksum, and the chance of a delivery time or a transaction.
 
-Runs once per message, in `ServerCnx`, so both questions share one reading of the head. Pure: no I/O, no clock.
+Runs once per message, in `ServerCnx`, so all questions share one reading of the head. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -15,23 +16,32 @@ from protocol.frame import CHECKSUM_BLOCK_BYTES
 CORRUPT: Final = 0
 """The checksum is wrong: the body was damaged on its way."""
 PLAIN: Final = 1
-"""To be stored; it has no delivery time."""
+"""To be stored; it has no delivery time and names no transaction."""
 MAY_BE_DELAYED: Final = 2
 """To be stored; its metadata must be read to know whether it has a delivery time."""
+MAY_NAME_TRANSACTION: Final = 3
+"""Its metadata must be read to know whether it names a transaction; it may have a delivery time too."""
 
 _MAGIC = 0x0E01
 _HEAD = struct.Struct(">HII").unpack_from
 _HEAD_BYTES = CHECKSUM_BLOCK_BYTES + 4
 _U32 = struct.Struct(">I").unpack_from
+_DELIVER_AT_BYTE = b"\x98"
+"""First byte of the field `deliver_at_time`: field 19, a varint. Searching one byte costs half as much as two."""
 _DELIVER_AT_TAG = b"\x98\x01"
-"""First bytes of the field `deliver_at_time`: field 19, a varint."""
+"""First bytes of that field."""
+_TRANSACTION_BYTE = b"\xb8"
+"""First byte of the field `txnid_most_bits`: field 23, a varint."""
+_TRANSACTION_TAG = re.compile(rb"\xb8(?:\x01|\x81)").search
+"""Finds that field. protobuf reads the number 1 with trailing empty groups too, so 0x81 may begin it."""
 
 
 def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
-    """Returns CORRUPT, PLAIN or MAY_BE_DELAYED; `body` begins at `start` of `buffer`.
+    """Returns one of the constants above; `body` begins at `start` of `buffer`.
 
-    A body without a checksum is never corrupt, because Pulsar stores it unchanged. MAY_BE_DELAYED may be wrong: the bytes
-    of the field's tag may stand in another field.
+    A body without a checksum is never corrupt, because Pulsar stores it unchanged. MAY_BE_DELAYED and
+    MAY_NAME_TRANSACTION may be wrong: the bytes of the field's tag may stand in another field. PLAIN is right, but for
+    a delivery time whose tag no client writes so.
     """
     length = len(body)
     if length < _HEAD_BYTES:
@@ -48,4 +58,9 @@ def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
         at = start + 4
     # In the buffer, because a memoryview has no search. A size that is too large ends with the buffer: at worst a later
     # message has the tag, and the metadata is read in vain.
-    return MAY_BE_DELAYED if buffer.find(_DELIVER_AT_TAG, at, at + size) >= 0 else PLAIN
+    end = at + size
+    if buffer.find(_TRANSACTION_BYTE, at, end) >= 0 and _TRANSACTION_TAG(buffer, at, end):
+        return MAY_NAME_TRANSACTION
+    if buffer.find(_DELIVER_AT_BYTE, at, end) >= 0 and buffer.find(_DELIVER_AT_TAG, at, end) >= 0:
+        return MAY_BE_DELAYED
+    return PLAIN

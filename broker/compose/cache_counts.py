@@ -127,6 +127,6 @@ class CacheCounts:
                 producer_name=PRODUCER, sequence_id=self._sequence_id, publish_time=self._wall_ms()
             )
             body = message_body(metadata, json.dumps(value, separators=(",", ":")).encode())
-            producer.publish(self._sequence_id, self._sequence_id, 1, body, chunk=False)
+            producer.publish(self._sequence_id, self._sequence_id, 1, body, len(body), False, False)
         except BrokerError as error:
             log.warning("the cache's counts are lost for this interval: %s", error)

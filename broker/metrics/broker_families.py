@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.metrics.family import Family, by, counter, gauge, histogram
+from broker.metrics.family import Family, Kind, by, counter, gauge, histogram
+from broker.service.transactions.coordinator import DURATION_CLASSES
 
 _UNLESS_RECORDED: Final = "; 0 while entryCacheRecordDirectory is not set."
 
@@ -39,6 +40,11 @@ BROKER: Final = (
         "pulsar_expired_token_total",
         "authentication.expired",
         "Tokens refused because their time is over.",
+    ),
+    gauge(
+        "magnetar_event_loop_lag_seconds",
+        "loop_lag_s",
+        "Longest time for which the event loop was held in the last ten to twenty seconds.",
     ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
@@ -108,6 +114,37 @@ BROKER: Final = (
     ),
 )
 """Label cluster; served through the registry."""
+
+_ENDED = "Transactions that ended, by the time since their begin in ms, not cumulative."
+
+
+_ENDINGS: Final[tuple[tuple[str, Kind], ...]] = (("total", "counter"), ("count", "gauge"))
+"""The ends of a coordinator's counters: Pulsar prints the first, its boards ask for the second."""
+
+
+def _of_coordinators(name: str, source: str, text: str, *, kind: Kind = "counter") -> Family:
+    return Family(f"pulsar_txn_{name}", kind, f"coordinators.*.{source}", text, label="coordinator_id")
+
+
+COORDINATORS: Final = (
+    _of_coordinators("active_count", "active", "Transactions that are not over.", kind="gauge"),
+    *(
+        _of_coordinators(f"{name}_{ending}", source, text, kind=kind)
+        for name, source, text in (
+            ("created", "counters.begun", "Transactions begun."),
+            ("committed", "counters.committed", "Transactions committed."),
+            ("aborted", "counters.aborted", "Transactions aborted, those that timed out included."),
+            ("timeout", "counters.timed_out", "Transactions that timed out."),
+            ("append_log", "journal.appended", "Records appended to the log."),
+        )
+        for ending, kind in _ENDINGS
+    ),
+    *(
+        _of_coordinators(f"execution_latency_{name}", f"counters.ended_in.{name}", _ENDED, kind="gauge")
+        for name in DURATION_CLASSES
+    ),
+)
+"""Labels cluster, coordinator_id; only with `transactionCoordinatorEnabled=true`."""
 
 BROKER_BY: Final = (
     by(

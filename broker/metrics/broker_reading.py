@@ -18,6 +18,7 @@ from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.transactions.coordinator import Coordinator
 
 
 class ConnectionCounters(Protocol):
@@ -80,10 +81,14 @@ class BrokerReading:
     """Client connections that are open."""
     ledgers_open: int
     """Managed ledgers, one per open persistent topic."""
+    coordinators: Mapping[int, Coordinator]
+    """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
     topic_loads: int
     """Topics opened since the start."""
     topic_loads_ms: Sequence[float]
     """Times to open the last of them, in the order in which they were opened."""
+    loop_lag_s: float
+    """Longest time for which one callback held the event loop in the last ten to twenty seconds."""
 
     @property
     def manager(self) -> EntryCacheManager:

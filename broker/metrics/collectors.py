@@ -28,6 +28,7 @@ from broker.metrics.broker_families import (
     BROKER,
     BROKER_BY,
     CONSTANTS,
+    COORDINATORS,
     HISTOGRAMS,
     JOINED_READS,
     QUANTILES,
@@ -64,7 +65,9 @@ class BrokerCollector(Collector):
         reading = self._read()
         for family in (*BROKER, *JOINED_READS):
             yield self._family(family, {(): cast(float, self._value(family, reading))})
-        for family in BROKER_BY:
+        # Without coordinators the families would have a head and no series.
+        of_coordinators = COORDINATORS if reading.coordinators else ()
+        for family in (*BROKER_BY, *of_coordinators):
             counted = cast(Mapping[object, float], self._value(family, reading))
             # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
             values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}

@@ -27,6 +27,7 @@ from broker.metrics.readings import (
     ProducerReading,
     SubscriptionReading,
     TopicReading,
+    TransactionsReading,
 )
 from broker.metrics.topic_families import (
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
@@ -41,6 +42,7 @@ from broker.metrics.topic_families import (
     TOPIC,
     TOPICS_COUNT,
     TOTALS,
+    TRANSACTIONS,
 )
 from broker.metrics.window import (
     NO_CONSUMER,
@@ -132,6 +134,8 @@ PRODUCER_COLUMNS: Final = Columns(ProducerReading, ProducerWindow)
 
 COMPACTION_COLUMNS: Final = Columns(CompactionReading, None)
 """Rows of compacted topics."""
+TRANSACTIONS_COLUMNS: Final = Columns(TransactionsReading, None)
+"""Rows of topics with transactions."""
 
 
 class Busiest:
@@ -224,6 +228,7 @@ class TopicExposition:
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
         self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
         self._compactions = Block(COMPACTION, COMPACTION_COLUMNS)
+        self._transactions = Block(TRANSACTIONS, TRANSACTIONS_COLUMNS)
         self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
         self._busiest = Busiest(settings.cache_subscriptions_max)
         self._consumers = Block(CONSUMER, CONSUMER_COLUMNS)
@@ -268,6 +273,7 @@ class TopicExposition:
         for block in (self._counts, self._topics, self._subscriptions, self._consumers, self._producers):
             yield from block.text(openmetrics)
         yield from self._compactions.text(openmetrics)
+        yield from self._transactions.text(openmetrics)
         yield from self._cache_readers.text(openmetrics)
         yield _head(CACHE_SUBSCRIPTIONS_LEFT_OUT, openmetrics)
         yield f"{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{self._cluster}}} {self._busiest.left_out}\n".encode()
@@ -300,6 +306,7 @@ class TopicExposition:
             ]
             self._topics.add([f"{label}}}" for label in labels], rows)
             self._write_compactions(labels, batch)
+            self._write_transactions(labels, batch)
             self._write_subscriptions(labels, batch, windows)
             if self._settings.producer_level:
                 self._write_producers(labels, batch, windows)
@@ -319,6 +326,14 @@ class TopicExposition:
             if topic.compaction is not None
         ]
         self._compactions.add([label for label, _ in compacted], [row for _, row in compacted])
+
+    def _write_transactions(self, labels: Sequence[str], batch: Sequence[TopicReading]) -> None:
+        found = [
+            (f"{label}}}", TRANSACTIONS_COLUMNS.of_now(topic.transactions))
+            for label, topic in zip(labels, batch, strict=True)
+            if topic.transactions is not None
+        ]
+        self._transactions.add([label for label, _ in found], [row for _, row in found])
 
     def _write_subscriptions(
         self, labels: Sequence[str], batch: Sequence[TopicReading], windows: Sequence[TopicWindow]

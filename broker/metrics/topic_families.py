@@ -164,6 +164,9 @@ SUBSCRIPTION: Final = (
     ),
     gauge("pulsar_subscription_msg_ack_rate", "window.ack_rate", "Messages acknowledged per second."),
     gauge("pulsar_subscription_msg_drop_rate", "window.drop_rate", "Messages dropped per second."),
+    gauge("pulsar_subscription_msg_rate_expired", "window.expired_rate", "Entries expired per second."),
+    gauge("pulsar_subscription_total_msg_expired", "now.expired", "Entries expired."),
+    gauge("pulsar_subscription_last_expire_timestamp", "now.last_expired_ms", "Last expiry, ms."),
     gauge("pulsar_subscription_last_consumed_flow_timestamp", "now.last_flow_ms", "Last FLOW, ms."),
 )
 """Labels cluster, namespace, topic, subscription."""
@@ -183,6 +186,13 @@ COMPACTION: Final = (
     gauge("pulsar_compaction_compacted_entries_size", "now.size_bytes", "Bytes of the compacted ledger."),
 )
 """Labels as TOPIC; of topics that were compacted, or whose compaction failed."""
+
+TRANSACTIONS: Final = (
+    gauge("pulsar_txn_tb_active_total", "now.active", "Open transactions on the topic."),
+    gauge("pulsar_txn_tb_committed_total", "now.committed", "Transactions committed on the topic."),
+    gauge("pulsar_txn_tb_aborted_total", "now.aborted", "Transactions aborted on the topic."),
+)
+"""Labels as TOPIC; of topics that transactions have published to. Gauges, as Pulsar prints them."""
 
 REDELIVER: Final = gauge(
     "pulsar_consumer_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."

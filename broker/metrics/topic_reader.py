@@ -14,6 +14,7 @@ from broker.metrics.readings import (
     ProducerReading,
     SubscriptionReading,
     TopicReading,
+    TransactionsReading,
 )
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer
@@ -22,6 +23,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
+from broker.service.transactions.transaction_buffer import TransactionBuffer
 
 NS_PER_MS: Final = 1e6
 """Nanoseconds in a millisecond."""
@@ -79,6 +81,9 @@ class TopicReader:
             backlog=backlog,
             # An estimate by the mean size of an entry: exact bytes would need a look at every ledger.
             backlog_size=size * slowest // entries if entries else 0,
+            backlog_quota_bytes=topic.quotas.size.size_max,
+            backlog_quota_seconds=topic.quotas.age.age_max_s,
+            backlog_age_seconds=topic.quotas.oldest_age_s,
             # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
@@ -98,6 +103,7 @@ class TopicReader:
             entry_size=tuple(stats.entry_size_buckets),
             producer_readings=self._producer_stats(topic) if self._producers else (),
             compaction=_compaction(topic.compaction),
+            transactions=_transactions(topic.transactions.buffer),
         )
 
     def _subscription(self, subscription: Subscription) -> SubscriptionReading:
@@ -110,6 +116,8 @@ class TopicReader:
             delayed=subscription.delayed,
             delayed_index_bytes=subscription.delayed_index_bytes,
             in_replay=subscription.waiting_for_redelivery,
+            expired=subscription.expired.total,
+            last_expired_ms=subscription.expired.last_ms,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,
@@ -179,6 +187,12 @@ class TopicReader:
             )
             for one in consumers
         ]
+
+
+def _transactions(buffer: TransactionBuffer | None) -> TransactionsReading | None:
+    if buffer is None:
+        return None
+    return TransactionsReading(active=len(buffer.open), committed=buffer.commits, aborted=buffer.aborts)
 
 
 def _compaction(compaction: TopicCompaction) -> CompactionReading | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import heapq
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from broker.model.errors import (
     BrokerError,
@@ -14,14 +17,18 @@ from broker.model.errors import (
     MetadataError,
     ProducerBusy,
     ServiceNotReady,
+    Unauthorized,
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
+from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from protocol import answers
@@ -38,6 +45,9 @@ from protocol.pulsar_api_pb2 import (
 )
 
 log = logging.getLogger("magnetar.net")
+
+PLACES_LOGGED: Final = 10
+"""Positions of unreadable messages that one log line names."""
 
 _TOP_BIT = 1 << 63
 LastMessage = tuple[Position, int]
@@ -99,6 +109,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not request.subscription:
         # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
+    require_consume(cnx, name, request.subscription, "SUBSCRIBE")
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -117,7 +128,13 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
-    port.subscription, port.consumer = subscription, consumer
+    try:
+        # Again, because the right may have been withdrawn while the topic was opened.
+        require_consume(cnx, name, request.subscription, "SUBSCRIBE")
+    except Unauthorized:
+        subscription.remove_consumer(consumer)
+        raise
+    port.topic, port.subscription, port.consumer = name, subscription, consumer
     log.info("+ %s consumer %s on %s %s", cnx.address, consumer.name, name, request.subscription)
     cnx.send(answers.success(request.request_id))
 
@@ -211,23 +228,49 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
         transaction_handlers.acknowledge(cnx, port, request)
         return
     if isinstance(port.subscription, Subscription):
-        _acknowledge(port.subscription, port.consumer, request)
-        if request.HasField("request_id"):
-            response = answers.ack_response(request.consumer_id, request.request_id)
-            # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
-            port.subscription.when_kept(lambda: cnx.send(response))
+        if len(request.message_id) <= IDS_PER_SLICE:
+            _acknowledge(port.subscription, port.consumer, request, request.message_id)
+            _answer_ack(cnx, port.subscription, request)
+        else:
+            run_in_slices(cnx, _acknowledge_many(cnx, port.subscription, port.consumer, request))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
+
+
+def _acknowledge_many(
+    cnx: Connection, subscription: Subscription, consumer: Consumer, request: CommandAck
+) -> Iterator[None]:
+    """Acknowledges a slice of the positions and yields; answers behind the last one."""
+    for first in range(0, len(request.message_id), IDS_PER_SLICE):
+        if subscription.cursor.closed:
+            # The topic was closed or the subscription deleted since the last slice.
+            return
+        _acknowledge(subscription, consumer, request, request.message_id[first : first + IDS_PER_SLICE])
+        yield
+    _answer_ack(cnx, subscription, request)
+
+
+def _answer_ack(cnx: Connection, subscription: Subscription, request: CommandAck) -> None:
+    if request.HasField("request_id"):
+        response = answers.ack_response(request.consumer_id, request.request_id)
+        # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
+        subscription.when_kept(lambda: cnx.send(response))
 
 
 def _log_unreadable(cnx: Connection, consumer: Consumer, request: CommandAck) -> None:
     """Logs messages that the client acknowledges because it could not read them, as Pulsar does."""
     reason = CommandAck.ValidationError.Name(request.validation_error)
-    places = ", ".join(str(_position(message_id)) for message_id in request.message_id)
+    places = ", ".join(str(_position(message_id)) for message_id in request.message_id[:PLACES_LOGGED])
     log.error("! %s consumer %s could not read %s: %s", cnx.address, consumer.name, places, reason)
 
 
-def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:
+def _acknowledge(
+    subscription: Subscription,
+    consumer: Consumer,
+    request: CommandAck,
+    message_ids: Sequence[MessageIdData],
+) -> None:
+    """Acknowledges some of the positions of a request, or all."""
     if request.ack_type == CommandAck.Cumulative:
         # Pulsar ignores a cumulative acknowledgement of several positions.
         if len(request.message_id) == 1:
@@ -238,7 +281,7 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
             )
         return
     whole: list[tuple[int, int]] = []
-    for message_id in request.message_id:
+    for message_id in message_ids:
         key = message_id.ledgerId, message_id.entryId
         # A missing number reads as 0, and only a 0 needs the slower look.
         if 0 in key:
@@ -266,10 +309,31 @@ def redeliver(cnx: Connection, command: BaseCommand) -> None:
     if found is None:
         return
     subscription, consumer = found
-    keys = [(message_id.ledgerId, message_id.entryId) for message_id in request.message_ids]
+    message_ids = request.message_ids
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
-    # An empty list of positions stands for all pending ones.
+    if len(message_ids) > IDS_PER_SLICE and isinstance(subscription.dispatcher, SharedDispatcher):
+        run_in_slices(cnx, _redeliver_many(subscription, consumer, message_ids))
+        return
+    # An empty list of positions stands for all pending ones. Other types than Shared and Key_Shared ignore the positions.
+    keys = [(one.ledgerId, one.entryId) for one in message_ids[:IDS_PER_SLICE]]
     subscription.redeliver(consumer, keys or None, epoch)
+
+
+def _redeliver_many(
+    subscription: Subscription, consumer: Consumer, message_ids: Sequence[MessageIdData]
+) -> Iterator[None]:
+    """Asks for the positions that are pending at the consumer, a slice at a time, in the order of the log."""
+    wanted: list[list[tuple[int, int]]] = []
+    for first in range(0, len(message_ids), IDS_PER_SLICE):
+        asked = ((one.ledgerId, one.entryId) for one in message_ids[first : first + IDS_PER_SLICE])
+        wanted.append(sorted(key for key in asked if key in consumer.pending))
+        yield
+    # Merged, because a client may name them in any order and Key_Shared sends those of one key in that of the log.
+    ordered = heapq.merge(*wanted)
+    while not subscription.cursor.closed and (part := list(islice(ordered, IDS_PER_SLICE))):
+        # The epoch is for Exclusive and Failover alone.
+        subscription.redeliver(consumer, part, None)
+        yield
 
 
 # Requests about the subscription

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
@@ -18,6 +19,7 @@ from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
+from tls.peer import PeerCertificate
 
 UNSENT_BYTES_MAX = 1 << 20
 """Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
@@ -71,9 +73,8 @@ class Connection(Protocol):
         """Address of the client without its port."""
         ...
 
-    @property
-    def common_name(self) -> str | None:
-        """The CN of the client's certificate; None without TLS or certificate."""
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Returns the client's certificate, which the handshake has checked; None without one."""
         ...
 
     @property
@@ -232,6 +233,7 @@ class ConsumerOnConnection:
         "consumer_id",
         "protocol_version",
         "subscription",
+        "topic",
     )
 
     def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
@@ -244,6 +246,8 @@ class ConsumerOnConnection:
         """None while the request is under way."""
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
+        self.topic: TopicName | None = None
+        """Name of the topic; None while the request is under way."""
         self.protocol_version = cnx.protocol_version
         """Protocol version of the connection."""
         self.address = cnx.address

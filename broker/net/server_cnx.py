@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Coroutine
 from typing import cast
 
@@ -28,26 +29,31 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES
-from protocol.message_metadata import in_transaction
+from protocol.message_metadata import in_transaction, names_transaction
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, judge_body
+from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from tls.peer import PeerCertificate, peer_certificate
 
 log = logging.getLogger("magnetar.net")
 
-_SEND_PREFIX = b"\x08\x06\x32"
-"""First bytes of a SEND: type 6, then field 6 of the command. One byte with its length follows.
+_SEND_HEAD = struct.Struct(">IB").unpack_from
+_SEND_HEAD_BYTES = 5
+_SEND = 0x08063200
+"""First four bytes of a SEND: type 6, then field 6 of the command, whose length is the fourth byte."""
+_PRODUCER_ID_TAG = 0x08
+"""Fifth byte of a SEND that begins with its producer id.
 
-All known clients write the type first; a SEND in another order is parsed like any other command."""
+All known clients write the type and the producer id first; a SEND in another order is parsed like any other command."""
 
 _POSTPONING = PENDING_REQUESTS | PUBLISH_RATE
 """Reasons not to read for which frames that have arrived wait as well."""
@@ -197,11 +203,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Address of the client without its port."""
         return self._host
 
-    @property
-    def common_name(self) -> str | None:
-        """The CN of the client's certificate; None without TLS or certificate."""
-        return common_name(self._transport)
-
     def close(self, reason: str) -> None:
         """Writes waiting frames, then closes; `reason` is logged, unless it is empty.
 
@@ -214,6 +215,14 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
+        await end_withdrawn_of(self)
+
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
+        return peer_certificate(self._transport)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
@@ -246,7 +255,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
-            self.close(f"{type(error).__name__}: {error}")
+            self._end_broken(error)
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
@@ -256,6 +265,16 @@ class ServerCnx(asyncio.BufferedProtocol):
         else:
             self._handle(frames)
             self._inbox.settle()
+
+    def _end_broken(self, error: ProtocolError) -> None:
+        """Closes the connection after bytes that are no frames."""
+        if self.connected:
+            self.close(f"{type(error).__name__}: {error}")
+        elif self._transport is not None:
+            # A peer of another protocol may try again at once, so its lines are limited.
+            self.context.refusals.warning(f"! {self.address} closed: {error}")
+            self._ended = True
+            self._transport.close()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
@@ -330,8 +349,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         waiting = iter(frames)
         try:
             for start, command_end, end in waiting:
+                # A shorter frame is no SEND, and the look could reach beyond the buffer.
+                head, tag = _SEND_HEAD(buffer, start) if end - start >= _SEND_HEAD_BYTES else (0, 0)
                 # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
-                if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
+                if head == _SEND + command_end - start - 4 and tag == _PRODUCER_ID_TAG:
                     send = parse_send(view[start + 4 : command_end])
                     self._publish(send, view[command_end:end], command_end)
                 else:
@@ -353,6 +374,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
         if command.type == BaseCommand.SEND:
+            if not command.send.HasField("producer_id"):
+                raise ProtocolError("SEND lacks its producer id")
             self._publish(command.send, rest, rest_start)
             return
         handler = HANDLERS.get(command.type)
@@ -366,11 +389,9 @@ class ServerCnx(asyncio.BufferedProtocol):
     def _publish(self, send: CommandSend, body: memoryview, body_start: int) -> None:
         """`body_start`: where the body stands in the receive buffer."""
         producer_id, sequence_id = send.producer_id, send.sequence_id
-        # Both are required, and a missing one reads as 0. Only a 0 needs the look, which most messages are spared.
-        if (not producer_id and not send.HasField("producer_id")) or (
-            not sequence_id and not send.HasField("sequence_id")
-        ):
-            raise ProtocolError("SEND lacks its producer or its sequence id")
+        # The caller has seen a producer id. A missing sequence id reads as 0; only a 0 needs the slower look.
+        if not sequence_id and not send.HasField("sequence_id"):
+            raise ProtocolError("SEND lacks its sequence id")
         port = self.producers.get(producer_id)
         producer = None if port is None else port.producer
         if port is None or producer is None or producer.waiting or producer.fenced:
@@ -394,28 +415,37 @@ class ServerCnx(asyncio.BufferedProtocol):
                 port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
             else:
                 self._publish_in_transaction(producer, send, body)
+        elif judged == MAY_NAME_TRANSACTION and names_transaction(body):
+            # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
+            # end a transaction in the place of its coordinator.
+            port.refused(
+                sequence_id, size, NotAllowed("Only a SEND in a transaction may name one in its metadata")
+            )
         else:
             producer.publish(
                 sequence_id,
                 send.highest_sequence_id,
                 messages if messages > 0 else 1,
                 bytes(body) if inbox.transient else body,
-                chunk=send.is_chunk,
-                delayed=judged == MAY_BE_DELAYED,
+                size,
+                send.is_chunk,
+                judged != PLAIN,
             )
 
     def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:
         txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
         stored = in_transaction(body, *txn)
         # The port subtracts the size that is stored.
-        self.gate.pending_bytes += len(stored) - len(body)
+        size = len(stored)
+        self.gate.pending_bytes += size - len(body)
         producer.publish_in_transaction(
             txn,
             send.sequence_id,
             send.highest_sequence_id,
             send.num_messages if send.num_messages > 0 else 1,
             bytes(stored) if self._inbox.transient else stored,
-            chunk=send.is_chunk,
+            size,
+            send.is_chunk,
         )
 
     def ignore_sends_of(self, producer_id: int) -> None:

@@ -131,6 +131,7 @@ class NonPersistentTopic(Topic):
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
+        size: int,
         chunk: bool,
         delayed: bool,
     ) -> None:
@@ -140,17 +141,17 @@ class NonPersistentTopic(Topic):
         if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
             raise EncryptionRequired("Messages must be encrypted")
         if self.message_bytes_max:
-            self.check_size(len(body), chunk=chunk)
+            self.check_size(size, chunk=chunk)
         if self.publish_limits:
-            self.count_published(producer.port, messages, len(body))
+            self.count_published(producer.port, messages, size)
         self.entries_in += 1
         self.messages_in += messages
-        self.bytes_in += len(body)
+        self.bytes_in += size
         # All messages of a non-persistent topic have position (0, 0).
         entry = Entry(0, 0, b"", body, messages)
         for subscription in self.subscriptions.values():
             subscription.dispatch(entry)
-        producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
+        producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, size)
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

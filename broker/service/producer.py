@@ -43,6 +43,7 @@ class PublishTarget(Protocol):
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
+        size: int,
         chunk: bool,
         delayed: bool,
     ) -> None:
@@ -151,24 +152,24 @@ class Producer:
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
-        *,
+        size: int,
         chunk: bool,
-        delayed: bool = False,
+        delayed: bool,
     ) -> None:
         """Passes one message or batch to the topic; the port gets one outcome for it.
 
-        `delayed`: the message may have a delivery time.
+        `size`: bytes of the body. `delayed`: the message may have a delivery time.
 
         Receipts of stored messages come in the order of the calls. Duplicates and refusals are answered at once, so
         their outcome may overtake that of earlier messages.
         """
         self.entries_in += 1
         self.messages_in += messages
-        self.bytes_in += len(body)
+        self.bytes_in += size
         try:
-            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, chunk, delayed)
+            self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)
         except BrokerError as error:
-            self.port.refused(sequence_id, len(body), error)
+            self.port.refused(sequence_id, size, error)
 
     def publish_in_transaction(
         self,
@@ -177,14 +178,14 @@ class Producer:
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
-        *,
+        size: int,
         chunk: bool,
     ) -> None:
         """As `publish`, for a message that counts once its transaction is committed. Its metadata names that."""
         try:
             self.topic.transactions.admit(txn)
         except BrokerError as error:
-            self.port.refused(sequence_id, len(body), error)
+            self.port.refused(sequence_id, size, error)
             return
         delayed = read_facts(body).deliver_at_ms != 0
-        self.publish(sequence_id, highest_sequence_id, messages, body, chunk=chunk, delayed=delayed)
+        self.publish(sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)

@@ -219,6 +219,7 @@ class Topic:
         highest_sequence_id: int,
         messages: int,
         body: Buffer,
+        size: int,
         chunk: bool,
         delayed: bool,
     ) -> None:

@@ -308,15 +308,26 @@ def _announce(addresses: Addresses, ready_file: Path | None) -> None:
     """Logs ignored wire fields and the addresses, greets a user at a terminal, and writes the ready file."""
     # No setting asks for these fields, so only the log can name them to an operator.
     log.info("fields of client commands without effect here: %s", ", ".join(fields_without_effect()))
-    log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
+    urls = (addresses.service_url, addresses.service_url_tls, addresses.admin_url, addresses.admin_url_tls)
+    log.info("%s: %s", READY, " ".join(url for url in urls if url))
     if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Also under `make run`, whose output may be a pipe.
         print(
-            _GREETING.format(version=__version__, url=addresses.service_url, admin=addresses.admin_url),
+            _GREETING.format(
+                version=__version__,
+                url=addresses.service_url or addresses.service_url_tls,
+                admin=addresses.admin_url or addresses.admin_url_tls,
+            ),
             flush=True,
         )
     if ready_file is None:
         return
-    text = json.dumps({"pulsar": addresses.service_url, "admin": addresses.admin_url, "pid": os.getpid()})
+    found = {
+        "pulsar": addresses.service_url,
+        "pulsar+ssl": addresses.service_url_tls,
+        "admin": addresses.admin_url,
+        "admin+ssl": addresses.admin_url_tls,
+    }
+    text = json.dumps({**{name: url for name, url in found.items() if url}, "pid": os.getpid()})
     # Renamed when complete, so a script that finds the file can read it at once.
     part = ready_file.with_name(ready_file.name + ".part")
     part.write_text(text + "\n")

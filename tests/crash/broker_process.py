@@ -27,9 +27,11 @@ SETTINGS = (
     "isDelayedDeliveryDeliverAtTimeStrict=true",
     "delayedDeliveryTickTimeMillis=50",
     "delayedDeliveryMinIndexCountPerBucket=100",
+    "transactionCoordinatorEnabled=true",
+    "transactionBufferSnapshotMaxTransactionCount=20",
 )
-"""Acks are answered when they are durable; ledgers roll and buckets of delayed messages are stored often, so that kills
-meet these too."""
+"""Acks are answered when they are durable; ledgers roll, buckets of delayed messages and the state of transactions are
+stored often, so that kills meet these too."""
 
 
 class BrokerError(Exception):

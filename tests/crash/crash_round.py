@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ import pulsar
 from tests.crash import delay_process
 from tests.crash.ack_process import delivery_of, records_path, subscribe
 from tests.crash.broker_process import ROOT, BrokerProcess
+from tests.crash.keyed_process import judge_compaction
 from tests.crash.plan import RoundPlan, SubscriptionPlan
 from tests.crash.records import (
     Came,
@@ -30,13 +32,17 @@ from tests.crash.records import (
     read_came,
     read_confirmed,
     read_entries,
+    read_moves,
 )
 from tests.crash.schema_process import confirmed_versions, judge_schemas
+from tests.crash.txn_process import KEEPER
 from tests.crash.verdict import (
     OFFICIAL_ACK_FINAL_NS,
+    PLAIN,
     AckVerdict,
     DelayVerdict,
     Demand,
+    MoveVerdict,
     ProduceVerdict,
     demand_cumulative,
     demand_individual,
@@ -44,6 +50,7 @@ from tests.crash.verdict import (
     demand_whole_entries,
     judge_acks,
     judge_delays,
+    judge_moves,
     judge_producer,
 )
 
@@ -59,6 +66,9 @@ class Outcome(NamedTuple):
     schemas: int
     """Versions of schemas that were confirmed."""
     delayed: DelayVerdict
+    moves: MoveVerdict
+    keyed: int
+    """Confirmed messages of the topic that is compacted."""
     findings: list[str]
 
     def text(self) -> str:
@@ -70,6 +80,7 @@ class Outcome(NamedTuple):
             f"{confirmed} confirmed, {resent} resent, {final} acks final, {unacked} unacked back, "
             f"{self.schemas} schemas, "
             f"{self.delayed.confirmed} delayed, "
+            f"{self.moves.committed} transactions committed, {self.moves.given_up} given up, {self.keyed} keyed, "
             f"{'ok' if not self.findings else 'FAILED'}"
         )
 
@@ -103,6 +114,7 @@ class CrashRound:
             ackers.append(
                 self._client(clients, "schema_process", self._schema_topic, self._schema_records, plan=False)
             )
+            ackers += self._transactions_and_keys(clients)
             producers = [
                 self._client(clients, "produce_process", str(self._folder / "confirmed")),
                 self._client(
@@ -125,6 +137,15 @@ class CrashRound:
                 client.kill()
                 client.communicate()
 
+    def _transactions_and_keys(self, clients: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+        source, target = self.plan.transaction_topics()
+        topic, records = self.plan.compacted_topic(), str(self._folder / "keyed")
+        moves = str(self._folder / "moves")
+        return [
+            self._client(clients, "txn_process", source, target, moves, plan=False),
+            self._client(clients, "keyed_process", topic, records, self._broker.admin_url, plan=False),
+        ]
+
     def judge(self) -> Outcome:
         """Reads every topic and subscription, acknowledges nothing, and compares with the records."""
         client = pulsar.Client(
@@ -143,12 +164,31 @@ class CrashRound:
             schemas = confirmed_versions(self._schema_records)
             wrong_schemas = judge_schemas(client, self._schema_topic, schemas)
             delayed = self._judge_delays(client)
+            moves = self._judge_moves(client)
+            keyed = {each.number for each in read_confirmed(self._folder / "keyed")}
+            topic = self.plan.compacted_topic()
+            wrong_keys = judge_compaction(client, topic, self._broker.admin_url, keyed)
         finally:
             client.close()
         findings = self._findings + wrong_schemas + [text for each in produced for text in each.findings]
         findings += [text for each in acked for text in each.findings]
-        findings += delayed.findings
-        return Outcome(produced, acked, len(schemas), delayed, findings)
+        findings += delayed.findings + moves.findings + wrong_keys
+        return Outcome(produced, acked, len(schemas), delayed, moves, len(keyed), findings)
+
+    def _judge_moves(self, client: pulsar.Client) -> MoveVerdict:
+        """Waits for the time-outs of transactions that were open, then reads source and target."""
+        url = f"{self._broker.admin_url}/admin/v3/transactions/slowTransactions/0"
+        deadline = time.monotonic() + WANTED_TIMEOUT_S
+        while json.loads(urllib.request.urlopen(url, timeout=10).read()):
+            if time.monotonic() > deadline:
+                return MoveVerdict(0, 0, ["transactions: some are open behind their time-outs"])
+            time.sleep(0.05)
+        moves = read_moves(self._folder / "moves")
+        source, target = self.plan.transaction_topics()
+        plain = {Message(PLAIN, number) for number in moves.plain}
+        found = read_all(client, SubscriptionPlan(KEEPER, target, "none", "Exclusive", 1), plain)
+        back = read_all(client, SubscriptionPlan("s", source, "none", "Shared", 1), set())
+        return judge_moves(moves, [each.message for each in found], {each.message.number for each in back})
 
     def _judge_delays(self, client: pulsar.Client) -> DelayVerdict:
         """Waits for the delayed messages that did not come while their consumer lived."""

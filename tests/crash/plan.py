@@ -43,6 +43,15 @@ class RoundPlan(NamedTuple):
         """Its producer and consumer are in a process of their own."""
         return f"persistent://public/default/crash-{self.number}-delayed"
 
+    def transaction_topics(self) -> tuple[str, str]:
+        """Source and target of the messages that transactions move."""
+        name = f"persistent://public/default/crash-{self.number}"
+        return f"{name}-source", f"{name}-target"
+
+    def compacted_topic(self) -> str:
+        """Its producer asks for compactions."""
+        return f"persistent://public/default/crash-{self.number}-compacted"
+
     def producers(self) -> Iterator[ProducerPlan]:
         for topic in self.topics():
             for batched in (False, True):

@@ -61,6 +61,21 @@ class Came(NamedTuple):
     at_ms: int
 
 
+class Moves(NamedTuple):
+    """The transactions of a round, each by its id as text, as their clients know them."""
+
+    stored: set[int]
+    """Numbers of messages that the source has confirmed."""
+    plain: set[int]
+    """Numbers of messages outside of transactions that the target has confirmed."""
+    moved: dict[str, set[int]]
+    """By transaction: numbers that it has published and acknowledged, both answered."""
+    asked: dict[str, str]
+    """By transaction: COMMIT or ABORT, as asked for."""
+    answered: set[str]
+    """Transactions whose end was answered."""
+
+
 class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -74,6 +89,10 @@ class Recorder:
 
     def came(self, number: int, due_ms: int, at_ms: int) -> None:
         self._line("came", number, due_ms, at_ms)
+
+    def moving(self, kind: str, *words: object) -> None:
+        """A step of a transaction; `read_moves` knows the kinds."""
+        self._line(kind, *words)
 
     def entry_acking(self, position: Position) -> None:
         """About to acknowledge a whole entry and to ask for a receipt."""
@@ -105,6 +124,19 @@ def read_came(path: Path) -> list[Came]:
 def read_entries(path: Path, kind: str) -> set[Position]:
     """`kind`: entry-acking or entry-acked."""
     return {Position(int(ledger), int(entry)) for ledger, entry in _lines(path, kind)}
+
+
+def read_moves(path: Path) -> Moves:
+    moved: dict[str, set[int]] = {}
+    for txn, number in _lines(path, "moved"):
+        moved.setdefault(txn, set()).add(int(number))
+    return Moves(
+        {int(number) for (number,) in _lines(path, "stored")},
+        {int(number) for (number,) in _lines(path, "plain")},
+        moved,
+        {words[0]: words[1] for words in _lines(path, "ending")},
+        {txn for (txn,) in _lines(path, "ended")},
+    )
 
 
 def _lines(path: Path, kind: str) -> list[list[str]]:

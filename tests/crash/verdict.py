@@ -5,14 +5,18 @@ Law of the place: pure; no client, no clock. Every finding is a sentence that na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
-from tests.crash.records import Acked, Came, Confirmed, Delivery, Position
+from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Moves, Position
 
 OFFICIAL_ACK_FINAL_NS = 2_000_000_000
 """The Python client cannot ask for ack receipts and sends acks in groups, 100 ms later: only an ack this much
 older than the kill counts as one that the broker has had."""
+
+
+PLAIN = "plain"
+"""Producer of the messages that are in no transaction."""
 
 
 class ProduceVerdict(NamedTuple):
@@ -93,6 +97,61 @@ def judge_delays(confirmed: Set[int], came: Iterable[Came]) -> DelayVerdict:
         if numbers
     ]
     return DelayVerdict(len(confirmed), len(lost), len(early), findings)
+
+
+class MoveVerdict(NamedTuple):
+    """Transactions of a round."""
+
+    committed: int
+    """Whose commit was answered, or whose messages are all there."""
+    given_up: int
+    """Aborted, or left open by a client that vanished."""
+    findings: list[str]
+
+
+def judge_moves(moves: Moves, target: Iterable[Message], back: Set[int]) -> MoveVerdict:
+    """Each message of the source was moved exactly once, by a committed transaction, or comes again.
+
+    `target` are the messages that readers of the target get, `back` the numbers that the source delivers again. A commit
+    without an answer may have come to the broker or not, but as a whole.
+    """
+    times: dict[Message, int] = {}
+    for message in target:
+        times[message] = times.get(message, 0) + 1
+    visible: dict[int, int] = {}
+    for message, count in times.items():
+        if message.producer != PLAIN:
+            visible[message.number] = visible.get(message.number, 0) + count
+    findings = [
+        f"transaction {text}"
+        for txn, numbers in moves.moved.items()
+        for text in _wrong_transaction(moves, txn, [times.get(Message(txn, number), 0) for number in numbers])
+    ]
+    strange = {each.producer for each in times} - {*moves.asked, PLAIN}
+    findings += [f"transaction {txn} was never ended and has messages" for txn in sorted(strange)]
+    for numbers, text in (
+        (
+            {number for number in moves.plain if times.get(Message(PLAIN, number), 0) != 1},
+            "are not there once",
+        ),
+        ({number for number, count in visible.items() if count > 1}, "were moved more than once"),
+        (visible.keys() & back, "were moved and come again"),
+        (moves.stored - visible.keys() - back, "are lost"),
+    ):
+        if numbers:
+            findings.append(f"transactions: {len(numbers)} messages {text}, the first is {min(numbers)}")
+    whole = {each.producer for each in times} - {PLAIN}
+    return MoveVerdict(len(whole), len(moves.moved.keys() - whole), findings)
+
+
+def _wrong_transaction(moves: Moves, txn: str, counts: list[int]) -> Iterator[str]:
+    commit, seen = moves.asked.get(txn) == "COMMIT", sum(counts)
+    if seen and not commit:
+        yield f"{txn} was not committed and has {seen} messages"
+    elif 0 < seen != len(counts):
+        yield f"{txn} is not whole: {seen} of {len(counts)} messages"
+    elif not seen and commit and txn in moves.answered:
+        yield f"{txn} was committed and has no messages"
 
 
 def demand_individual(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:

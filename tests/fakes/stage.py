@@ -35,6 +35,7 @@ from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.sends import send
 from tests.fakes.whole_cache import WholeCache
 
 T = TypeVar("T")
@@ -110,7 +111,10 @@ class Stage:
     async def open(self, name: str = TOPIC) -> PersistentTopic:
         if not self.namespaces.exists("public/default"):
             await self.namespaces.open()
-        return cast("PersistentTopic", await self.run(self.registry.get(parse_topic_name(name), create=True)))
+        parsed = parse_topic_name(name)
+        if parsed.partition >= 0 and not await self.registry.partitions.count(parsed.base):
+            await self.registry.partitions.create(parsed.base, parsed.partition + 1, None)
+        return cast("PersistentTopic", await self.run(self.registry.get(parsed, create=True)))
 
     async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
         """Turn the loop until the work is done."""
@@ -183,7 +187,7 @@ class Stage:
             delay = delays[min(number, len(delays) - 1)]
             at_ms = self.wall_ms + delay if delay else 0
             body = message(b"%d" % number, key=key, batch=batch, at_ms=self.wall_ms, deliver_at_ms=at_ms)
-            producer.publish(number, 0, max(1, batch), body, chunk=False, delayed=bool(delay))
+            send(producer, number, body, max(1, batch), delayed=bool(delay))
         await self.settle()
         await topic.remove_producer(producer)
         return port_of(producer)

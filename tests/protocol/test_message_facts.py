@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
 from protocol.message_metadata import NO_KEY, read_facts
 from protocol.pulsar_api_pb2 import MessageMetadata
-from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, PLAIN, judge_body
+from protocol.sent_body import CORRUPT, MAY_BE_DELAYED, MAY_NAME_TRANSACTION, PLAIN, judge_body
 from tests.fakes.messages import message
 
 
@@ -118,7 +119,30 @@ def test_message_with_a_delivery_time_is_never_taken_for_one_without(
         body = body[6:]
     # In the midst of other bytes, as in a receive buffer.
     buffer = bytearray(b"before" + body + b"behind")
-    assert judge_body(buffer, 6, memoryview(buffer)[6:-6]) == MAY_BE_DELAYED
+    judged = judge_body(buffer, 6, memoryview(buffer)[6:-6])
+    # The bytes of the other field's tag may stand in a text.
+    assert judged in (MAY_BE_DELAYED, MAY_NAME_TRANSACTION)
+
+
+@given(
+    st.sampled_from([0, 1, 2**63, 2**64 - 1]),
+    st.booleans(),
+    st.sampled_from([b"\xb8\x01", b"\xb8\x81\x00", b"\xb8\x81\x80\x80\x00"]),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=60), max_size=6),
+)
+def test_message_that_names_a_transaction_is_always_told_apart(
+    most: int, checksum: bool, tag: bytes, properties: dict[str, str]
+) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    for key, value in properties.items():
+        metadata.properties.add(key=key, value=value)
+    number = MessageMetadata(txnid_most_bits=most).SerializePartialToString()[2:]
+    packed = metadata.SerializeToString() + tag + number
+    assert MessageMetadata.FromString(packed).txnid_most_bits == most
+    body = without_checksum(packed)
+    if checksum:
+        body = b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + body
+    assert judged(bytearray(b"before" + body), 6) == MAY_NAME_TRANSACTION
 
 
 def test_message_without_a_delivery_time_is_told_apart() -> None:
@@ -131,4 +155,4 @@ def test_message_without_a_delivery_time_is_told_apart() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_judged(body: bytes) -> None:
-    assert judged(bytearray(body)) in (CORRUPT, PLAIN, MAY_BE_DELAYED)
+    assert judged(bytearray(body)) in (CORRUPT, PLAIN, MAY_BE_DELAYED, MAY_NAME_TRANSACTION)

@@ -29,7 +29,7 @@ async def names(request: web.Request) -> web.Response:
 async def leader(request: web.Request) -> web.Response:
     """Returns the leader of the cluster: this broker."""
     broker = request.app[BROKER]
-    return answer({"serviceUrl": broker.addresses.admin_url, "brokerId": _id(broker)})
+    return answer({"serviceUrl": _url(broker), "brokerId": _id(broker)})
 
 
 async def version(request: web.Request) -> web.Response:
@@ -43,7 +43,11 @@ def _ok() -> web.Response:
 
 def _id(broker: BrokerView) -> str:
     """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
-    return urlsplit(broker.addresses.admin_url).netloc
+    return urlsplit(_url(broker)).netloc
+
+
+def _url(broker: BrokerView) -> str:
+    return broker.addresses.admin_url or broker.addresses.admin_url_tls
 
 
 BROKER_ROUTES = (

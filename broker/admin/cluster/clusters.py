@@ -20,7 +20,13 @@ async def get(request: web.Request) -> web.Response:
     data: dict[str, Json] = {}
     addresses = request.app[BROKER].addresses
     if name == request.app[BROKER].namespaces.cluster:
-        data = {"serviceUrl": addresses.admin_url, "brokerServiceUrl": addresses.service_url}
+        own = {
+            "serviceUrl": addresses.admin_url,
+            "serviceUrlTls": addresses.admin_url_tls,
+            "brokerServiceUrl": addresses.service_url,
+            "brokerServiceUrlTls": addresses.service_url_tls,
+        }
+        data = {field: url for field, url in own.items() if url}
     # Stored fields win over our own addresses: an administrator may have put a proxy in front.
     data.update(await request.app[CLUSTERS].get(name))
     return answer({**data, **_NO_TLS})

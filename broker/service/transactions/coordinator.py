@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
@@ -94,10 +95,18 @@ class Journal(Protocol):
         ...
 
 
+DURATION_BOUNDS_MS: Final = (10, 20, 50, 100, 500, 1000, 5000, 15000, 30000, 60000, 300000, 1500000, 3000000)
+"""Upper bounds of Pulsar's classes of durations, inclusive; a last class takes the rest."""
+DURATION_CLASSES: Final = (*(f"le_{bound}" for bound in DURATION_BOUNDS_MS), "le_overflow")
+"""Pulsar's names of these classes."""
+
+
 class CoordinatorCounters:
     """Counts since the start, for /metrics."""
 
     def __init__(self) -> None:
+        self.ended_in = dict.fromkeys(DURATION_CLASSES, 0)
+        """Transactions that ended, by the time from their begin to their end."""
         self.begun = 0
         """Transactions begun."""
         self.committed = 0
@@ -130,6 +139,8 @@ class Coordinator:
         """All that are not over. To look at only."""
         self.counters = CoordinatorCounters()
         """For /metrics."""
+        self.recovery_ms: tuple[int, int] = (0, 0)
+        """When reading the log began and ended, in milliseconds since 1970; the end is 0 until then."""
         self._participants = participants
         self._now_ns = now_ns
         self._wall_ms = wall_ms
@@ -145,6 +156,8 @@ class Coordinator:
 
     async def recover(self) -> None:
         """Reads the log, sets time-outs anew, and goes on with decided ends."""
+        began_ms = self._wall_ms()
+        self.recovery_ms = began_ms, 0
         orphans: list[Position] = []
         async for txn, change, position in self.journal.read():
             self._next = max(self._next, txn.least + 1)
@@ -164,6 +177,23 @@ class Coordinator:
                 self._set_deadline(transaction.txn, left_ms)
             else:
                 self._begin_end(transaction)
+        self.recovery_ms = began_ms, self._wall_ms()
+
+    @property
+    def newest(self) -> int:
+        """The highest number that was given to a transaction, -1 before the first."""
+        return self._next - 1
+
+    @property
+    def active(self) -> int:
+        """Transactions that are not over."""
+        return len(self.transactions)
+
+    @property
+    def low_water_mark(self) -> int:
+        """The number below which, itself included, every transaction is over; 0 without one that is not, as in Pulsar."""
+        # Begun in the order of their numbers, so the first one left has the lowest.
+        return next((txn.least - 1 for txn in self.transactions), 0)
 
     def _set_deadline(self, txn: TxnId, left_ms: int) -> None:
         heapq.heappush(self._deadlines, (self._now_ns() + max(0, left_ms) * 1_000_000, txn))
@@ -265,6 +295,8 @@ class Coordinator:
             self.counters.committed += 1
         else:
             self.counters.aborted += 1
+        place = bisect_left(DURATION_BOUNDS_MS, self._wall_ms() - transaction.started_ms)
+        self.counters.ended_in[DURATION_CLASSES[place]] += 1
         self._forget(transaction)
         self._ends.pop(txn).set_result(None)
 

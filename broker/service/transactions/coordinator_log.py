@@ -44,7 +44,8 @@ class CoordinatorLog:
 
     def __init__(self, ledger: ManagedLedger, cursor: ManagedCursor, number: int) -> None:
         """For `open`."""
-        self._ledger = ledger
+        self.ledger = ledger
+        """The managed ledger. To look at only."""
         self._cursor = cursor
         self._number = number
         self.appended = 0
@@ -65,7 +66,7 @@ class CoordinatorLog:
     async def read(self) -> AsyncIterator[tuple[TxnId, Change, Position]]:
         """Yields the records that are not acknowledged, in order."""
         acks = self._cursor.acks
-        async for entry in entries_behind(self._ledger, self._cursor.mark_delete_position):
+        async for entry in entries_behind(self.ledger, self._cursor.mark_delete_position):
             if not acks.is_acknowledged(entry.position):
                 txn, change = decode(bytes(entry.body))
                 yield txn, change, entry.position
@@ -73,7 +74,7 @@ class CoordinatorLog:
     async def append(self, txn: TxnId, change: Change, now_ms: int) -> Position:
         """Writes a record; durable when this returns. PersistenceError: it is not stored."""
         answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self._ledger.writer.add(encode(txn, change, now_ms), 1, answer)
+        self.ledger.writer.add(encode(txn, change, now_ms), 1, answer)
         self.appended += 1
         return await answer
 
@@ -83,7 +84,7 @@ class CoordinatorLog:
 
     async def close(self) -> None:
         """Closes the managed ledger. Raises MetadataError."""
-        await self._ledger.close()
+        await self.ledger.close()
 
     # Called by the managed ledger
 

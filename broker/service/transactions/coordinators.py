@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import BrokerError, CoordinatorNotFound
@@ -69,6 +70,8 @@ class Coordinators:
         """`open_max`: open transactions per coordinator, 0 = no limit. Call `open` next."""
         self.by_number: dict[int, Coordinator] = {}
         """Open coordinators. To look at only."""
+        self.logs: dict[int, ManagedLedger] = {}
+        """Their logs. To look at only."""
         self.participants = participants
         """Topics and subscriptions."""
         self._environment = environment
@@ -101,9 +104,10 @@ class Coordinators:
 
     async def _open_one(self, number: int) -> Coordinator:
         environment = self._environment
+        records = await CoordinatorLog.open(number, environment, self._ledger_settings)
         coordinator = Coordinator(
             number,
-            await CoordinatorLog.open(number, environment, self._ledger_settings),
+            records,
             self.participants,
             now_ns=environment.now_ns,
             wall_ms=environment.wall_ms,
@@ -111,10 +115,11 @@ class Coordinators:
         )
         # Before the recovery: ends that were decided ask topics, and topics ask for the states of transactions.
         self.by_number[number] = coordinator
+        self.logs[number] = records.ledger
         try:
             await coordinator.recover()
         except BrokerError:
-            del self.by_number[number]
+            del self.by_number[number], self.logs[number]
             raise
         return coordinator
 

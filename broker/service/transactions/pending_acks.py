@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.managed_ledger.acks import WORD_BITS, bits_of
+from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of
 from broker.model.errors import TransactionConflict
 from broker.model.position import Position
+from broker.model.range_set import RangeSet
 from broker.model.txn_id import TxnId
 
 Key = tuple[int, int]
@@ -22,8 +23,7 @@ Key = tuple[int, int]
 PROPERTY = "magnetar.transactions.pending-acks"
 """Name under which the cursor's info keeps them."""
 
-
-BATCH_MAX = 1 << 20
+BATCH_MAX = WORD_BITS * WORDS_MAX
 """Messages of one batch that are told apart."""
 
 
@@ -38,33 +38,38 @@ class AckedEntry(NamedTuple):
     """Messages in the batch, 0 = not known."""
 
     @property
-    def everything(self) -> int:
-        """A set bit for each message of the batch."""
+    def size(self) -> int:
+        """Messages of the batch that are told apart."""
         # The size is a client's number: without the limit it could ask for a number of 2^31 bits.
-        size = min(self.batch_size, BATCH_MAX) if self.batch_size > 0 else WORD_BITS * len(self.ack_set)
-        return (1 << size) - 1
+        return min(self.batch_size, BATCH_MAX) if self.batch_size > 0 else WORD_BITS * len(self.ack_set)
 
     @property
     def left(self) -> int:
         """A set bit for each message that stays unacknowledged."""
-        return bits_of(self.ack_set) & self.everything
+        return bits_of(self.ack_set) & _all_of(self.size)
 
 
 @dataclass(slots=True)
 class TransactionAcks:
     """The acknowledgements of one transaction."""
 
-    whole: set[Key] = field(default_factory=set)
-    """Entries acknowledged as a whole."""
+    whole: RangeSet = field(default_factory=RangeSet)
+    """Entries acknowledged as a whole. Ranges, because each write of the cursor has all of them in order."""
     parts: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    """Bits of the messages left, and bits of the whole batch, for entries acknowledged in part."""
+    """Bits of the messages left, and size of the batch, for entries acknowledged in part."""
     through: AckedEntry | None = None
     """The position of a cumulative acknowledgement."""
 
     @property
+    def whole_keys(self) -> list[Key]:
+        """Entries acknowledged as a whole, in order."""
+        ranges = self.whole.ranges()
+        return [(one.ledger_id, entry) for one in ranges for entry in range(one.first, one.last + 1)]
+
+    @property
     def keys(self) -> list[Key]:
         """Entries of the individual acknowledgements, in order."""
-        return sorted([*self.whole, *self.parts])
+        return sorted([*self.whole_keys, *self.parts])
 
 
 class PendingAcks:
@@ -101,22 +106,28 @@ class PendingAcks:
         `is_acknowledged` knows the acknowledgements outside of transactions. Repeating one's own changes nothing.
         """
         wanted = list(entries)
-        for entry in wanted:
-            self._check(txn, entry, is_acknowledged)
+        self.check(txn, wanted, is_acknowledged)
         for entry in wanted:
             if entry.key not in self._whole:
                 acks = self._of.setdefault(txn, TransactionAcks())
-                left, everything = acks.parts.get(entry.key, (entry.everything, entry.everything))
-                self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, everything)
+                left, size = acks.parts.get(entry.key, (-1, entry.size))
+                self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, size)
 
-    def _add(self, txn: TxnId, key: Key, left: int, everything: int) -> None:
+    def check(
+        self, txn: TxnId, entries: Iterable[AckedEntry], is_acknowledged: Callable[[Key], bool]
+    ) -> None:
+        """Raises TransactionConflict when `acknowledge` would."""
+        for entry in entries:
+            self._check(txn, entry, is_acknowledged)
+
+    def _add(self, txn: TxnId, key: Key, left: int, size: int) -> None:
         acks = self._of.setdefault(txn, TransactionAcks())
         if left:
-            acks.parts[key] = left, everything
+            acks.parts[key] = left, size
             self._parts.setdefault(key, set()).add(txn)
         else:
             self._drop_part(txn, key)
-            acks.whole.add(key)
+            acks.whole.add(*key)
             self._whole[key] = txn
         self._count_left(key)
 
@@ -140,9 +151,9 @@ class PendingAcks:
             taken = taken or _reaches(self._through[1], entry.key)
         for other in self._parts.get(entry.key, ()):
             if other != txn:
-                left, everything = self._of[other].parts[entry.key]
+                left, size = self._of[other].parts[entry.key]
                 # Without an ack set the entry is wanted as a whole, which a part of another transaction excludes.
-                taken = taken or not entry.ack_set or bool(everything & ~left & ~entry.left)
+                taken = taken or not entry.ack_set or bool(_all_of(size) & ~left & ~entry.left)
         if taken:
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
@@ -175,7 +186,7 @@ class PendingAcks:
         if acks is None:
             return None
         ended = TransactionAcks(acks.whole, dict(acks.parts), acks.through)
-        for key in acks.whole:
+        for key in acks.whole_keys:
             del self._whole[key]
         for key in ended.parts:
             self._drop_part(txn, key)
@@ -199,13 +210,35 @@ class PendingAcks:
         """Returns the transactions with acknowledgements here."""
         return list(self._of)
 
+    def cumulative_of(self, txn: TxnId) -> Key | None:
+        """Returns the position of the transaction's cumulative acknowledgement, None without one."""
+        acks = self._of.get(txn)
+        return None if acks is None or acks.through is None else acks.through.key
+
+    def state_of(self, key: Key, batch_index: int | None) -> str:
+        """Returns Pulsar's word for a message: PendingAck, NotInPendingAck or InvalidPosition.
+
+        InvalidPosition: the entry is pending, and no batch with such a message was acknowledged. `batch_index` None asks
+        for the entry.
+        """
+        holders = self._parts.get(key, ())
+        if key not in self._whole and not holders:
+            return "NotInPendingAck"
+        if batch_index is None:
+            return "PendingAck"
+        sizes = [self._of[txn].parts[key][1] for txn in holders]
+        if not 0 <= batch_index < max(sizes, default=0):
+            return "InvalidPosition"
+        return "NotInPendingAck" if self.left.get(key, 0) >> batch_index & 1 else "PendingAck"
+
     def to_text(self) -> str:
         """Returns the state as JSON, entries joined to ranges."""
         rows = [
             [
                 *txn,
-                _ranges(acks.whole),
-                [[*key, *bits] for key, bits in sorted(acks.parts.items())],
+                list(acks.whole.ranges()),
+                # As hexadecimal text: Python refuses to write a number of more than 4,300 decimal digits.
+                [[*key, f"{left:x}", size] for key, (left, size) in sorted(acks.parts.items())],
                 None if acks.through is None else [*acks.through.key, list(acks.through.ack_set)],
             ]
             for txn, acks in self._of.items()
@@ -220,24 +253,19 @@ class PendingAcks:
             for ledger, first, last in ranges:
                 for entry in range(first, last + 1):
                     self._add(txn, (ledger, entry), 0, 0)
-            for ledger, entry, left, everything in parts:
-                self._add(txn, (ledger, entry), left, everything)
+            for ledger, entry, left, size in parts:
+                self._add(txn, (ledger, entry), int(left, 16), size)
             if through is not None:
                 ledger, entry, words = through
                 self._of[txn].through = AckedEntry((ledger, entry), tuple(words))
                 self._through = txn, AckedEntry((ledger, entry), tuple(words))
 
 
+def _all_of(size: int) -> int:
+    """Returns a set bit for each message of a batch."""
+    return (1 << size) - 1
+
+
 def _reaches(through: AckedEntry, key: Key) -> bool:
     # Of a batch that is acknowledged in part, messages are left.
     return key < through.key or (key == through.key and not any(through.ack_set))
-
-
-def _ranges(keys: Iterable[Key]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for ledger, entry in sorted(keys):
-        if ranges and ranges[-1][0] == ledger and ranges[-1][2] + 1 == entry:
-            ranges[-1][2] = entry
-        else:
-            ranges.append([ledger, entry, entry])
-    return ranges

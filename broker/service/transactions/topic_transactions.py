@@ -57,7 +57,9 @@ class TopicTransactions:
         "_timer",
         "buffer",
         "closed",
+        "last_snapshot_ms",
         "pending",
+        "recovery_ms",
         "states",
         "topic",
     )
@@ -79,6 +81,10 @@ class TopicTransactions:
         """Acknowledgements of open transactions, by cursor name."""
         self.closed = False
         """Takes no more snapshots."""
+        self.recovery_ms: tuple[int, int] = (0, 0)
+        """When reading the log for the buffer began and ended, in milliseconds since 1970; 0 without a buffer."""
+        self.last_snapshot_ms = 0
+        """When the last snapshot was taken since the topic was opened, likewise."""
         self._ledger = ledger
         self._settings = settings
         self.states: TransactionStates | None = None
@@ -96,6 +102,7 @@ class TopicTransactions:
             await self._ledger.cursors.open(TRANSACTIONS_CURSOR, LATEST)
             # Another request may have come first while this waited.
             self.buffer = self.buffer or TransactionBuffer()
+            self.recovery_ms = (self._ledger.environment.wall_ms(),) * 2
             self._ledger.context.view = self
 
     def watch(self, cursor_name: str, pending: PendingAcks) -> None:
@@ -105,7 +112,8 @@ class TopicTransactions:
 
     async def recover(self) -> None:
         """Restores the state from the last snapshot and the entries behind it. Raises as `Ledgers.read`."""
-        cursor = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR]
+        cursor, wall_ms = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR], self._ledger.environment.wall_ms
+        began_ms = wall_ms()
         buffer = TransactionBuffer.of_text(cursor.store.cursor_properties.get(_BUFFER, ""))
         async for entry in entries_behind(self._ledger, cursor.mark_delete_position):
             buffer.entry(entry.position, facts_of(entry))
@@ -122,6 +130,7 @@ class TopicTransactions:
                 len(buffer.open),
             )
         self.buffer = buffer
+        self.recovery_ms = began_ms, wall_ms()
         self._ledger.context.view = self
         self._find_readable()
 
@@ -161,6 +170,7 @@ class TopicTransactions:
         if self.closed or self.buffer is None:
             return
         self._entries_since = 0
+        self.last_snapshot_ms = self._ledger.environment.wall_ms()
         cursor = self._ledger.cursors.by_name[TRANSACTIONS_CURSOR]
         self.buffer.forget_before(self._ledger.ledgers.first().ledger_id)
         # Before the position: one write has both, and a state that reaches further than the position is complete too.

@@ -18,6 +18,7 @@ from typing import Final
 
 from broker.model.errors import InvalidTxnStatus, TransactionNotFound
 from broker.model.position import Position
+from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 
 
@@ -69,7 +70,7 @@ class PartitionsAdded:
     """The transaction publishes to these topics."""
 
     topics: tuple[str, ...]
-    """Full topic names."""
+    """Valid topic names as the client wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class SubscriptionsAdded:
     """The transaction acknowledges on these subscriptions."""
 
     subscriptions: tuple[Subscribed, ...]
-    """Topics and subscriptions."""
+    """Topics, named likewise, and subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,10 @@ class Transaction:
     """Milliseconds since 1970."""
     status: TxnStatus = TxnStatus.OPEN
     """Changed by `apply` alone."""
-    topics: dict[str, None] = field(default_factory=dict)
-    """Full names of topics that it publishes to, in the order of their first mention."""
-    subscriptions: dict[Subscribed, None] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+    """Full names of topics that it publishes to, in the order of their first mention, with the names as the client wrote
+    them, which the admin API shows."""
+    subscriptions: dict[Subscribed, str] = field(default_factory=dict)
     """Topics and subscriptions that it acknowledges on, likewise."""
     records: list[Position] = field(default_factory=list)
     """Positions of its records in the log."""
@@ -144,9 +146,14 @@ def apply(known: dict[TxnId, Transaction], txn: TxnId, change: Change, position:
     transaction = known[txn]
     transaction.records.append(position)
     if isinstance(change, PartitionsAdded):
-        transaction.topics.update(dict.fromkeys(change.topics))
+        transaction.topics.update({_full(name): name for name in change.topics})
     elif isinstance(change, SubscriptionsAdded):
-        transaction.subscriptions.update(dict.fromkeys(change.subscriptions))
+        named = change.subscriptions
+        transaction.subscriptions.update({(_full(name), subscription): name for name, subscription in named})
     elif isinstance(change, StatusChanged):
         transaction.status = change.status
     return transaction
+
+
+def _full(name: str) -> str:
+    return str(parse_topic_name(name))

@@ -18,7 +18,13 @@ from tests.fakes.ledgers import on_one_bookie
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[BrokerService]:
+def more_settings() -> list[str]:
+    """Settings of this module's broker, as `name=value`."""
+    return []
+
+
+@pytest.fixture
+async def broker(more_settings: list[str]) -> AsyncIterator[BrokerService]:
     loop = asyncio.get_running_loop()
     overrides = [
         "clusterName=standalone",
@@ -28,6 +34,7 @@ async def broker() -> AsyncIterator[BrokerService]:
         "advertisedAddress=127.0.0.1",
         "statsUpdateFrequencyInSecs=1",
         "managedLedgerStatsPeriodSeconds=1",
+        *more_settings,
     ]
     settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
     turn = Turn(loop.call_soon, clock.monotonic_ns)

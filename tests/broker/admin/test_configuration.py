@@ -147,7 +147,7 @@ async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession)
 async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
     broker: BrokerService, admin: ClientSession
 ) -> None:
-    for key, shown in {"superUserRoles": "admin", "maxTenants": "5"}.items():
+    for key, shown in {"brokerClientAuthenticationPlugin": "x.Y", "maxTenants": "5"}.items():
         reason = await refusal(admin, f"POST {PATH}/{key}/{shown}")
         assert reason[0] == 412
         assert reason[1].startswith(f"Invalid dynamic-config value: {key}={shown}: asks for ")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.managed_ledger.acks import Acks, bits_of, words_of
+from broker.managed_ledger.acks import WORDS_MAX, Acks, bits_of, words_of
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, encode_cursor_info
 from broker.model.position import LATEST, Position
@@ -185,3 +186,30 @@ def test_ack_set_is_forgotten_when_the_entry_is_acknowledged() -> None:
     acks.acknowledge([Position(5, 9)])
     assert acks.ack_set_of(Position(5, 9)) is None
     assert acks.partly_acknowledged == 0
+
+
+@pytest.mark.parametrize("batch_size", [2**31 - 1, 65, 64, 0])
+def test_batch_size_beyond_the_words_changes_nothing(batch_size: int) -> None:
+    acks = Acks(build(), Position(1, -1))
+    assert not acks.acknowledge_batch(KNOWN[0], (0b101,), batch_size)
+    assert acks.ack_set_of(KNOWN[0]) == (0b101,)
+    assert acks.acknowledge_batch(KNOWN[0], (0b010,), batch_size)
+
+
+def test_ack_set_of_more_words_than_any_batch_has_no_effect() -> None:
+    acks = Acks(build(), Position(1, -1))
+    assert not acks.acknowledge_batch(KNOWN[0], (0,) * (WORDS_MAX + 1), 0)
+    assert not acks.is_acknowledged(KNOWN[0])
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5))
+def test_words_and_bits_are_the_same_set(words: list[int]) -> None:
+    bits = bits_of(words)
+    assert [place for place in range(64 * len(words)) if bits >> place & 1] == [
+        64 * number + place
+        for number, word in enumerate(words)
+        for place in range(64)
+        if word % 2**64 >> place & 1
+    ]
+    assert bits_of(words_of(bits)) == bits
+    assert words_of(bits)[-1:] != (0,)

@@ -34,8 +34,10 @@ def reading_of(**fields: Any) -> BrokerReading:
         authentication=AuthenticationCounts(),
         connections_active=0,
         ledgers_open=0,
+        coordinators={},
         topic_loads=0,
         topic_loads_ms=(),
+        loop_lag_s=0.0,
     )
     return replace(reading, **fields)
 

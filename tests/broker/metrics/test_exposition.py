@@ -21,6 +21,7 @@ from broker.metrics.readings import (
     ProducerReading,
     SubscriptionReading,
     TopicReading,
+    TransactionsReading,
 )
 from broker.metrics.topic_families import (
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
@@ -35,6 +36,7 @@ from broker.metrics.topic_families import (
     TOPIC,
     TOPICS_COUNT,
     TOTALS,
+    TRANSACTIONS,
 )
 from broker.metrics.window import NO_CONSUMER, NO_DELIVERIES, NO_PRODUCER, TopicWindows
 
@@ -82,6 +84,7 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicReading]:
                 storage_size=number << 40,
                 producer_readings=[ProducerReading(name="p", producer_id=number, msgs_in=factor * 9)],
                 compaction=CompactionReading(removed=number, size_bytes=factor) if number % 3 else None,
+                transactions=TransactionsReading(active=number, committed=factor) if number % 2 else None,
             )
         )
     return topics
@@ -115,6 +118,10 @@ class TopicCollector(Collector):
         yield from self.families(TOPIC, ("namespace", "topic"), topic_rows)
         compacted = [(labels, t.compaction, None) for labels, t, _ in topic_rows if t.compaction is not None]
         yield from self.families(COMPACTION, ("namespace", "topic"), compacted)
+        transactional = [
+            (labels, t.transactions, None) for labels, t, _ in topic_rows if t.transactions is not None
+        ]
+        yield from self.families(TRANSACTIONS, ("namespace", "topic"), transactional)
         subscription_rows = [
             ((*labels, s.name), s, window.subscriptions.get(s.name, NO_DELIVERIES))
             for labels, topic, window in topic_rows

@@ -206,6 +206,7 @@ def test_every_family_is_in_the_documentation() -> None:
         *topic_families.TOTALS,
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
         *(family for family, _ in topic_families.NAMESPACE_BUCKETS),
         *(family for family, _ in broker_families.CONSTANTS),

@@ -27,6 +27,7 @@ from protocol.ledger_metadata import ledger_key
 from tests.fakes.batches import Item, batch, items_of, single
 from tests.fakes.metadata import WritesUntilCrash
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, TOPIC, Stage, port_of
 
 
@@ -34,7 +35,7 @@ async def publish(stage: Stage, topic: PersistentTopic, *bodies: bytes) -> list[
     """Returns the positions of the entries."""
     producer = await stage.producer(topic, "publisher")
     for number, body in enumerate(bodies):
-        producer.publish(number, 0, 1, body, chunk=False)
+        send(producer, number, body)
     await stage.settle()
     await topic.remove_producer(producer)
     port = producer.port
@@ -419,7 +420,7 @@ async def life(stage: Stage, ports: list[FakeProducerPort]) -> None:
         producer = await stage.producer(topic, "publisher")
         ports.append(port_of(producer))
         for number, (key, payload) in enumerate(items):
-            producer.publish(number, 0, 1, single(key, payload), chunk=False)
+            send(producer, number, single(key, payload))
         await stage.settle()
         await topic.remove_producer(producer)
         await compact(stage, topic)

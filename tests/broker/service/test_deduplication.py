@@ -9,6 +9,7 @@ from broker.service.deduplication import Deduplication, Verdict
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from tests.fakes.messages import message
+from tests.fakes.sends import send
 from tests.fakes.stage import Stage, port_of
 
 NEW, DUPLICATE, UNKNOWN = Verdict.NEW, Verdict.DUPLICATE, Verdict.UNKNOWN
@@ -52,7 +53,7 @@ def test_forget_drops_the_oldest_disconnected_producers_above_the_limit() -> Non
 async def published(stage: Stage, topic: PersistentTopic, *sequence_ids: int) -> list[tuple[int, int, int]]:
     producer = await stage.producer(topic, "p")
     for number in sequence_ids:
-        producer.publish(number, 0, 1, message(sequence_id=number), chunk=False)
+        send(producer, number, message(sequence_id=number))
     await stage.settle()
     await topic.remove_producer(producer)
     return port_of(producer).receipts
@@ -85,7 +86,7 @@ async def test_all_chunks_of_a_duplicate_message_are_dropped() -> None:
     producer = await stage.producer(topic, "p")
     for _ in range(2):
         for number in range(3):
-            producer.publish(0, 0, 1, message(chunk=(number, 3)), chunk=True)
+            send(producer, 0, message(chunk=(number, 3)), chunk=True)
         await stage.settle()
     assert topic.ledger.ledgers.entries == 3
     assert [receipt[1:] for receipt in port_of(producer).receipts[3:]] == [(-1, -1)] * 3
@@ -96,7 +97,7 @@ async def test_message_is_refused_while_its_first_copy_is_unconfirmed() -> None:
     topic = await stage.open()
     producer = await stage.producer(topic, "p")
     for _ in range(2):
-        producer.publish(0, 0, 1, message(), chunk=False)
+        send(producer, 0, message())
     await stage.settle()
     [(sequence_id, error)] = port_of(producer).refusals
     assert sequence_id == 0

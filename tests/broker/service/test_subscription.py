@@ -17,6 +17,7 @@ from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import END_TOLD_AFTER_SECONDS
 from tests.fakes.messages import SENT_AT_MS, message
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
@@ -187,7 +188,7 @@ async def test_failed_add_closes_all_producers_of_the_topic() -> None:
     await stage.publish(topic, 1)
     producer = await stage.producer(topic)
     await stage.ledgers.close()
-    producer.publish(1, 0, 1, message(), chunk=False)
+    send(producer, 1, message())
     await stage.settle()
     [(_, error)] = port_of(producer).refusals
     assert isinstance(error, PersistenceError)

@@ -10,6 +10,7 @@ from broker.model.errors import LedgerFenced, NotAllowed, ServiceNotReady, Topic
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
+from tests.fakes.sends import send
 from tests.fakes.stage import TOPIC, Stage, port_of
 
 NAME = parse_topic_name(TOPIC)
@@ -77,7 +78,7 @@ async def test_fenced_topic_is_closed_and_opened_again_at_the_next_request() -> 
     producer = await stage.producer(topic)
     for ledger in stage.ledgers._ledgers.values():
         ledger.fenced = True
-    producer.publish(1, 0, 1, message(), chunk=False)
+    send(producer, 1, message())
     await stage.settle()
     [(_, error)] = port_of(producer).refusals
     assert isinstance(error, LedgerFenced)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from passlib.hash import apr_md5_crypt, bcrypt, ldap_sha1
@@ -69,7 +70,7 @@ async def test_proven_password_is_remembered_for_a_while(
     checks = []
     verify = provider._context.verify
 
-    def counted(*given: object) -> bool:
+    def counted(*given: Any) -> bool:
         checks.append(given)
         return bool(verify(*given))
 

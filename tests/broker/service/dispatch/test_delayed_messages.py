@@ -14,6 +14,7 @@ from broker.service.consumer import SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from tests.fakes.crowd import Crowd
 from tests.fakes.messages import message
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage
 
 YEAR_9999_MS = 253_402_300_799_000
@@ -399,7 +400,7 @@ async def test_entry_that_was_held_between_entries_given_back_is_delivered_when_
     for number, batch, delay in [(0, 9, 0), (1, 9, 0), (2, 0, 5000), (3, 9, 0)]:
         at_ms = stage.wall_ms + delay if delay else 0
         body = message(b"%d" % number, batch=batch, deliver_at_ms=at_ms)
-        producer.publish(number, 0, max(1, batch), body, chunk=False, delayed=bool(delay))
+        send(producer, number, body, max(1, batch), delayed=bool(delay))
     await stage.settle()
     assert payloads(port) == [b"0"]
     assert subscription.cursor.read_position.entry_id == 1

@@ -11,6 +11,7 @@ from broker.service.policies import table
 from broker.service.policies.table import Policy
 from broker.service.policies.values import DispatchRate, PublishRate
 from broker.service.settings import ServiceSettings
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 S = 1_000_000_000
@@ -121,7 +122,7 @@ async def test_publish_rate_pauses_a_producer_and_is_shown() -> None:
     producer = await stage.producer(topic)
     await set_rate(stage, table.PUBLISH, publishThrottlingRateInMsg=2)
     for number in range(3):
-        producer.publish(number, 0, 1, b"x", chunk=False)
+        send(producer, number, b"x")
     await stage.settle()
     assert (port_of(producer).events, topic.publish_rate_limited) == (["pause"], 2)
     # Nothing is refused: what was sent is stored.
@@ -135,7 +136,7 @@ async def test_publish_rate_of_the_broker_holds_for_all_topics() -> None:
     for name in ("persistent://public/default/a", "non-persistent://public/default/b"):
         topic = await stage.open(name)
         producer = await stage.producer(topic)
-        producer.publish(0, 0, 1, b"x", chunk=False)
+        send(producer, 0, b"x")
     assert port_of(producer).events == ["pause"]
     stage.registry.reconfigure(ManagedLedgerSettings(), ServiceSettings())
     assert (port_of(producer).events, topic.publish_limits) == (["pause", "go on"], ())

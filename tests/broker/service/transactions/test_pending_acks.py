@@ -9,7 +9,7 @@ import pytest
 from broker.model.errors import TransactionConflict
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
-from broker.service.transactions.pending_acks import AckedEntry, PendingAcks
+from broker.service.transactions.pending_acks import BATCH_MAX, AckedEntry, PendingAcks
 
 A, B = TxnId(0, 1), TxnId(0, 2)
 START = Position(1, -1)
@@ -72,7 +72,7 @@ def test_parts_of_one_transaction_add_up_to_the_whole_entry() -> None:
     pending = acked((A, part(1, 0b1100)), (A, part(1, 0b0011)))
     ended = pending.end(A)
     assert ended is not None
-    assert ended.whole == {(1, 1)}
+    assert ended.whole_keys == [(1, 1)]
     assert not ended.parts
 
 
@@ -80,7 +80,7 @@ def test_end_returns_and_releases_what_the_transaction_has() -> None:
     pending = acked((A, whole(1)), (A, part(2, 0b1110)), (B, part(2, 0b1101)))
     ended = pending.end(A)
     assert ended is not None
-    assert (ended.whole, ended.parts) == ({(1, 1)}, {(1, 2): (0b1110, 0b1111)})
+    assert (ended.whole_keys, ended.parts) == ([(1, 1)], {(1, 2): (0b1110, 4)})
     assert pending.left == {(1, 2): 0b1101}
     pending.acknowledge(B, [whole(1)], lambda key: False)
     assert pending.end(A) is None
@@ -128,4 +128,14 @@ def test_text_restores_everything() -> None:
 
 
 def test_huge_batch_size_of_a_client_costs_no_memory() -> None:
-    assert AckedEntry((1, 1), (1,), 2**31 - 1).everything.bit_length() <= 1 << 20
+    assert AckedEntry((1, 1), (1,), 2**31 - 1).size <= BATCH_MAX
+
+
+def test_text_restores_a_batch_of_many_thousand_messages() -> None:
+    words = (-1,) * 300
+    pending = acked((A, AckedEntry((1, 1), words, 20_000)))
+    restored = PendingAcks("t][s")
+    restored.restore(pending.to_text())
+    ended = restored.end(A)
+    assert ended is not None
+    assert ended.parts == {(1, 1): ((1 << 64 * 300) - 1, 20_000)}

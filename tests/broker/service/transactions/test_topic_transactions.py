@@ -22,6 +22,7 @@ from protocol.frame import message_body
 from protocol.message_metadata import in_transaction
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.fakes.messages import message
+from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 
 ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
@@ -73,10 +74,10 @@ class Bench:
             self._sequence += 1
             body = message(payload, key=key, sequence_id=self._sequence)
             if txn is None:
-                producer.publish(self._sequence, 0, 1, body, chunk=False)
+                send(producer, self._sequence, body)
             else:
                 stored = in_transaction(body, *txn)
-                producer.publish_in_transaction(txn, self._sequence, 0, 1, stored, chunk=False)
+                producer.publish_in_transaction(txn, self._sequence, 0, 1, stored, len(stored), False)
         await self.stage.settle()
         await topic.remove_producer(producer)
         if refusals := port_of(producer).refusals:
@@ -399,7 +400,8 @@ async def test_delayed_message_of_a_transaction_waits_for_its_time() -> None:
         txnid_most_bits=txn.most,
         txnid_least_bits=txn.least,
     )
-    producer.publish_in_transaction(txn, 0, 0, 1, message_body(metadata, b"x"), chunk=False)
+    stored = message_body(metadata, b"x")
+    producer.publish_in_transaction(txn, 0, 0, 1, stored, len(stored), False)
     await bench.stage.settle()
     await bench.end(txn, commit=True)
     assert port.keys == []

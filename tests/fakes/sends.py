@@ -1,0 +1,19 @@
+"""A SEND as a connection passes it to a producer, with values for what a test leaves open."""
+
+from __future__ import annotations
+
+from broker.model.entry import Buffer
+from broker.service.producer import Producer
+
+
+def send(
+    producer: Producer,
+    sequence_id: int,
+    body: Buffer,
+    messages: int = 1,
+    *,
+    chunk: bool = False,
+    delayed: bool = False,
+) -> None:
+    """Publish `body`; the producer's port gets the outcome."""
+    producer.publish(sequence_id, 0, messages, body, len(body), chunk, delayed)
