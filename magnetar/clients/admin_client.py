@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 
 class AdminAddress(NamedTuple):
-    """Where the admin API is, and how requests prove their role."""
+    """The address of the admin API, and the proof of the client's role."""
 
     url: str
     """`http://host:port`, without a slash at the end."""
