@@ -29,7 +29,7 @@ EXAMPLES: Final = {"bench/results/today.json", "broker/entry_cache/policies/cloc
 """Files that a page has its reader make."""
 FOLDERS: Final = (*PRODUCT, *HELPERS, "conf", "docs", "docker", ".ci")
 """A word that begins with one of these and a slash is a path below the root."""
-WITH_ACTIONS: Final = ("admin", "bookie", "cache", "config", "perf", "pipeline")
+WITH_ACTIONS: Final = ("admin", "bookie", "cache", "config", "perf", "pipeline", "token")
 """Commands whose next word names an action."""
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -125,7 +125,7 @@ class BrokerService:
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
     authenticator: Authenticator | None
-    """Finds the roles of clients; None without authentication."""
+    """Finds the roles of clients, as `make_authenticator` makes it of the settings; None without authentication."""
     authorizer: Authorizer
     """Decides about rights of roles."""
     audit: AuditTrail
@@ -148,10 +148,7 @@ class BrokerService:
         ids: LedgerIdSource | None = None,
         authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing.
-
-        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
-        """
+        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)

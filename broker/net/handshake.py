@@ -42,7 +42,7 @@ async def _authenticate(cnx: Connection, authenticator: Authenticator, request: 
     try:
         method = _method_of(request)
         identity = await authenticator.identify(
-            Credentials(method, request.auth_data, cnx.host, cnx.common_name)
+            Credentials(method, request.auth_data, cnx.host, _common_name(cnx))
         )
         original = await _original(cnx, authenticator, request)
         cnx.principal = Principal(identity.role, original)
@@ -54,6 +54,11 @@ async def _authenticate(cnx: Connection, authenticator: Authenticator, request: 
         await _refuse(cnx, authenticator, error)
     finally:
         cnx.go_on()
+
+
+def _common_name(cnx: Connection) -> str | None:
+    certificate = cnx.peer_certificate()
+    return None if certificate is None else certificate.common_name
 
 
 def _method_of(request: CommandConnect) -> str:
@@ -133,7 +138,7 @@ def auth_response(cnx: Connection, command: BaseCommand) -> None:
     cnx.refresh.challenged = False
     response = command.authResponse.response
     credentials = Credentials(
-        response.auth_method_name or "none", response.auth_data, cnx.host, cnx.common_name
+        response.auth_method_name or "none", response.auth_data, cnx.host, _common_name(cnx)
     )
     cnx.run(_renew(cnx, authenticator, credentials), lambda _: FAILED, "authenticate")
 

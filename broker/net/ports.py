@@ -19,6 +19,7 @@ from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
+from tls.peer import PeerCertificate
 
 UNSENT_BYTES_MAX = 1 << 20
 """Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
@@ -42,6 +43,8 @@ class Connection(Protocol):
     """Shared by all connections of the broker."""
     address: str
     """`host:port` of the client."""
+    host: str
+    """Address of the client without its port."""
     client_version: str
     """Name and version that the client gave."""
     protocol_version: int
@@ -67,14 +70,8 @@ class Connection(Protocol):
     refresh: CredentialsRefresh
     """Asks for new credentials when those of the client expire."""
 
-    @property
-    def host(self) -> str:
-        """Address of the client without its port."""
-        ...
-
-    @property
-    def common_name(self) -> str | None:
-        """The CN of the client's certificate; None without TLS or certificate."""
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Returns the client's certificate, which the handshake has checked; None without one."""
         ...
 
     @property

@@ -42,7 +42,6 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
-from tls.peer import common_name
 
 log = logging.getLogger("magnetar.net")
 
@@ -86,6 +85,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
+        self.host = ""
+        """Address of the client without its port, empty for a connection that was refused."""
         self.producers: dict[int, ProducerOnConnection] = {}
         """Producers by their id, also those that are being opened."""
         self.closed_producers: dict[int, None] = {}
@@ -114,8 +115,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
         self._ended = False
-        # Address of the client without its port, empty for a connection that was refused.
-        self._host = ""
         # Frames that wait until requests of the connection have ended, or until a publish rate is kept.
         self._postponed: list[tuple[int, int, int]] = []
         # Producers of this connection that exceed a publish rate, each once per limit.
@@ -145,7 +144,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             transport.write(answers.error(answers.NO_REQUEST_ID, NotAllowed.code, reason))
             transport.close()
             return
-        self._host = host
+        self.host = host
         context.connections.add(self)
         transport.set_write_buffer_limits(
             high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
@@ -157,8 +156,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         context = self.context
         context.counters.closed += 1
         context.connections.discard(self)
-        if self._host:
-            context.limits.leave(self._host)
+        if self.host:
+            context.limits.leave(self.host)
         self._transport = None
         self._ended = True
         self.liveness.detach()
@@ -198,21 +197,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """False from the moment the connection is lost."""
         return self._transport is not None
 
-    @property
-    def host(self) -> str:
-        """Address of the client without its port."""
-        return self._host
-
-    @property
-    def common_name(self) -> str | None:
-        """The CN of the client's certificate; None without TLS or certificate."""
-        return common_name(self._transport)
-
     def close(self, reason: str) -> None:
-        """Writes waiting frames, then closes; `reason` is logged, unless it is empty.
-
-        Ignored for a connection that closes already.
-        """
+        """Writes waiting frames, then closes; `reason` is logged unless empty. Ignored when it closes already."""
         if self._transport is None or self._transport.is_closing():
             return
         if reason:

@@ -24,7 +24,6 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.principal import NOBODY, Principal
-from tls.peer import common_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """The rest of the middlewares, and the route behind them."""
@@ -100,9 +99,9 @@ def _offered(request: web.Request) -> list[Credentials]:
         found.append(Credentials("token", token.encode(), host))
     if scheme == "Basic":
         found.append(Credentials("basic", _decoded(value), host))
-    name = common_name(request.transport)
-    if name is not None:
-        found.append(Credentials("tls", host=host, common_name=name))
+    certificate = peer_certificate(request.transport)
+    if certificate is not None:
+        found.append(Credentials("tls", host=host, common_name=certificate.common_name))
     return found
 
 
