@@ -20,10 +20,10 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
-from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
+from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
-from broker.admin.http.principal import note_principal
+from broker.admin.http.principal import find_principal
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.rights.audit import note_outcome
@@ -132,7 +132,7 @@ def create_app(
     guards = [
         note_outcome,
         refuse_foreign_pages(broker.settings),
-        note_principal,
+        find_principal(broker.authenticator),
         answer_errors,
         check_rights,
     ]
@@ -183,11 +183,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 def _page(error: web.HTTPException) -> web.Response:
     """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does."""
-    title = f"Error {error.status} {error.reason}"
-    page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
-    headers = {"Content-Type": "text/html;charset=iso-8859-1"}
+    headers = {}
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
         if error.method == "PATCH":  # Pulsar's server answers this one without a page.
             return web.Response(status=error.status, headers={"Allow": headers["Allow"]})
-    return web.Response(status=error.status, body=page.encode(), headers=headers)
+    return html_page(error.status, error.reason, headers)

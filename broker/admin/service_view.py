@@ -15,6 +15,7 @@ from broker.admin.topics.stats import RatesOf
 from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
@@ -90,6 +91,8 @@ class BrokerView(Protocol):
     """Notes admin writes and refused accesses."""
     namespaces: Namespaces
     """Tenants, namespaces and their policies."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     version: str
     """Magnetar's version."""
 

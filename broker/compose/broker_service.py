@@ -52,6 +52,7 @@ from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
@@ -119,6 +120,8 @@ class BrokerService:
     """Decides about rights of roles."""
     audit: AuditTrail
     """Notes admin writes and refused accesses."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     net: ConnectionContext
     """Everything that client connections share."""
 
@@ -131,8 +134,12 @@ class BrokerService:
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        """Composes the broker inside the running loop; opens nothing.
+
+        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
+        """
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
@@ -173,11 +180,20 @@ class BrokerService:
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit = AuditTrail(clock.monotonic_ns)
         self.namespaces.rights_changed = self._end_withdrawn
-        self.net = self._connection_context(turn)
+        self.authenticator = authenticator
+        self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
 
-    def _connection_context(self, turn: Turn) -> ConnectionContext:
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        return self.net.coordinators
+
+    def _connections(self, turn: Turn) -> ConnectionContext:
+        if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
+            # Without this a caller that forgets the authenticator would open the broker to everyone.
+            raise ValueError("authenticationEnabled and the authenticator do not go together")
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
@@ -189,12 +205,8 @@ class BrokerService:
             authorizer=self.authorizer,
             audit=self.audit,
             server_version=f"Magnetar {self.version}",
+            authenticator=self.authenticator,
         )
-
-    @property
-    def coordinators(self) -> Coordinators | None:
-        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
-        return self.net.coordinators
 
     # Start
 
@@ -332,6 +344,8 @@ class BrokerService:
             connection.close("the broker stops")
         await self._admin_port.close()
         await self._tasks.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))

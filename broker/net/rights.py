@@ -21,6 +21,14 @@ CONNECTIONS_PER_SLICE = 100
 """Connections that are looked at before the loop serves others."""
 
 
+def check_roles(cnx: Connection) -> None:
+    """Raises Unauthorized for a proxy that names no client, and for a client that names another role."""
+    fault = cnx.context.authorizer.connection_fault(cnx.principal)
+    if fault is not None:
+        cnx.context.audit.refused(cnx.principal, cnx.address, "CONNECT", "", "AuthorizationError")
+        raise Unauthorized(fault)
+
+
 def require_look_up(cnx: Connection, topic: TopicName, command: str) -> None:
     """Raises Unauthorized unless the client may look the topic up."""
     authorizer = cnx.context.authorizer

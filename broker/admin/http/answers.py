@@ -122,6 +122,15 @@ def is_true(request: web.Request, parameter: str) -> bool:
     return request.query.get(parameter, "").lower() == "true"
 
 
+def html_page(status: int, reason: str, headers: Mapping[str, str]) -> web.Response:
+    """Returns an error as an HTML page, as Pulsar's HTTP server does for errors outside of its routes."""
+    title = f"Error {status} {reason}"
+    page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
+    return web.Response(
+        status=status, body=page.encode(), headers={"Content-Type": "text/html;charset=iso-8859-1", **headers}
+    )
+
+
 def namespace_of(request: web.Request) -> str:
     """Returns `tenant/namespace` from the path."""
     return f"{request.match_info['tenant']}/{request.match_info['namespace']}"

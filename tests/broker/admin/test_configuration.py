@@ -157,10 +157,11 @@ async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
 
 
 async def test_secret_is_masked_in_a_refusal(admin: ClientSession) -> None:
-    key = "brokerClientAuthenticationParameters"
+    key = "tokenSecretKey"
     status, reason = await refusal(admin, f"POST {PATH}/{key}/token:hunter2")
     assert status == 412
-    assert f"{key}=********: asks for authentication" in reason
+    assert key in reason
+    assert "hunter2" not in reason
 
 
 @pytest.mark.parametrize("line", [f"GET {PATH}/{SIZE}", f"POST {PATH}/{SIZE}", f"PATCH {PATH}/{SIZE}/1"])
