@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 from broker.model.errors import Unauthorized
 from broker.model.topic_name import TopicName
@@ -74,7 +75,8 @@ def _refused(cnx: Connection, command: str, target: str) -> Unauthorized:
 async def end_withdrawn(context: ConnectionContext) -> None:
     """Closes all producers, consumers and watchers whose role has lost its right."""
     for count, cnx in enumerate(list(context.connections)):
-        await cnx.end_withdrawn()
+        # Every connection of the set is a ServerCnx; the context knows only the part that closes it.
+        await end_withdrawn_of(cast("Connection", cnx))
         if count % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
             await asyncio.sleep(0)
 

@@ -29,7 +29,6 @@ from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
-from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY
@@ -221,10 +220,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
-
-    async def end_withdrawn(self) -> None:
-        """Closes producers, consumers and watchers whose right was withdrawn."""
-        await end_withdrawn_of(self)
 
     def peer_certificate(self) -> PeerCertificate | None:
         """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
