@@ -90,6 +90,14 @@ def client_context(files: ClientFiles) -> ssl.SSLContext:
     return context
 
 
+def password_in(path: Path) -> str:
+    """Returns the text of a file with a password, without spaces around it. Raises TlsError."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TlsError(f"TLS with {path}: {error}") from None
+
+
 def _load(
     context: ssl.SSLContext,
     certificate: Path | None,

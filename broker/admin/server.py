@@ -23,19 +23,27 @@ from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
+from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
 from broker.admin.rights.audit import note_outcome
 from broker.admin.rights.guard import check_rights
 from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
+from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
+from broker.admin.topics.messages import MESSAGE_ROUTES
+from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
+from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
 from broker.loop import clock
@@ -128,15 +136,19 @@ def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
-    # A foreign page's request is refused before anything else looks at it. All that follows knows the principal.
+    pressure = Pressure(PressureSettings.of(broker.settings), clock.monotonic_ns)
+    # A foreign page's request is refused before anything else looks at it. All that follows knows the principal. Only a
+    # request that is allowed may wait in a queue.
     guards = [
         note_outcome,
         refuse_foreign_pages(broker.settings),
         find_principal(broker.authenticator),
         answer_errors,
         check_rights,
+        pressure.guard,
     ]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
+    app.on_cleanup.append(pressure.close)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
@@ -151,15 +163,22 @@ def create_app(
     app.add_routes(PERMISSION_ROUTES)
     app.add_routes(TRANSACTION_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
+    app.add_routes(BACKLOG_QUOTA_ROUTES)
     app.add_routes(POLICY_ROUTES)
     app.add_routes(PARTITION_ROUTES)
     app.add_routes(SUBSCRIPTION_ROUTES)
+    app.add_routes(BACKLOG_ROUTES)
+    app.add_routes(MESSAGE_ROUTES)
     app.add_routes(COMPACTION_ROUTES)
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
+    app.add_routes(LIST_ROUTES)
+    app.add_routes(INTERNAL_ROUTES)
+    app.add_routes(PARTITIONED_STATS_ROUTES)
     app.add_routes(TOPIC_PROPERTY_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
+    app.add_routes(SUBSCRIPTION_RATE_ROUTES)
     app.add_routes(BUNDLE_ROUTES)
     return app
 
@@ -168,6 +187,9 @@ def create_app(
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns every error of a handler into an answer in Pulsar's form."""
     try:
+        if "\0" in request.path:
+            # As in Pulsar. No key of a metadata store may have this character.
+            raise web.HTTPBadRequest
         return await handler(request)
     except BadRequest as error:
         return web.Response(status=error.status, body=str(error).encode(), content_type="text/plain")

@@ -8,6 +8,7 @@ Read `__init__` from top to bottom for the parts, each of which uses those above
     namespaces, ownership, registry        topics
     net                                    shared by all client connections
     admin_port                             the HTTP ports: admin API and /metrics
+    loop_watch, health_port                the lag of the event loop, and the port that tells when it is stuck
     timers, cache_passes, ledger_upkeep    the work that falls due with time
 
 Start: changed settings, record, namespaces, ports, timers; the admin server last, because clients need not wait for
@@ -27,13 +28,15 @@ from typing import Final
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
+from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
-from broker.compose.tls_ports import data_certificates, web_certificates
+from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
@@ -41,6 +44,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
+from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -116,14 +120,16 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     authorizer: Authorizer
     """Decides about rights of roles."""
     audit: AuditTrail
     """Notes admin writes and refused accesses."""
-    authenticator: Authenticator | None
-    """Finds the roles of clients; None without authentication."""
     net: ConnectionContext
     """Everything that client connections share."""
+    loop_watch: LoopWatch
+    """Measures how long the event loop is held."""
 
     def __init__(
         self,
@@ -145,6 +151,7 @@ class BrokerService:
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self._timers = Timers(loop)
+        self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
@@ -177,13 +184,13 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
+        self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit = AuditTrail(clock.monotonic_ns)
-        self.namespaces.rights_changed = self._end_withdrawn
-        self.authenticator = authenticator
         self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
+        self._health_port = HealthPort(self.loop_watch)
 
     @property
     def coordinators(self) -> Coordinators | None:
@@ -194,6 +201,7 @@ class BrokerService:
         if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
             # Without this a caller that forgets the authenticator would open the broker to everyone.
             raise ValueError("authenticationEnabled and the authenticator do not go together")
+        self.namespaces.rights_changed = self._end_withdrawn
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
@@ -204,8 +212,8 @@ class BrokerService:
             wall_ms=clock.wall_ms,
             authorizer=self.authorizer,
             audit=self.audit,
-            server_version=f"Magnetar {self.version}",
             authenticator=self.authenticator,
+            server_version=f"Magnetar {self.version}",
         )
 
     # Start
@@ -221,6 +229,7 @@ class BrokerService:
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
+        self.loop_watch.start()
         self._cache_passes.start()
         self._ledger_upkeep.start(
             self._timers,
@@ -229,6 +238,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
+        start_backlog_rounds(self.registry, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
 
@@ -278,6 +288,8 @@ class BrokerService:
         if (wanted := settings.optional_int("webServicePortTls")) is not None:
             port = self._admin_port.bind_tls(bind_address, wanted, web_certificates(settings))
             urls["admin_url_tls"] = f"https://{host}:{port}"
+        if (health_port := settings.int("magnetarHealthPort")) >= 0:
+            self._health_port.open(bind_address, health_port)
         self.addresses = Addresses(**urls)
         self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
 
@@ -332,6 +344,7 @@ class BrokerService:
         """Stores everything that was confirmed or acknowledged, so that the next start has nothing to recover."""
         started = time.monotonic()
         self._timers.stop()
+        self.loop_watch.stop()
         for server in self._servers:
             server.close()
         if self.net.coordinators is not None:
@@ -343,6 +356,8 @@ class BrokerService:
         for connection in list(self.net.connections):
             connection.close("the broker stops")
         await self._admin_port.close()
+        # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
+        await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
         if self.authenticator is not None:
             self.authenticator.close()

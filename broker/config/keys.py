@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config.authorization_keys import AUTHORIZATION
+from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
-from broker.config.tls_keys import TLS
+from broker.config.tls_keys import BOOKIE_TLS, TLS
 from broker.config.topic_keys import (
     COMPACTION,
     DEDUPLICATION,
@@ -43,6 +44,7 @@ BROKER_KEYS = KeyTable(
         DELAYS,
         COMPACTION,
         SUBSCRIPTIONS,
+        EXPIRY,
         DISPATCH,
         TRANSACTIONS,
         RATES,
@@ -51,6 +53,7 @@ BROKER_KEYS = KeyTable(
         ENTRY_CACHE,
         RECORD,
         BOOKIES,
+        BOOKIE_TLS,
         METRICS,
     ),
     unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),

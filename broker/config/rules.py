@@ -50,9 +50,20 @@ def _continue_caching(settings: Settings) -> Computed:
     return Computed(2 * settings.int(name), f"2 x {name}")
 
 
+def metadata_timeout_s(settings: Settings) -> int:
+    """Returns the seconds that one operation of the metadata store may take; Pulsar has two names for it."""
+    former = settings.int("zooKeeperOperationTimeoutSeconds")
+    return former if former > 0 else settings.int("metadataStoreOperationTimeoutSeconds")
+
+
+def _http_timeout(settings: Settings) -> Computed:
+    return Computed(metadata_timeout_s(settings), "the time-out of the metadata store")
+
+
 BROKER_RULES: Final[dict[str, Rule]] = {
     # Functions and not values: a key that is set, or never read, costs no look at memory or name server.
     "advertisedAddress": advertised_host,
+    "magnetarHttpRequestTimeoutSeconds": _http_timeout,
     "metadataStoreUrl": _metadata_store_url,
     "managedLedgerDefaultEnsembleSize": _ensemble_size,
     "managedLedgerDefaultWriteQuorum": _usual_quorum_up_to("managedLedgerDefaultEnsembleSize"),

@@ -1,4 +1,4 @@
-"""Rows of the broker's table: TLS of both ports and towards bookies. The columns are explained in `server_keys.py`."""
+"""Rows of the broker's table: TLS of its ports and towards bookies. The columns are explained in `server_keys.py`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ TLS = Section("TLS", (
         doc="Protocols of webServicePortTls; unset means both."),
     Key("webServiceTlsCiphers", "list", None,
         doc=f"Ciphers of webServicePortTls, {_CIPHERS}"),
+))
+
+BOOKIE_TLS = Section("TLS towards bookies", (
+    Key("bookkeeperTLSClientAuthentication", "bool", False,
+        doc="Talk TLS to the bookies and show them the certificate of bookkeeperTLSCertificateFilePath. A bookie in the "
+            "broker's own process needs no TLS."),
+    Key("bookkeeperTLSCertificateFilePath", "string", None,
+        doc="File with the certificate that the broker shows to bookies, as PEM."),
+    Key("bookkeeperTLSKeyFilePath", "string", None,
+        doc="File with the private key of that certificate, as PEM."),
+    Key("bookkeeperTLSKeyStorePasswordPath", "string", None,
+        doc="File whose text is the password of that key."),
+    Key("bookkeeperTLSTrustCertsFilePath", "string", None,
+        doc="File with the certificates that vouch for bookies, as PEM; setting it alone also switches TLS towards "
+            "bookies on. Unset, the certificates of the operating system vouch."),
+    Key("bookkeeperTlsCertFilesRefreshDurationSeconds", "int", 300, "s", low=0,
+        doc="Seconds between two looks at these files; changed ones hold for new connections."),
+    Key("bookkeeper_tlsHostnameVerificationEnabled", "bool", False,
+        doc="Compare the name in a bookie's certificate with its address."),
 ))
 
 # fmt: on

@@ -10,6 +10,14 @@ from settings.settings import Settings
 PORTS: Final = ("brokerServicePort", "brokerServicePortTls", "webServicePort", "webServicePortTls")
 """The keys of all ports."""
 _TLS_PORTS: Final = ("brokerServicePortTls", "webServicePortTls")
+_TO_BOOKIES: Final = (
+    "bookkeeperTLSClientAuthentication",
+    "bookkeeperTLSCertificateFilePath",
+    "bookkeeperTLSKeyFilePath",
+    "bookkeeperTLSTrustCertsFilePath",
+    "bookkeeper_tlsHostnameVerificationEnabled",
+)
+"""Keys each of which switches TLS towards bookies on. In Pulsar only the first does, and the others then have no effect."""
 _ASK_FOR_TLS: Final = (
     "tlsCertificateFilePath",
     "tlsKeyFilePath",
@@ -30,8 +38,19 @@ def open_ports(settings: Settings) -> str:
     return f"{', '.join(names)} and {last}" if names else last
 
 
+def talks_tls_to_bookies(settings: Settings) -> bool:
+    """Tells whether connections to bookies begin with TLS."""
+    return any(settings.value(name) for name in _TO_BOOKIES)
+
+
 def check_tls(settings: Settings) -> None:
     """Raises SettingsError for ports that no client can use, and for TLS that is asked for and missing."""
+    _check_bookies(settings)
+    path = "metadataStoreConfigPath"
+    if settings.str(path) and not settings.str("metadataStoreUrl").startswith("zk:"):
+        raise settings.error(
+            path, "only ZooKeeper has such a file: set metadataStoreUrl=zk:host:port or remove it"
+        )
     for kind in ("brokerServicePort", "webServicePort"):
         if all(settings.optional_int(name) is None for name in (kind, f"{kind}Tls")):
             raise SettingsError(
@@ -53,6 +72,15 @@ def check_tls(settings: Settings) -> None:
         raise settings.error(
             required, "needs the certificates that vouch for clients in tlsTrustCertsFilePath"
         )
+
+
+def _check_bookies(settings: Settings) -> None:
+    shown = ("bookkeeperTLSCertificateFilePath", "bookkeeperTLSKeyFilePath")
+    named = [name for name in shown if settings.str(name)]
+    if settings.bool("bookkeeperTLSClientAuthentication") and len(named) < len(shown):
+        raise settings.error("bookkeeperTLSClientAuthentication", f"needs PEM files in {' and '.join(shown)}")
+    if len(named) == 1:
+        raise settings.error(named[0], f"needs its other half: {' and '.join(shown)} belong together")
 
 
 def _check_off(settings: Settings) -> None:

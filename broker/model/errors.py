@@ -17,7 +17,8 @@ BrokerError
 │   └── InvalidSchemaData      its definition cannot be read
 ├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
 ├── CoordinatorNotFound  InvalidTxnStatus  TransactionConflict  TransactionNotFound
-└── QuotaExceeded
+├── QuotaExceeded
+└── QuotaRefused
 
 The numbers are Pulsar's `ServerError`, because clients act on them: some are retried, others end the client.
 """
@@ -113,9 +114,16 @@ class ServiceNotReady(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """A configured limit leaves no place for another one."""
+    """The topic's backlog is at its quota; the client waits and tries again."""
 
     code = 7
+    status = 412
+
+
+class QuotaRefused(BrokerError):
+    """The topic's backlog is at its quota; the client tells the application."""
+
+    code = 8
     status = 412
 
 

@@ -26,7 +26,7 @@ from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metad
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
-from broker.net.slices import run_in_slices
+from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
@@ -46,8 +46,6 @@ from protocol.pulsar_api_pb2 import (
 
 log = logging.getLogger("magnetar.net")
 
-IDS_PER_SLICE: Final = 1000
-"""Positions of one ACK or REDELIVER that are handled in one turn of the loop: at most 10 ms."""
 PLACES_LOGGED: Final = 10
 """Positions of unreadable messages that one log line names."""
 

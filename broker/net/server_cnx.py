@@ -28,6 +28,7 @@ from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.authentication.peer import common_name
@@ -175,7 +176,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
             # A task, because the next producer's epoch may have to be stored. `_gone` is set at its end.
-            context.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
+            context.spawn(leave_topics(left, self._gone), f"producers of {self.address} leave")
         else:
             self._gone.set()
         self.gate.detach()
@@ -495,11 +496,3 @@ class ServerCnx(asyncio.BufferedProtocol):
         finally:
             self.gate.end_request()
             self._handle_postponed()
-
-
-async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
-    try:
-        for producer in producers:
-            await producer.topic.remove_producer(producer)
-    finally:
-        gone.set()

@@ -275,8 +275,14 @@ class Namespaces:
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
         """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
+        await self.change_topic_policy(topic, key, lambda _: value)
+
+    async def change_topic_policy(self, topic: str, key: str, changed: Callable[[Json], Json]) -> None:
+        """As `set_topic_policy`, for a value that follows from the stored one; None stands for no value."""
         async with self._changing:
             policies = dict(self._topic_policies.get(topic, _NOTHING))
+            # Within the lock: of two changes made at once, each must see the other.
+            value = changed(policies.get(key))
             if value is None:
                 policies.pop(key, None)
             else:

@@ -2,7 +2,7 @@
 
 The hash is the CRC-32C of the sorted names joined by commas. A CRC of two texts in a row follows from the CRC of each and
 the length of the second, so the list is cut into blocks that keep their CRC: a change computes one block anew and joins
-the blocks. Hashing all names instead would cost 2 ms per created topic at 10,000 topics, for each watcher; this costs 0.1 ms.
+the blocks. Hashing all names instead would cost each watcher 2 ms per created topic at 10,000 topics; this costs 0.1 ms.
 """
 
 from __future__ import annotations

@@ -189,7 +189,9 @@ class TopicRegistry:
                 raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
             if partitions:
                 return
-        elif partitions:
+            # As Apache since 4.1: such a topic would be taken for a partition once its base has partitions.
+            raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name}")
+        if partitions:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -16,6 +17,9 @@ from urllib.parse import urlsplit
 import pulsar
 import pytest
 
+from pyspark_pulsar.client.cluster import Cluster
+from pyspark_pulsar.errors import BrokerLost
+from pyspark_pulsar.options import source_options
 from tests.interop.support import Json, connect, numbered, publish, receive
 from tests.support.certificates import Certificates
 from tests.support.raw_client import RawConnection, build_command, simple_frame
@@ -143,6 +147,97 @@ def test_curl_reads_over_https(broker: BrokerProcess, certificates: Certificates
         check=True,
     )
     assert answer.stdout == "ok"
+
+
+# Commands, and the client in Spark's processes
+
+
+def command(conf: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", *words],
+        cwd=REPOSITORY,
+        env={**os.environ, "PULSAR_CLIENT_CONF": str(conf)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_commands_read_tls_from_client_conf(
+    closed_broker: BrokerProcess, certificates: Certificates, tmp_path: Path, topic: str
+) -> None:
+    conf = tmp_path / "client.conf"
+    at = closed_broker.addresses
+    lines = {
+        "brokerServiceUrl": at.pulsar_tls,
+        "webServiceUrl": at.admin_tls,
+        "tlsTrustCertsFilePath": certificates.authority,
+        "tlsEnableHostnameVerification": "true",
+    }
+    shown = {
+        "tlsCertificateFilePath": certificates.client,
+        "tlsKeyFilePath": certificates.key(certificates.client),
+    }
+
+    def write(values: Mapping[str, object]) -> None:
+        conf.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+
+    write({**lines, **shown})
+    sent = command(conf, "produce", topic, "-m", "hello")
+    assert sent.returncode == 0, sent.stderr
+    read = command(conf, "consume", topic, "-s", "s", "-n", "1", "-p", "Earliest")
+    assert "hello" in read.stdout, read.stderr
+    asked = command(conf, "cache", "top")
+    assert asked.returncode == 0, asked.stderr
+    # Without its certificate the client is refused, and the files are named where they do not fit.
+    write(lines)
+    assert command(conf, "cache", "top").returncode == 1
+    write({**lines, **shown, "tlsKeyFilePath": certificates.key(certificates.server)})
+    refused = command(conf, "cache", "top")
+    assert "the key does not belong to the certificate" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["files", "plugin"])
+def test_client_of_spark_shows_its_certificate(
+    closed_broker: BrokerProcess, secured: Open, certificates: Certificates, topic: str, form: str
+) -> None:
+    certificate, key = certificates.client, certificates.key(certificates.client)
+    publish(
+        secured(
+            closed_broker.addresses.pulsar_tls, authentication=shown(certificates, certificates.client)
+        ).create_producer(topic),
+        numbered(3),
+    )
+    options = {
+        "service.url": closed_broker.addresses.pulsar_tls,
+        "topic": topic,
+        "pulsar.client.tlsTrustCertsFilePath": str(certificates.authority),
+        **{
+            "files": {
+                "pulsar.client.tlsCertificateFilePath": str(certificate),
+                "pulsar.client.tlsKeyFilePath": str(key),
+            },
+            "plugin": {
+                "pulsar.client.authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
+                "pulsar.client.authParams": f"tlsCertFile:{certificate},tlsKeyFile:{key}",
+            },
+        }[form],
+    }
+    cluster = Cluster(source_options(options, streaming=False).cluster)
+    (owner,) = cluster.owners([f"persistent://public/default/{topic}"])
+    assert owner.tls
+    assert cluster.connection(owner).message_bytes_max == 5 << 20
+    cluster.close()
+    del options["pulsar.client.tlsTrustCertsFilePath"]
+    strange = Cluster(source_options(options, streaming=False).cluster._replace(timeout_s=0.5))
+    with pytest.raises(BrokerLost, match="certificate verify failed"):
+        strange.owners([f"persistent://public/default/{topic}"])
+    careless = {**options, "pulsar.client.tlsAllowInsecureConnection": "true"}
+    trusting = Cluster(source_options(careless, streaming=False).cluster)
+    assert trusting.owners([f"persistent://public/default/{topic}"]) == [owner]
+    trusting.close()
 
 
 # Ports without TLS switched off, and certificates of clients

@@ -165,7 +165,7 @@ def test_each_row_passes_its_defaults_and_refuses_another_value(table: KeyTable,
 @pytest.mark.parametrize("text", ["true", "/etc/x", "a"])
 def test_tuning_of_a_protection_passes_with_a_note(text: str) -> None:
     """These keys refine a protection that another key asks for."""
-    names = "authorizationAllowWildcardsMatching kinitCommand tlsKeyStoreType"
+    names = "kinitCommand tlsKeyStoreType tlsTrustStoreType"
     for name in names.split():
         (note,) = load(f"{name}={text}", table=BROKER_KEYS).notes
         assert note.text == f"set, but not used here: {name}"

@@ -1,4 +1,4 @@
-"""Tokens for tests, signed by hand, so that the broker's library is not its own judge."""
+"""Tokens for tests, signed by hand, so that the broker's library is not its own judge; wrong ones too."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def token(
     parts = [json.dumps(part).encode() for part in (header or {"alg": "HS256"}, claims)]
     text = ".".join(map(base64_url, parts))
     return f"{text}.{base64_url(hmac.digest(key, text.encode(), 'sha256'))}"
+
+
+def unsigned_token(claims: Mapping[str, Json]) -> str:
+    """A token that says `"alg":"none"` and has an empty signature."""
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    return ".".join(map(base64_url, parts)) + "."

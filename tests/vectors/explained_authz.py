@@ -14,12 +14,9 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "Apache knows this route under another query only, and answers that it is missing; here transactions are off.": """
         GET /admin/v3/transactions/transactionBufferInternalStats/t1/ns1/top1
     """,
-    "A consumer may drop the backlog of every subscription of a namespace in Apache; here its tenant's administrator may.": """
+    "In Apache a consumer may drop the backlog of a whole namespace; here only the tenant's administrator may.": """
         POST /admin/v2/namespaces/public/default/0x00000000_0x40000000/clearBacklog
         POST /admin/v2/namespaces/public/default/0x00000000_0x40000000/clearBacklog/subx
-    """,
-    "Apache creates the subscription that is peeked at; here a look changes nothing and answers 404.": """
-        GET /admin/v2/persistent/t1/ns1/top1/subscription/nosuchpeek/position/1
     """,
     "Apache says to every role that entries have no index; here a role without the right learns nothing.": """
         GET /admin/v2/persistent/public/default/top1/getMessageIdByIndex?index=0

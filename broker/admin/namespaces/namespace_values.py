@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from broker.admin.http.answers import BadRequest, whole_number
 from broker.service.namespaces import Json
-from settings.keys import LONG_MAX
 
 BUNDLES = 4
 """Bundles of a namespace that was created without a number of them; Pulsar's default."""
 BUNDLES_MAX = 10_000
 """Bundles of one namespace. Pulsar has no limit below 2**31; each GET of the namespace lists them all."""
-_QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
 
 def checked_bundles(value: Json) -> int:
@@ -37,23 +35,3 @@ def checked_clusters(value: Json) -> list[Json]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise BadRequest("replication_clusters must be a JSON list of names")
     return value
-
-
-def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
-    """Returns the fields of a backlog quota; others are dropped, as in Pulsar. BadRequest for a wrong value."""
-    checked: dict[str, Json] = {}
-    # `limitSize` is the newer name of `limit`; clients read either.
-    size = quota.get("limitSize", quota.get("limit"))
-    if size is not None:
-        if type(size) is not int or not -LONG_MAX - 1 <= size <= LONG_MAX:
-            raise BadRequest("limitSize must be a JSON number of bytes")
-        checked["limit"] = size
-        checked["limitSize"] = size
-    if quota.get("limitTime") is not None:
-        checked["limitTime"] = whole_number(quota["limitTime"], "limitTime")
-    if quota.get("policy") not in _QUOTA_POLICIES:
-        raise BadRequest(
-            f"policy={str(quota.get('policy'))[:50]}: one of {', '.join(_QUOTA_POLICIES)} is allowed"
-        )
-    checked["policy"] = quota["policy"]
-    return checked

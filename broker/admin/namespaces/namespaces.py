@@ -1,7 +1,4 @@
-"""`/admin/v2/namespaces`: namespaces, their topics, and backlog quotas; other policies are in `policies.py`.
-
-Backlog quotas are stored and shown without effect, because Pulsar's tools set them; a warning in the log says so.
-"""
+"""`/admin/v2/namespaces`: namespaces and their topics; policies are in `policies.py` and `backlog_quotas.py`."""
 
 from __future__ import annotations
 
@@ -23,20 +20,16 @@ from broker.admin.namespaces.namespace_values import (
     BUNDLES_MAX,
     checked_bundles,
     checked_clusters,
-    checked_quota,
 )
 from broker.admin.namespaces.policies import shown_policies
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.namespaces import PERMISSIONS, Json, NamespaceNotFound
+from broker.service.policies.table import BACKLOG
 
 log = logging.getLogger("magnetar")
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-BACKLOG_QUOTAS = "backlog_quota_map"
-"""Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
-QUOTA_TYPES = ("destination_storage", "message_age")
-"""Types of backlog quotas."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -111,7 +104,7 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         **_ALWAYS,
         "replication_clusters": policies.get("replication_clusters") or [broker.namespaces.cluster],
         "bundles": _bundles(count if isinstance(count, int) and 0 < count <= BUNDLES_MAX else BUNDLES),
-        BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
+        BACKLOG.name: policies.get(BACKLOG.name, {}),
     }
     return everything | shown_policies(broker, namespace)
 
@@ -119,50 +112,6 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
 def _bundles(count: int) -> dict[str, Json]:
     boundaries = [f"0x{min(0xFFFFFFFF, (index << 32) // count):08x}" for index in range(count + 1)]
     return {"boundaries": list(boundaries), "numBundles": count}
-
-
-# Backlog quotas, one per type
-
-
-async def backlog_quotas(request: web.Request) -> web.Response:
-    """Returns the stored backlog quotas by type."""
-    return answer(_quotas(request))
-
-
-async def set_backlog_quota(request: web.Request) -> web.Response:
-    """Stores the backlog quota of one type; it has no effect yet."""
-    quota = checked_quota(await object_of(request))
-    await _store_quotas(request, {**_quotas(request), _quota_type(request): quota})
-    log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
-    return done()
-
-
-async def remove_backlog_quota(request: web.Request) -> web.Response:
-    """Removes the stored quota of one type; a quota that is not set is no error."""
-    quotas = _quotas(request)
-    quotas.pop(_quota_type(request), None)
-    await _store_quotas(request, quotas)
-    return done()
-
-
-async def _store_quotas(request: web.Request, quotas: dict[str, Json]) -> None:
-    namespaces, namespace = request.app[BROKER].namespaces, namespace_of(request)
-    if not namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace policies does not exist")
-    await namespaces.set_policy(namespace, BACKLOG_QUOTAS, quotas or None)
-
-
-def _quotas(request: web.Request) -> dict[str, Json]:
-    quotas = request.app[BROKER].namespaces.policies(namespace_of(request)).get(BACKLOG_QUOTAS)
-    return dict(quotas) if isinstance(quotas, dict) else {}
-
-
-def _quota_type(request: web.Request) -> str:
-    kind = request.query.get("backlogQuotaType", QUOTA_TYPES[0])
-    if kind not in QUOTA_TYPES:
-        # A page, as Pulsar answers a parameter that is no value of the type.
-        raise web.HTTPNotFound()
-    return kind
 
 
 _ALWAYS: dict[str, Json] = {
@@ -196,7 +145,4 @@ NAMESPACE_ROUTES = (
     web.delete(_NAMESPACE, delete),
     web.get(_NAMESPACE + "/topics", topics),
     web.put(_NAMESPACE + "/unload", unload),
-    web.get(_NAMESPACE + "/backlogQuotaMap", backlog_quotas),
-    web.post(_NAMESPACE + "/backlogQuota", set_backlog_quota),
-    web.delete(_NAMESPACE + "/backlogQuota", remove_backlog_quota),
 )
