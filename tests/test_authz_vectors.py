@@ -15,6 +15,9 @@ from tests.vectors.explained_authz import EXPLAINED_COMMANDS, EXPLAINED_ROLES
 from tests.vectors.folder import find_vectors_folder
 
 
+COMPATIBILITY = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
+
+
 def _ids() -> list[tuple[Path, str]]:
     folder = find_vectors_folder()
     files = sorted((folder / "authz").glob("*.jsonl")) if folder else []
@@ -44,3 +47,9 @@ def test_roles_are_answered_as_recorded(path: Path, name: str) -> None:
     else:
         assert verdict.difference is not None, f"passes: take it out of explained_authz.py ({reason})"
         pytest.xfail(reason)
+
+
+def test_explained_answers_stand_on_the_page() -> None:
+    page = COMPATIBILITY.read_text(encoding="utf-8")
+    missing = [name for name in (*EXPLAINED_ROLES, *EXPLAINED_COMMANDS) if f"`{name}`" not in page]
+    assert not missing

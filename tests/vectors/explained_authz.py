@@ -1,7 +1,7 @@
 """Recorded answers to roles that this broker does not give, each with the reason.
 
 Law of the place: as in `explained.py`. Most entries say where this broker is stricter than Apache and why;
-docs/compatibility.md says the same at length (a test compares the names).
+docs/compatibility.md says the same at length; a test compares the names.
 """
 
 from __future__ import annotations
