@@ -190,7 +190,6 @@ class BrokerService:
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit = AuditTrail(clock.monotonic_ns)
-        self.namespaces.rights_changed = self._end_withdrawn
         self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
@@ -206,6 +205,7 @@ class BrokerService:
         if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
             # Without this a caller that forgets the authenticator would open the broker to everyone.
             raise ValueError("authenticationEnabled and the authenticator do not go together")
+        self.namespaces.rights_changed = self._end_withdrawn
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,

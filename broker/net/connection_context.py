@@ -34,10 +34,6 @@ class OpenConnection(Protocol):
         """Writes waiting frames and closes; `reason` is logged."""
         ...
 
-    async def end_withdrawn(self) -> None:
-        """Closes producers, consumers and watchers whose right was withdrawn."""
-        ...
-
 
 @dataclass(slots=True)
 class ConnectionCounters:

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.model.errors import Unauthorized
 from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
+from broker.net.rights import check_roles
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import (
     AuthenticationFailed,
@@ -42,23 +44,22 @@ async def _authenticate(cnx: Connection, authenticator: Authenticator, request: 
     try:
         method = _method_of(request)
         identity = await authenticator.identify(
-            Credentials(method, request.auth_data, cnx.host, _common_name(cnx))
+            Credentials(method, request.auth_data, cnx.host, cnx.common_name)
         )
         original = await _original(cnx, authenticator, request)
         cnx.principal = Principal(identity.role, original)
+        check_roles(cnx)
         if cnx.is_open:
             _accept(cnx, request)
             supported = request.feature_flags.supports_auth_refresh
             cnx.refresh.watch(authenticator, method, identity.expires_at_s, supported=supported)
     except AuthenticationFailed as error:
         await _refuse(cnx, authenticator, error)
+    except Unauthorized as error:
+        cnx.send(answers.error(answers.NO_REQUEST_ID, error.code, str(error)))
+        cnx.close(str(error))
     finally:
         cnx.go_on()
-
-
-def _common_name(cnx: Connection) -> str | None:
-    certificate = cnx.peer_certificate()
-    return None if certificate is None else certificate.common_name
 
 
 def _method_of(request: CommandConnect) -> str:
@@ -138,7 +139,7 @@ def auth_response(cnx: Connection, command: BaseCommand) -> None:
     cnx.refresh.challenged = False
     response = command.authResponse.response
     credentials = Credentials(
-        response.auth_method_name or "none", response.auth_data, cnx.host, _common_name(cnx)
+        response.auth_method_name or "none", response.auth_data, cnx.host, cnx.common_name
     )
     cnx.run(_renew(cnx, authenticator, credentials), lambda _: FAILED, "authenticate")
 

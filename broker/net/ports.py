@@ -19,7 +19,6 @@ from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
-from tls.peer import PeerCertificate
 
 UNSENT_BYTES_MAX = 1 << 20
 """Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
@@ -43,6 +42,8 @@ class Connection(Protocol):
     """Shared by all connections of the broker."""
     address: str
     """`host:port` of the client."""
+    common_name: str | None
+    """The name in the client's certificate, which the handshake has checked; None without one."""
     host: str
     """Address of the client without its port."""
     client_version: str
@@ -69,10 +70,6 @@ class Connection(Protocol):
     """Frames to be written."""
     refresh: CredentialsRefresh
     """Asks for new credentials when those of the client expire."""
-
-    def peer_certificate(self) -> PeerCertificate | None:
-        """Returns the client's certificate, which the handshake has checked; None without one."""
-        ...
 
     @property
     def unfinished_frame(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 
@@ -196,3 +197,12 @@ async def _close(cnx: Connection, closing: Producer, request_id: int) -> None:
     await closing.topic.remove_producer(closing)
     log.info("- %s producer %s on %s", cnx.address, closing.name, closing.topic.name)
     cnx.send(answers.success(request_id))
+
+
+async def leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
+    """Removes the producers of a lost connection from their topics, then sets `gone`, also after a failure."""
+    try:
+        for producer in producers:
+            await producer.topic.remove_producer(producer)
+    finally:
+        gone.set()

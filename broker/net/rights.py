@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 from broker.model.errors import Unauthorized
 from broker.model.topic_name import TopicName
@@ -19,6 +20,14 @@ log = logging.getLogger("magnetar.net")
 
 CONNECTIONS_PER_SLICE = 100
 """Connections that are looked at before the loop serves others."""
+
+
+def check_roles(cnx: Connection) -> None:
+    """Raises Unauthorized for a proxy that names no client, and for a client that names another role."""
+    fault = cnx.context.authorizer.connection_fault(cnx.principal)
+    if fault is not None:
+        cnx.context.audit.refused(cnx.principal, cnx.address, "CONNECT", "", "AuthorizationError")
+        raise Unauthorized(fault)
 
 
 def require_look_up(cnx: Connection, topic: TopicName, command: str) -> None:
@@ -66,7 +75,8 @@ def _refused(cnx: Connection, command: str, target: str) -> Unauthorized:
 async def end_withdrawn(context: ConnectionContext) -> None:
     """Closes all producers, consumers and watchers whose role has lost its right."""
     for count, cnx in enumerate(list(context.connections)):
-        await cnx.end_withdrawn()
+        # Every connection of the set is a ServerCnx; the context knows only the part that closes it.
+        await end_withdrawn_of(cast("Connection", cnx))
         if count % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
             await asyncio.sleep(0)
 

@@ -28,8 +28,8 @@ from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
-from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
@@ -42,6 +42,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from tls.peer import common_name
 
 log = logging.getLogger("magnetar.net")
 
@@ -85,6 +86,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
+        self.common_name: str | None = None
+        """The name in the client's certificate, which the handshake has checked; None without one."""
         self.host = ""
         """Address of the client without its port, empty for a connection that was refused."""
         self.producers: dict[int, ProducerOnConnection] = {}
@@ -145,6 +148,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             transport.close()
             return
         self.host = host
+        self.common_name = common_name(transport)
         context.connections.add(self)
         transport.set_write_buffer_limits(
             high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
@@ -174,7 +178,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
             # A task, because the next producer's epoch may have to be stored. `_gone` is set at its end.
-            context.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
+            context.spawn(leave_topics(left, self._gone), f"producers of {self.address} leave")
         else:
             self._gone.set()
         self.gate.detach()
@@ -208,10 +212,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
-
-    async def end_withdrawn(self) -> None:
-        """Closes producers, consumers and watchers whose right was withdrawn."""
-        await end_withdrawn_of(self)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
@@ -473,11 +473,3 @@ class ServerCnx(asyncio.BufferedProtocol):
         finally:
             self.gate.end_request()
             self._handle_postponed()
-
-
-async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
-    try:
-        for producer in producers:
-            await producer.topic.remove_producer(producer)
-    finally:
-        gone.set()

@@ -116,9 +116,11 @@ class RawConnection:
         self._pump = asyncio.create_task(self._read_frames())
 
     @classmethod
-    async def open(cls, pulsar_url: str) -> RawConnection:
+    async def open(cls, pulsar_url: str, *, source: str | None = None) -> RawConnection:
+        """`source`: the address that the broker sees as the client's."""
         parts = urlsplit(pulsar_url)
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        local = None if source is None else (source, 0)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=local)
         return cls(reader, writer)
 
     async def connect(self, *, protocol_version: int = 19, **fields: Json) -> Frame:

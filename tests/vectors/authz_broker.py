@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import secrets
 import tempfile
@@ -29,6 +30,20 @@ _CLAIMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "nosub": {"iss": "x"},
 }
 """Claims of the tokens whose role does not name them."""
+_PROVE_NOTHING: Final = frozenset(
+    [
+        "none",
+        "bad",
+        "expired",
+        "algnone",
+        "garbage",
+        "lowercase-scheme",
+        "basic-scheme",
+        "no-scheme",
+        "empty-header",
+    ]
+)
+"""Roles whose requests are refused before rights matter."""
 _LATEST: Final = '{"ledgerId":-1,"entryId":-1,"partitionIndex":-1}'
 _STRING_SCHEMA: Final = '{"type":"STRING","schema":"","properties":{}}'
 _OBJECTS: Final = f"""
@@ -66,10 +81,19 @@ class AuthzBroker:
         self._admin = process.addresses.admin
         self._key = key
         self._http = http
+        self._sources = itertools.count(2)
+
+    def next_source(self) -> str:
+        """An address of the loopback for a client that may fail to prove its role.
+
+        The broker delays its answers to an address with many failures, and the recordings have a thousand of them.
+        """
+        number = next(self._sources)
+        return f"127.1.{number >> 8}.{number & 255}"
 
     def token(self, role: str) -> str:
         """The token that a role of the recordings shows."""
-        claims = _CLAIMS.get(role, {"sub": role})
+        claims: Mapping[str, Json] = _CLAIMS.get(role, {"sub": role})
         if role == "bad":
             return token({"sub": ADMIN}, key=secrets.token_bytes(32))
         if role == "algnone":
@@ -85,7 +109,21 @@ class AuthzBroker:
             headers["Authorization"] = authorization
         if role == "token-in-query":
             path += f"{'&' if '?' in path else '?'}token={self.token(ADMIN)}"
-        async with self._http.request(
+        if role in _PROVE_NOTHING:
+            connector = aiohttp.TCPConnector(local_addr=(self.next_source(), 0))
+            async with aiohttp.ClientSession(connector=connector, timeout=self._http.timeout) as http:
+                return await self._send(http, method, path, data, headers)
+        return await self._send(self._http, method, path, data, headers)
+
+    async def _send(
+        self,
+        http: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        data: str | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
+        async with http.request(
             method,
             yarl.URL(self._admin + path, encoded=True),
             data=data,

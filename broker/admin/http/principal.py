@@ -24,6 +24,7 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.principal import NOBODY, Principal
+from tls.peer import common_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """The rest of the middlewares, and the route behind them."""
@@ -99,9 +100,8 @@ def _offered(request: web.Request) -> list[Credentials]:
         found.append(Credentials("token", token.encode(), host))
     if scheme == "Basic":
         found.append(Credentials("basic", _decoded(value), host))
-    certificate = peer_certificate(request.transport)
-    if certificate is not None:
-        found.append(Credentials("tls", host=host, common_name=certificate.common_name))
+    if (name := common_name(request.transport)) is not None:
+        found.append(Credentials("tls", host=host, common_name=name))
     return found
 
 
