@@ -17,6 +17,7 @@ RUN sed '/^# development/,$d' constraints.txt >runtime.txt \
     && /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --require-hashes -r runtime.txt
 COPY protocol protocol
 COPY settings settings
+COPY tls tls
 COPY zookeeper zookeeper
 COPY broker broker
 COPY bookie_stub bookie_stub

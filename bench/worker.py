@@ -48,6 +48,10 @@ class Job(TypedDict):
     """Names; a consumer and a thread for each."""
     bulk: NotRequired[bool]
     """Consume with batch_receive and cumulative acks instead of one by one."""
+    trust: NotRequired[str]
+    """File with the certificates that vouch for the broker, for `pulsar+ssl`."""
+    certificate: NotRequired[str]
+    """File with the client's certificate, beside that of its key with the suffix `.key`; without it none is shown."""
     idle_s: NotRequired[float]
     """Silence after which a consumer gives up."""
 
@@ -305,7 +309,16 @@ def main() -> None:
 
     job: Job = json.loads(sys.stdin.readline())
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    client = pulsar.Client(job["url"], logger=logger, stats_interval_in_seconds=0)
+    authentication = None
+    if shown := job.get("certificate"):
+        authentication = pulsar.AuthenticationTLS(shown, shown.removesuffix(".pem") + ".key")
+    client = pulsar.Client(
+        job["url"],
+        logger=logger,
+        stats_interval_in_seconds=0,
+        authentication=authentication,
+        tls_trust_certs_file_path=job.get("trust"),
+    )
 
     def ready() -> None:
         _say({"ready": True})

@@ -34,6 +34,17 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
     return command_frame(command)
 
 
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
+    """AUTH_CHALLENGE: asks for new credentials of the method; the text in it is Pulsar's."""
+    command = api.BaseCommand(type=api.BaseCommand.AUTH_CHALLENGE)
+    question = command.authChallenge
+    question.server_version = server_version
+    question.protocol_version = protocol_version
+    question.challenge.auth_method_name = method
+    question.challenge.auth_data = b"PulsarAuthRefresh"
+    return command_frame(command)
+
+
 def ping() -> bytes:
     """PING."""
     command = api.BaseCommand(type=api.BaseCommand.PING)
@@ -103,12 +114,18 @@ def partitions_failed(request_id: int, code: int, message: str) -> bytes:
     return command_frame(command)
 
 
-def lookup(request_id: int, service_url: str) -> bytes:
-    """LOOKUP_RESPONSE: connect to the broker at `service_url`, which owns the topic."""
+def lookup(request_id: int, service_url: str, service_url_tls: str = "") -> bytes:
+    """LOOKUP_RESPONSE: connect to the broker that owns the topic; an empty URL is left out.
+
+    A client that came by TLS uses `service_url_tls`, any other one `service_url`.
+    """
     command = api.BaseCommand(type=api.BaseCommand.LOOKUP_RESPONSE)
     answer = command.lookupTopicResponse
     answer.request_id = request_id
-    answer.brokerServiceUrl = service_url
+    if service_url:
+        answer.brokerServiceUrl = service_url
+    if service_url_tls:
+        answer.brokerServiceUrlTls = service_url_tls
     answer.response = api.CommandLookupTopicResponse.Connect
     answer.authoritative = True
     answer.proxy_through_service_url = True

@@ -24,6 +24,9 @@ _PREFIX_BYTES = SIZES.size
 _READ_BYTES_MIN = 512
 """Free bytes below which a shared buffer counts as full: a read of so few is not worth its system call."""
 
+_TLS_HANDSHAKE = 0x1603
+"""The first two bytes of a TLS handshake. Read as the size of a frame, they are above every limit."""
+
 _CLAIMED_BYTES_MAX = 128 * 1024
 """Memory that a size field alone can claim. A longer frame gets more as its bytes arrive, so that a client cannot make the
 broker allocate megabytes with eight bytes."""
@@ -187,7 +190,7 @@ class ReceiveBuffer:
             total, command = unpack(buffer, start)
             stop = start + 4 + total
             if total + 4 > self._frame_bytes_max:
-                raise ProtocolError(f"a frame of {total + 4} bytes; the limit is {self._frame_bytes_max}")
+                raise _too_long(total, self._frame_bytes_max)
             # Unchecked, the command would reach into the next frame.
             if command + 4 > total:
                 raise ProtocolError(f"a command of {command} bytes in a frame of {total}")
@@ -210,4 +213,12 @@ class ReceiveBuffer:
         if self.end - start >= 4:
             total = int.from_bytes(self.view[start : start + 4], "big")
             if total + 4 > self._frame_bytes_max:
-                raise ProtocolError(f"a frame of {total + 4} bytes; the limit is {self._frame_bytes_max}")
+                raise _too_long(total, self._frame_bytes_max)
+
+
+def _too_long(total: int, frame_bytes_max: int) -> ProtocolError:
+    if total >> 16 == _TLS_HANDSHAKE:
+        return ProtocolError(
+            "a TLS handshake on a port without TLS; the client needs the port for pulsar+ssl://"
+        )
+    return ProtocolError(f"a frame of {total + 4} bytes; the limit is {frame_bytes_max}")

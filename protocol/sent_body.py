@@ -26,10 +26,12 @@ _MAGIC = 0x0E01
 _HEAD = struct.Struct(">HII").unpack_from
 _HEAD_BYTES = CHECKSUM_BLOCK_BYTES + 4
 _U32 = struct.Struct(">I").unpack_from
+_DELIVER_AT_BYTE = b"\x98"
+"""First byte of the field `deliver_at_time`: field 19, a varint. Searching one byte costs half as much as two."""
 _DELIVER_AT_TAG = b"\x98\x01"
-"""First bytes of the field `deliver_at_time`: field 19, a varint."""
+"""First bytes of that field."""
 _TRANSACTION_BYTE = b"\xb8"
-"""First byte of the field `txnid_most_bits`: field 23, a varint. Searching one byte costs less than two."""
+"""First byte of the field `txnid_most_bits`: field 23, a varint."""
 _TRANSACTION_TAG = re.compile(rb"\xb8(?:\x01|\x81)").search
 """Finds that field. protobuf reads the number 1 with trailing empty groups too, so 0x81 may begin it."""
 
@@ -59,4 +61,6 @@ def judge_body(buffer: bytearray, start: int, body: memoryview) -> int:
     end = at + size
     if buffer.find(_TRANSACTION_BYTE, at, end) >= 0 and _TRANSACTION_TAG(buffer, at, end):
         return MAY_NAME_TRANSACTION
-    return MAY_BE_DELAYED if buffer.find(_DELIVER_AT_TAG, at, end) >= 0 else PLAIN
+    if buffer.find(_DELIVER_AT_BYTE, at, end) >= 0 and buffer.find(_DELIVER_AT_TAG, at, end) >= 0:
+        return MAY_BE_DELAYED
+    return PLAIN

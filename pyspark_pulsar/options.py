@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
@@ -19,6 +20,9 @@ from pyspark_pulsar.nearest_name import nearest_name
 from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
 from pyspark_pulsar.position import EARLIEST
 from pyspark_pulsar.topic_names import full_topic_name
+from tls.auth_params import PLUGINS as TLS_PLUGINS
+from tls.auth_params import ClientCertificate, parse_auth_params
+from tls.errors import TlsError
 
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -31,6 +35,9 @@ _CONNECTION = (
     "pulsar.client.operationTimeoutMs",
     "pulsar.client.tlsTrustCertsFilePath",
     "pulsar.client.tlsHostnameVerificationEnable",
+    "pulsar.client.tlsAllowInsecureConnection",
+    "pulsar.client.tlsCertificateFilePath",
+    "pulsar.client.tlsKeyFilePath",
 )
 _SCHEMA = ("schemaType", "schemaDefinition")
 _SOURCE_NAMES: Final = (
@@ -324,13 +331,38 @@ def _cluster(given: _Given) -> ClusterSettings:
         raise OptionError(
             'service.url is missing: give the cluster, as in .option("service.url", "pulsar://host:6650")'
         )
-    endpoints(url)
+    shown = _certificate(given)
     security = Security(
         _credentials(given),
         given.text("pulsar.client.tlsTrustCertsFilePath"),
         given.flag("pulsar.client.tlsHostnameVerificationEnable", True),
+        given.flag("pulsar.client.tlsAllowInsecureConnection", False),
+        None if shown is None else str(shown.certificate),
+        None if shown is None else str(shown.key),
     )
+    if endpoints(url)[0].tls:
+        try:
+            # On the driver first: a file that cannot be used must not become a retry of each task.
+            security.context()
+        except TlsError as error:
+            raise OptionError(f"pulsar.client.tls…: {error}") from None
     return ClusterSettings(url, security, given.seconds("pulsar.client.operationTimeoutMs", 30_000))
+
+
+def _certificate(given: _Given) -> ClientCertificate | None:
+    """Returns the files of the client's certificate: those of the plugin for TLS, else those of the two options."""
+    if given.text("pulsar.client.authPluginClassName") in TLS_PLUGINS:
+        try:
+            return parse_auth_params(given.text("pulsar.client.authParams") or "")
+        except ValueError as error:
+            raise OptionError(f"pulsar.client.authParams: {error}") from None
+    names = ("pulsar.client.tlsCertificateFilePath", "pulsar.client.tlsKeyFilePath")
+    certificate, key = (given.text(name) for name in names)
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise OptionError(f"{' and '.join(names)} belong together: give both or none")
+    return ClientCertificate(Path(certificate), Path(key))
 
 
 def _credentials(given: _Given) -> Credentials | None:
@@ -338,10 +370,13 @@ def _credentials(given: _Given) -> Credentials | None:
     params = given.text("pulsar.client.authParams") or ""
     if plugin is None:
         return None
+    if plugin in TLS_PLUGINS:
+        # The broker reads the name in the certificate of the connection; there is no text to send.
+        return Credentials("tls", b"")
     if not plugin.endswith("AuthenticationToken") and plugin != "token":
         raise OptionError(
-            f"pulsar.client.authPluginClassName is {plugin!r}: only token authentication is built in "
-            "(org.apache.pulsar.client.impl.auth.AuthenticationToken)"
+            f"pulsar.client.authPluginClassName is {plugin!r}: built in are "
+            "org.apache.pulsar.client.impl.auth.AuthenticationToken and …AuthenticationTls"
         )
     if params.startswith("file://"):
         # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.

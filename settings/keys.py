@@ -66,6 +66,7 @@ class Key:
         "low",
         "name",
         "needs",
+        "optional",
         "ours",
         "section",
         "shipped",
@@ -115,6 +116,8 @@ class Key:
     asks_for: str
     """Protection that any value but a default asks for; such a value is refused while the key is not `used`,
     and so is a misspelt name of the key."""
+    optional: bool
+    """True if an empty text stands for "none", such as a port that is switched off; for other keys it leaves the default."""
     section: str
     """Title of its section; set by the `KeyTable` that takes the key in."""
 
@@ -140,6 +143,7 @@ class Key:
         ours: bool = False,
         used: bool = True,
         asks_for: str = "",
+        optional: bool = False,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -160,6 +164,7 @@ class Key:
         self.ours = ours
         self.used = used
         self.asks_for = asks_for
+        self.optional = optional
         self.section = ""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:

@@ -130,8 +130,11 @@ class _Loader:
                 self._warn_unknown(name, text, where)
                 continue
             # An empty text unsets a key, so its default holds, also over an earlier source.
-            if text and name in self.table.keys:
-                assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
+            if name in self.table.keys:
+                if text:
+                    assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
+                elif self.table.keys[name].optional:
+                    assigned[name] = Assigned(None, where)
             if self.table.is_unused(name) and not self.table.says_nothing(name, text):
                 if name in self.table.removed:
                     self._warn(f"{where}: {name} is not read any more: {self.table.removed[name]}")

@@ -23,8 +23,8 @@ DYNAMIC = "dynamic"
 class Assigned(NamedTuple):
     """A value that a source has set."""
 
-    value: Value
-    """Parsed and within the key's limits."""
+    value: Value | None
+    """Parsed and within the key's limits; None = an optional key without a value."""
     origin: builtins.str
     """Names the source, as `Settings.origin` returns it."""
 
@@ -109,6 +109,12 @@ class Settings:
         """Returns a whole number; one that may be unset is a bug."""
         value = self._get(name, ("int", "long"))
         assert isinstance(value, int), f"{name} is unset"
+        return value
+
+    def optional_int(self, name: builtins.str) -> builtins.int | None:
+        """Returns a whole number, None where it is unset."""
+        value = self._get(name, ("int", "long"))
+        assert value is None or isinstance(value, int)
         return value
 
     def float(self, name: builtins.str) -> builtins.float:

@@ -22,6 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from zookeeper.errors import ZookeeperError
 from zookeeper.nodes import ZookeeperNodes
+from zookeeper.tls import ZookeeperTls
 from zookeeper.url import ZookeeperUrl
 
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "max_delay": 2.0}
@@ -72,15 +73,27 @@ class ZookeeperSession:
         self._id: int = client.client_id[0]
 
     @classmethod
-    def connect(cls, url: ZookeeperUrl, timeout_s: float, *, read_only: bool = False) -> ZookeeperSession:
+    def connect(
+        cls,
+        url: ZookeeperUrl,
+        timeout_s: float,
+        *,
+        read_only: bool = False,
+        tls: ZookeeperTls | None = None,
+    ) -> ZookeeperSession:
         """Blocks until a server answers.
 
         Raises ZookeeperError after `timeout_s`, which is the session's timeout too.
 
-        `read_only` accepts a server that has lost the others of its cluster and answers reads alone.
+        `read_only` accepts a server that has lost the others of its cluster and answers reads alone. The files of `tls`
+        are read with each connection, so changed ones need no restart.
         """
         client = KazooClient(
-            hosts=url.hosts, timeout=timeout_s, connection_retry=_RECONNECT, read_only=read_only
+            hosts=url.hosts,
+            timeout=timeout_s,
+            connection_retry=_RECONNECT,
+            read_only=read_only,
+            **({} if tls is None else _options_of(tls)),
         )
         try:
             client.start(timeout=timeout_s)
@@ -130,6 +143,20 @@ class ZookeeperSession:
         Blocks; a second call does nothing.
         """
         _stop(self.client)
+
+
+def _options_of(tls: ZookeeperTls) -> dict[str, object]:
+    """Returns kazoo's arguments."""
+    certificate = None if tls.certificate is None else str(tls.certificate)
+    return {
+        "use_ssl": True,
+        "ca": None if tls.trusted is None else str(tls.trusted),
+        "certfile": certificate,
+        # kazoo shows no certificate unless both names are given.
+        "keyfile": certificate,
+        "keyfile_password": tls.password or None,
+        "check_hostname": tls.checks_host_name,
+    }
 
 
 def _stop(client: KazooClient) -> None:

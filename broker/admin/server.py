@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
 
@@ -26,21 +26,33 @@ from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
-from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, refused
+from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
 from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
+from broker.admin.http.pressure import Pressure, PressureSettings
+from broker.admin.http.principal import find_principal
 from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
+from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import POLICY_ROUTES
+from broker.admin.rights.audit import note_outcome
+from broker.admin.rights.guard import check_rights
+from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
+from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
+from broker.admin.topics.messages import MESSAGE_ROUTES
+from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
+from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
 from broker.loop import clock
@@ -48,6 +60,8 @@ from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
+from tls.certificates import Certificates
+from tls.listener import TlsListener
 
 log = logging.getLogger("magnetar")
 
@@ -62,26 +76,33 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Admin:
     """The running server."""
 
-    def __init__(self, runner: web.AppRunner, server: asyncio.Server, port: int) -> None:
-        """`server` listens already, and `runner` handles its connections."""
-        self.port = port
-        """The number of the port."""
+    def __init__(self, runner: web.AppRunner, servers: Sequence[asyncio.Server | TlsListener]) -> None:
+        """`servers` listen already, and `runner` handles their connections."""
+        self.ports = [_port(server) for server in servers]
+        """The numbers of the ports; the one without TLS comes first."""
         self._runner = runner
-        self._server = server
+        self._servers = servers
 
     async def close(self) -> None:
-        """Closes the port; requests that have begun get SHUTDOWN_S to end."""
-        self._server.close()
+        """Closes the ports; requests that have begun get SHUTDOWN_S to end."""
+        for server in self._servers:
+            server.close()
         await self._runner.cleanup()
+
+
+def _port(server: asyncio.Server | TlsListener) -> int:
+    return server.port if isinstance(server, TlsListener) else int(server.sockets[0].getsockname()[1])
 
 
 async def start_admin(
     broker: BrokerView,
-    listening: socket.socket,
+    plain: socket.socket | None,
     more: Iterable[web.RouteDef] = (),
     rates: RatesOf | None = None,
+    *,
+    tls: tuple[socket.socket, Certificates] | None = None,
 ) -> Admin:
-    """Serves a socket that is bound already.
+    """Serves sockets that are bound already, one of them with TLS; None for a port that is switched off.
 
     `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
     """
@@ -104,22 +125,39 @@ async def start_admin(
     await runner.setup()
     assert runner.server is not None, "made by setup"
     connections.serve(runner.server)
+    servers: list[asyncio.Server | TlsListener] = []
     try:
-        # Not `web.SockSite`, which has no limit of connections.
-        server = await asyncio.get_running_loop().create_server(connections, sock=listening, backlog=128)
+        if plain is not None:
+            # Not `web.SockSite`, which has no limit of connections.
+            servers.append(
+                await asyncio.get_running_loop().create_server(connections, sock=plain, backlog=128)
+            )
+        if tls is not None:
+            listening, certificates = tls
+            servers.append(TlsListener(listening, connections, certificates, connections, lines.warning))
     except OSError:
         await runner.cleanup()
         raise
-    return Admin(runner, server, int(listening.getsockname()[1]))
+    return Admin(runner, servers)
 
 
 def create_app(
     broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
 ) -> web.Application:
     """Returns the application with all routes; arguments as for `start_admin`."""
-    # A foreign page's request is refused before anything else looks at it.
-    guards = [refuse_foreign_pages(broker.settings), answer_errors]
+    pressure = Pressure(PressureSettings.of(broker.settings), clock.monotonic_ns)
+    # A foreign page's request is refused before anything else looks at it. All that follows knows the principal. Only a
+    # request that is allowed may wait in a queue.
+    guards = [
+        note_outcome,
+        refuse_foreign_pages(broker.settings),
+        find_principal(broker.authenticator),
+        answer_errors,
+        check_rights,
+        pressure.guard,
+    ]
     app = web.Application(middlewares=guards, client_max_size=BODY_BYTES_MAX)
+    app.on_cleanup.append(pressure.close)
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
@@ -145,20 +183,28 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *RESOURCE_ROUTES,
         *CACHE_ROUTES,
         *TENANT_ROUTES,
+        *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,
         *NAMESPACE_CLUSTER_ROUTES,
         *NAMESPACE_ROUTES,
         *OPERATION_ROUTES,
+        *BACKLOG_QUOTA_ROUTES,
         *POLICY_ROUTES,
         *PARTITION_ROUTES,
         *SUBSCRIPTION_ROUTES,
+        *BACKLOG_ROUTES,
+        *MESSAGE_ROUTES,
         *COMPACTION_ROUTES,
         *SCHEMA_ROUTES,
         *TOPIC_ROUTES,
+        *LIST_ROUTES,
+        *INTERNAL_ROUTES,
+        *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,
         *LOOKUP_ROUTES,
         *NOT_ENABLED_ROUTES,
         *more,
+        *SUBSCRIPTION_RATE_ROUTES,
         *BUNDLE_ROUTES,
     ]
 
@@ -167,6 +213,9 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns every error of a handler into an answer in Pulsar's form."""
     try:
+        if "\0" in request.path:
+            # As in Pulsar. No key of a metadata store may have this character.
+            raise web.HTTPBadRequest
         return await handler(request)
     except BadRequest as error:
         return web.Response(status=error.status, body=str(error).encode(), content_type="text/plain")
@@ -188,11 +237,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 def _page(error: web.HTTPException) -> web.Response:
     """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does."""
-    title = f"Error {error.status} {error.reason}"
-    page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
-    headers = {"Content-Type": "text/html;charset=iso-8859-1"}
+    headers = {}
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
         if error.method == "PATCH":  # Pulsar's server answers this one without a page.
             return web.Response(status=error.status, headers={"Allow": headers["Allow"]})
-    return web.Response(status=error.status, body=page.encode(), headers=headers)
+    return html_page(error.status, error.reason, headers)

@@ -14,6 +14,9 @@ from aiohttp import web
 from broker.admin.topics.stats import RatesOf
 from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authorization.authorizer import Authorizer
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
@@ -28,12 +31,22 @@ class AddressesView(Protocol):
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`"""
+        """`pulsar://host:port`; empty without this port."""
+        ...
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; empty without this port."""
         ...
 
     @property
     def admin_url(self) -> str:
-        """`http://host:port`"""
+        """`http://host:port`; empty without this port."""
+        ...
+
+    @property
+    def admin_url_tls(self) -> str:
+        """`https://host:port`; empty without this port."""
         ...
 
 
@@ -72,8 +85,14 @@ class BrokerView(Protocol):
     """All open topics; opens, unloads and deletes topics."""
     partitioned: PartitionedTopics
     """Creates, grows and deletes partitioned topics."""
+    authorizer: Authorizer
+    """Decides about rights."""
+    audit: AuditTrail
+    """Notes admin writes and refused accesses."""
     namespaces: Namespaces
     """Tenants, namespaces and their policies."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     version: str
     """Magnetar's version."""
     stop_process: Callable[[], None] | None

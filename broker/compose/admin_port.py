@@ -1,8 +1,8 @@
-"""AdminPort: the HTTP port of a broker, bound early and served late.
+"""AdminPort: the HTTP ports of a broker, with TLS and without, bound early and served late.
 
-aiohttp takes longer to import than all the rest of the broker. So the port is bound together with the data port, which
-decides its number, and a request that comes early waits in the socket's queue; the server is imported in a thread and
-started after clients can connect.
+aiohttp takes longer to import than all the rest of the broker. So the ports are bound together with the data ports, which
+decides their numbers, and a request that comes early waits in the socket's queue; the server is imported in a thread
+and started after clients can connect.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker.net.listener import bind
+from tls.certificates import Certificates
 
 if TYPE_CHECKING:
     from broker.admin.server import Admin
@@ -25,28 +26,40 @@ class AdminPort:
 
     def __init__(self) -> None:
         """Binds nothing yet."""
-        self._socket: socket.socket | None = None
+        self._plain: socket.socket | None = None
+        self._tls: tuple[socket.socket, Certificates] | None = None
         self._server: Admin | None = None
 
     def bind(self, host: str, port: int) -> int:
-        """Opens the port and returns its number; 0 means any free one. Raises OSError when it is in use."""
-        self._socket = bind(host, port)
-        return int(self._socket.getsockname()[1])
+        """Opens the port without TLS and returns its number; 0 means any free one. Raises OSError when it is in use."""
+        self._plain = bind(host, port)
+        return int(self._plain.getsockname()[1])
+
+    def bind_tls(self, host: str, port: int, certificates: Certificates) -> int:
+        """Opens the port with TLS; otherwise as `bind`."""
+        listening = bind(host, port)
+        self._tls = listening, certificates
+        return int(listening.getsockname()[1])
 
     async def serve(self, broker: BrokerView, scraper: Scraper) -> None:
         """Begins to answer requests."""
-        assert self._socket is not None, "bind comes first"
+        assert self._plain is not None or self._tls is not None, "bind comes first"
         # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
         for module in ("broker.admin.server", "broker.metrics.http"):
             await asyncio.to_thread(import_module, module)
         from broker.admin.server import start_admin
         from broker.metrics.http import metrics_routes
 
-        self._server = await start_admin(broker, self._socket, metrics_routes(scraper), scraper.window_of)
+        self._server = await start_admin(
+            broker, self._plain, metrics_routes(scraper), scraper.window_of, tls=self._tls
+        )
 
     async def close(self) -> None:
-        """Answers the requests that have begun and closes the port."""
+        """Answers the requests that have begun and closes the ports."""
         if self._server is not None:
             await self._server.close()
-        elif self._socket is not None:
-            self._socket.close()
+            return
+        if self._plain is not None:
+            self._plain.close()
+        if self._tls is not None:
+            self._tls[0].close()

@@ -7,10 +7,11 @@ Read `__init__` from top to bottom for the parts, each of which uses those above
     environment                            shared by all managed ledgers
     namespaces, ownership, registry        topics
     net                                    shared by all client connections
-    admin_port                             the HTTP port: admin API and /metrics
+    admin_port                             the HTTP ports: admin API and /metrics
+    loop_watch, health_port                the lag of the event loop, and the port that tells when it is stuck
     timers, cache_passes, ledger_upkeep    the work that falls due with time
 
-Start: changed settings, record, namespaces, both ports, timers; the admin server last, because clients need not wait for
+Start: changed settings, record, namespaces, ports, timers; the admin server last, because clients need not wait for
 it. Stop, in the other direction: timers, data port, topics (which store acknowledgements), connections, admin server,
 tasks, record, ledgers, metadata store. `magnetar/process/standalone.py` calls `start`, `start_admin` and `stop`.
 """
@@ -28,12 +29,15 @@ from typing import Final
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
+from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
+from broker.compose.tls_contexts import data_certificates, web_certificates
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
@@ -41,25 +45,32 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
+from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
-from broker.net.listener import listen
+from broker.net.listener import listen, listen_tls
+from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
+from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.settings import ServiceSettings
-from broker.service.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topic_ownership import Listener, SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
 from settings.settings import Settings
+from tls.listener import TlsListener
 
 log = logging.getLogger("magnetar")
 
@@ -75,12 +86,16 @@ TIME_OUTS_INTERVAL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses that clients use."""
+    """The addresses that clients use; empty for a port that is not opened."""
 
-    service_url: str
+    service_url: str = ""
     """`pulsar://host:port` of the data port."""
-    admin_url: str
+    admin_url: str = ""
     """`http://host:port` of the admin API and of /metrics."""
+    service_url_tls: str = ""
+    """`pulsar+ssl://host:port` of the data port with TLS."""
+    admin_url_tls: str = ""
+    """`https://host:port` of the admin API and of /metrics with TLS."""
 
 
 class BrokerService:
@@ -106,8 +121,16 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
+    authorizer: Authorizer
+    """Decides about rights of roles."""
+    audit: AuditTrail
+    """Notes admin writes and refused accesses."""
     net: ConnectionContext
     """Everything that client connections share."""
+    loop_watch: LoopWatch
+    """Measures how long the event loop is held."""
     stop_process: Callable[[], None] | None = None
     """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
@@ -120,13 +143,18 @@ class BrokerService:
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        """Composes the broker inside the running loop; opens nothing.
+
+        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
+        """
         loop = asyncio.get_running_loop()
-        self.settings, self.version, self.addresses = settings, version, Addresses("", "")
+        self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
         self._timers = Timers(loop)
+        self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
@@ -159,28 +187,42 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
-        self.net = ConnectionContext(
-            registry=self.registry,
-            partitioned=self.partitioned,
-            settings=NetSettings.of(settings),
-            turn=turn,
-            call_later=loop.call_later,
-            spawn=self._tasks.spawn,
-            wall_ms=clock.wall_ms,
-            server_version=f"Magnetar {version}",
-        )
-        self._server: asyncio.Server | None = None
+        self.authenticator = authenticator
+        self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
+        self.audit = AuditTrail(clock.monotonic_ns)
+        self.namespaces.rights_changed = self._end_withdrawn
+        self.net = self._connections(turn)
+        self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
+        self._health_port = HealthPort(self.loop_watch)
 
     @property
     def coordinators(self) -> Coordinators | None:
         """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
         return self.net.coordinators
 
+    def _connections(self, turn: Turn) -> ConnectionContext:
+        if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
+            # Without this a caller that forgets the authenticator would open the broker to everyone.
+            raise ValueError("authenticationEnabled and the authenticator do not go together")
+        return ConnectionContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=NetSettings.of(self.settings),
+            turn=turn,
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=self._tasks.spawn,
+            wall_ms=clock.wall_ms,
+            authorizer=self.authorizer,
+            audit=self.audit,
+            authenticator=self.authenticator,
+            server_version=f"Magnetar {self.version}",
+        )
+
     # Start
 
     async def start(self) -> Addresses:
-        """Opens both ports; clients can work as soon as it returns. Raises OSError when a port is in use."""
+        """Opens all ports; clients can work as soon as it returns. Raises OSError when a port is in use."""
         # First, because all that follows uses settings. A change of an earlier broker lifetime holds again.
         await self.dynamic_settings.open()
         if self.recorder is not None:
@@ -190,6 +232,7 @@ class BrokerService:
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
+        self.loop_watch.start()
         self._cache_passes.start()
         self._ledger_upkeep.start(
             self._timers,
@@ -198,6 +241,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
+        start_backlog_rounds(self.registry, self._timers, self._tasks)
         self._publish_counts()
         return self.addresses
 
@@ -231,14 +275,26 @@ class BrokerService:
     async def _open_ports(self) -> None:
         settings = self.settings
         bind_address = settings.str("bindAddress")
-        self._server, port = await listen(self.net, bind_address, settings.int("brokerServicePort"))
-        # No await from here on: no client may be served before the broker knows its own addresses.
-        web_port = self._admin_port.bind(bind_address, settings.int("webServicePort"))
         host = settings.str("advertisedAddress")
-        self.addresses = Addresses(f"pulsar://{host}:{port}", f"http://{host}:{web_port}")
-        self._ownership.owner = TopicOwner(
-            self.addresses.service_url, self.addresses.admin_url, _listeners(settings)
-        )
+        urls = dict.fromkeys(("service_url", "service_url_tls", "admin_url", "admin_url_tls"), "")
+        if (wanted := settings.optional_int("brokerServicePort")) is not None:
+            server, port = await listen(self.net, bind_address, wanted)
+            self._servers.append(server)
+            urls["service_url"] = f"pulsar://{host}:{port}"
+        # No await from here on: no client may be served before the broker knows its own addresses.
+        if (wanted := settings.optional_int("brokerServicePortTls")) is not None:
+            listener = listen_tls(self.net, bind_address, wanted, data_certificates(settings))
+            self._servers.append(listener)
+            urls["service_url_tls"] = f"pulsar+ssl://{host}:{listener.port}"
+        if (wanted := settings.optional_int("webServicePort")) is not None:
+            urls["admin_url"] = f"http://{host}:{self._admin_port.bind(bind_address, wanted)}"
+        if (wanted := settings.optional_int("webServicePortTls")) is not None:
+            port = self._admin_port.bind_tls(bind_address, wanted, web_certificates(settings))
+            urls["admin_url_tls"] = f"https://{host}:{port}"
+        if (health_port := settings.int("magnetarHealthPort")) >= 0:
+            self._health_port.open(bind_address, health_port)
+        self.addresses = Addresses(**urls)
+        self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
 
     async def _count_start(self) -> int:
         """Counts this start and returns the number of earlier ones, which makes names of producers unique."""
@@ -277,6 +333,13 @@ class BrokerService:
         self._cache_passes.interval_s = _pass_interval_s(settings)
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
+        self.authorizer.reconfigure(AuthorizationSettings.of(settings))
+        self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        """Closes what clients have open without the right to it, after a change of rights."""
+        if self.authorizer.enabled:
+            self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
 
     # Stop
 
@@ -284,8 +347,9 @@ class BrokerService:
         """Stores everything that was confirmed or acknowledged, so that the next start has nothing to recover."""
         started = time.monotonic()
         self._timers.stop()
-        if self._server is not None:
-            self._server.close()
+        self.loop_watch.stop()
+        for server in self._servers:
+            server.close()
         if self.net.coordinators is not None:
             # Before the topics: an end that goes on would find them closed. The next start goes on with it.
             await self.net.coordinators.close()
@@ -295,7 +359,11 @@ class BrokerService:
         for connection in list(self.net.connections):
             connection.close("the broker stops")
         await self._admin_port.close()
+        # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
+        await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
@@ -324,7 +392,13 @@ def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorde
     return recorder
 
 
-def _listeners(settings: Settings) -> dict[str, str]:
+def _listeners(settings: Settings) -> dict[str, Listener]:
     """Returns the addresses of `advertisedListeners`, texts such as `name:pulsar://host:port`, by name."""
-    pairs = [text.partition(":") for text in settings.list("advertisedListeners")]
-    return {name.strip(): url.strip() for name, _, url in pairs}
+    found: dict[str, Listener] = {}
+    for text in settings.list("advertisedListeners"):
+        name, _, url = (part.strip() for part in text.partition(":"))
+        known = found.get(name, Listener())
+        # A name may stand twice, with an address for each kind of port.
+        is_tls = url.startswith("pulsar+ssl:")
+        found[name] = known._replace(url_tls=url) if is_tls else known._replace(url=url)
+    return found

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from broker.loop.loop_watch import LoopWatch
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
@@ -35,6 +36,8 @@ class BrokerRooms(Protocol):
     """Clocks, ledgers and the budget of reads."""
     net: ConnectionContext
     """The client connections."""
+    loop_watch: LoopWatch
+    """The lag of the event loop."""
     version: str
     """The broker's version, a label."""
 
@@ -94,4 +97,5 @@ class MetricsSource:
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,
+            loop_lag_s=self._broker.loop_watch.lag_s,
         )

@@ -39,7 +39,8 @@ def record_settings(settings: Settings) -> RecordSettings | None:
     directory = settings.str("entryCacheRecordDirectory")
     if not directory:
         return None
-    name = f"{settings.str('advertisedAddress')}-{settings.int('brokerServicePort')}"
+    plain, tls = (settings.optional_int(key) for key in ("brokerServicePort", "brokerServicePortTls"))
+    name = f"{settings.str('advertisedAddress')}-{tls if plain is None else plain}"
     # The name becomes a folder's, so a path separator or a colon must not stay in it.
     broker = re.sub(r"[^\w.-]", "_", name)
     return RecordSettings.of(settings, directory=Path(directory), broker=broker)

@@ -1,6 +1,6 @@
 """BROKER_KEYS: the table of the broker's keys, in the order of its conf file.
 
-Each key stands once, as a row in `server_keys.py`, `topic_keys.py` or `storage_keys.py`. Rooms read keys in their
+Each key stands once, as a row in a file `…_keys.py`. Rooms read keys in their
 `settings.py`. Rules about several keys stand in `rules.py`, names of keys without a row in `unused_keys.tsv`.
 """
 
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.config.authorization_keys import AUTHORIZATION
+from broker.config.expiry_keys import EXPIRY
+from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
+from broker.config.tls_keys import BOOKIE_TLS, TLS
 from broker.config.topic_keys import (
     COMPACTION,
     DEDUPLICATION,
@@ -29,6 +33,9 @@ BROKER_KEYS = KeyTable(
     (
         MAGNETAR,
         SERVER,
+        AUTHENTICATION,
+        AUTHORIZATION,
+        TLS,
         FLOW,
         ENTRY_METADATA,
         TOPICS,
@@ -37,6 +44,7 @@ BROKER_KEYS = KeyTable(
         DELAYS,
         COMPACTION,
         SUBSCRIPTIONS,
+        EXPIRY,
         DISPATCH,
         TRANSACTIONS,
         RATES,
@@ -45,6 +53,7 @@ BROKER_KEYS = KeyTable(
         ENTRY_CACHE,
         RECORD,
         BOOKIES,
+        BOOKIE_TLS,
         METRICS,
     ),
     unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),

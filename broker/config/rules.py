@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.config.tls_rules import check_tls, open_ports
 from settings.addresses import advertised_host, check_addresses
 from settings.computed import Rule, memory_share, share_of_memory, value_of
 from settings.keys import MIB, format_value
@@ -49,9 +50,20 @@ def _continue_caching(settings: Settings) -> Computed:
     return Computed(2 * settings.int(name), f"2 x {name}")
 
 
+def metadata_timeout_s(settings: Settings) -> int:
+    """Returns the seconds that one operation of the metadata store may take; Pulsar has two names for it."""
+    former = settings.int("zooKeeperOperationTimeoutSeconds")
+    return former if former > 0 else settings.int("metadataStoreOperationTimeoutSeconds")
+
+
+def _http_timeout(settings: Settings) -> Computed:
+    return Computed(metadata_timeout_s(settings), "the time-out of the metadata store")
+
+
 BROKER_RULES: Final[dict[str, Rule]] = {
     # Functions and not values: a key that is set, or never read, costs no look at memory or name server.
     "advertisedAddress": advertised_host,
+    "magnetarHttpRequestTimeoutSeconds": _http_timeout,
     "metadataStoreUrl": _metadata_store_url,
     "managedLedgerDefaultEnsembleSize": _ensemble_size,
     "managedLedgerDefaultWriteQuorum": _usual_quorum_up_to("managedLedgerDefaultEnsembleSize"),
@@ -117,8 +129,12 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
+    _check_authorization(settings)
+    check_tls(settings)
     return [
-        *check_addresses(settings, "brokerServicePort and webServicePort"),
+        *check_addresses(
+            settings, open_ports(settings), authenticated=settings.bool("authenticationEnabled")
+        ),
         *_without_effect(settings),
         *_smaller_than_a_read(settings),
         *_one_copy(settings),
@@ -156,6 +172,14 @@ def _check_bookies(settings: Settings) -> None:
     if settings.int(name) > len(addresses) > 1:
         raise settings.error(
             name, f"bookieAddress names only {len(addresses)}; name more bookies or set a smaller ensemble"
+        )
+
+
+def _check_authorization(settings: Settings) -> None:
+    """Refuses checks of rights for roles that nobody proves: they would refuse every client, or trust a forged role."""
+    if settings.bool("authorizationEnabled") and not settings.bool("authenticationEnabled"):
+        raise settings.error(
+            "authorizationEnabled", "rights belong to roles; set authenticationEnabled=true as well"
         )
 
 

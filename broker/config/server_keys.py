@@ -39,13 +39,14 @@ SERVER = Section("Server", (
     Key("clusterName", "string", "cluster-a", standalone="standalone",
         doc="Name of the cluster; the `cluster` label of every metric and the answer of "
             "`/admin/v2/clusters`."),
-    Key("brokerServicePort", "int", 6650, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the binary protocol; 0 takes any free port."),
-    Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the admin API and of `/metrics`; 0 takes any free port."),
+    Key("brokerServicePort", "int", 6650, "port", low=0, high=PORT_MAX, optional=True,
+        doc="TCP port of the binary protocol without TLS; 0 takes any free port, an empty value opens none."),
+    Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX, optional=True,
+        doc="TCP port of the admin API and of `/metrics` without TLS; 0 takes any free port, an empty value opens "
+            "none."),
     Key("bindAddress", "string", LOOPBACK,
-        doc="Address that both ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
-            "there is no authentication here yet, so a start with more than the loopback logs a warning."),
+        doc="Address that all ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
+             "a start with more than the loopback and without authenticationEnabled logs a warning."),
     Key("advertisedAddress", "string", None, standalone="localhost",
         computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name or address that clients are told to connect to."),
@@ -62,12 +63,17 @@ SERVER = Section("Server", (
         doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
             "(needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+    Key("metadataStoreConfigPath", "string", None,
+        doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
+            "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),
     Key("metadataStoreSessionTimeoutMillis", "int", 30_000, "ms", low=1000,
         doc="Milliseconds of silence after which ZooKeeper ends a broker's session; a start waits as long "
             "for ZooKeeper."),
     Key("metadataStoreOperationTimeoutSeconds", "int", 30, "s", low=1,
         doc="Seconds that a read from ZooKeeper may take before the request that needs it fails. A write "
             "waits until ZooKeeper is back."),
+    Key("zooKeeperOperationTimeoutSeconds", "int", -1, "s",
+        doc="Former name of metadataStoreOperationTimeoutSeconds; above 0 it holds in its place."),
     Key("brokerShutdownTimeoutMs", "long", 60_000, "ms", low=0, dynamic=True,
         doc="Milliseconds that a clean stop may take to drain and write what is pending before the process "
             "ends anyway."),
@@ -86,6 +92,21 @@ SERVER = Section("Server", (
     Key("httpServerIdleTimeout", "int", 30_000, "ms", low=1,
         doc="Milliseconds that a connection of the admin port may take for its first request, for the body of a "
             "request, and for the next request."),
+    Key("maxConcurrentHttpRequests", "int", 1024, "requests", low=1,
+        doc="Requests of one class (lookup, read, write, heavy, scrape) that may run or wait at the admin port; a "
+            "further one is answered with 503."),
+    Key("httpRequestsLimitEnabled", "bool", False,
+        doc="Refuse HTTP requests above httpRequestsMaxPerSecond with 429."),
+    Key("httpRequestsMaxPerSecond", "double", 100.0, "requests per second", low=0.001,
+        needs=("httpRequestsLimitEnabled", "true"),
+        doc="HTTP requests per second of all clients together; a second's worth may come at once."),
+    Key("magnetarHttpRequestTimeoutSeconds", "int", None, "s", low=1, ours=True,
+        computed="zooKeeperOperationTimeoutSeconds if above 0, else metadataStoreOperationTimeoutSeconds",
+        doc="Seconds from the arrival of a request at the admin port to its answer, which is 504 then. A read is "
+            "ended; a change goes on, and the log tells its outcome."),
+    Key("magnetarHealthPort", "int", -1, "port", low=-1, high=PORT_MAX, ours=True,
+        doc="TCP port at which a thread answers `GET /live`, also while the event loop is stuck, which it tells "
+            "with 503. It listens on bindAddress; 0 takes any free port, -1 opens none."),
     Key("maxMessageSize", "int", 5 * MIB, "bytes", low=1024,
         doc="Bytes that one message's metadata and payload may take; told to clients when they connect. A "
             "frame may be 10 KiB longer."),

@@ -30,10 +30,11 @@ LEDGERS = Section("Managed ledger", (
             "wake-up."),
     Key("managedLedgerStatsPeriodSeconds", "int", 60, "s", low=1,
         doc="Seconds over which the rates of the managed ledgers and of the entry cache are computed."),
-    Key("defaultRetentionTimeInMinutes", "int", 0, "min", low=-1, used=False,
-        doc="Minutes that acknowledged entries are kept; -1 means for ever."),
-    Key("defaultRetentionSizeInMB", "int", 0, "MiB", low=-1, used=False,
-        doc="MiB of acknowledged entries that a topic keeps; -1 means all."),
+    Key("defaultRetentionTimeInMinutes", "int", 0, "min", low=-1,
+        doc="Minutes that acknowledged entries are kept, where no policy says otherwise; -1 means for ever."),
+    Key("defaultRetentionSizeInMB", "int", 0, "MiB", low=-1,
+        doc="MiB of entries up to which a topic keeps acknowledged ones, where no policy says otherwise; -1 means "
+            "all."),
     Key("retentionCheckIntervalInSeconds", "int", 120, "s", low=1,
         doc="Seconds between two searches for ledgers that no subscription needs any more."),
 ))

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.ledger_client.bookie_connection import BookieConnection
+from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
@@ -65,8 +66,9 @@ class BookKeeperLedgerClient:
         frame_bytes_max: int,
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
+        tls: TlsOfBookies | None = None,
     ) -> None:
-        """Begins to connect. Belongs to the running loop.
+        """Begins to connect, with TLS if `tls` is given. Belongs to the running loop.
 
         `frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes. A silent bookie is given up after `timeout_s` to twice
         that (bookkeeperClientTimeoutInSeconds), and so is an attempt to connect after `timeout_s`. Adds beyond
@@ -78,6 +80,7 @@ class BookKeeperLedgerClient:
         self._frame_bytes_max = frame_bytes_max
         self._timeout_s = timeout_s
         self._outstanding_bytes_max = outstanding_bytes_max
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._connection: BookieConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -275,9 +278,11 @@ class BookKeeperLedgerClient:
     async def _connect_once(self) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                _, connection = await self._loop.create_connection(
-                    partial(BookieConnection, self, self._frame_bytes_max), self._host, self._port
-                )
+                connection = BookieConnection(self, self._frame_bytes_max)
+                if self._tls is None:
+                    await self._loop.create_connection(lambda: connection, self._host, self._port)
+                else:
+                    await connect_with_tls(connection, self._host, self._port, self._tls.current())
             if not connection.is_open:
                 # The loop may report the loss before this task goes on. Nothing reports it again, so the client would
                 # keep the dead connection and fail every request from then on.

@@ -20,6 +20,7 @@ from broker.managed_ledger.background import Background
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key, encode_cursor_info
 from broker.metadata.metadata_store import ABSENT
+from broker.metadata.owned_key import OwnedKey
 from broker.model.errors import BadVersion, MetadataError
 
 log = logging.getLogger(__name__)
@@ -108,12 +109,12 @@ class CursorInfoWriter:
         "_acks",
         "_background",
         "_context",
+        "_info",
         "_interval_ns",
         "_key",
         "_look_pending",
         "_not_before_ns",
         "_one_at_a_time",
-        "_version",
         "_waiting",
         "_wanted",
         "_writing",
@@ -144,7 +145,7 @@ class CursorInfoWriter:
         self._interval_ns = context.settings.cursor_write_interval_ns
         self._background = Background(f"cursor info {self._key}")
         self._one_at_a_time = asyncio.Lock()
-        self._version = version
+        self._info = OwnedKey(context.environment.metadata, self._key, version)
         self._wanted = 0
         """Number of changes so far; `_written` is the number that is stored."""
         self._written = 0
@@ -221,9 +222,7 @@ class CursorInfoWriter:
                 return
             self._writing = True
             try:
-                self._version = await self._context.environment.metadata.put(
-                    self._key, self._encoded(), self._version
-                )
+                await self._info.put(self._encoded())
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
@@ -275,7 +274,7 @@ class CursorInfoWriter:
     @property
     def stored(self) -> bool:
         """The metadata store has a value for this cursor."""
-        return self._version != ABSENT
+        return self._info.version != ABSENT
 
     async def close(self) -> None:
         """See CursorStore."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterable
+from functools import partial
 
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
@@ -29,7 +30,8 @@ from broker.managed_ledger.managed_ledger_info import (
     managed_ledger_key,
 )
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.model.errors import BadVersion
+from broker.metadata.owned_key import OwnedKey
+from broker.model.errors import BadVersion, NotEnoughBookies
 from broker.model.position import Position
 
 
@@ -58,6 +60,8 @@ class LedgerListStore:
         """The last entry, if no entry may follow."""
         self.buckets = list(info.delayed)
         """Ledgers that keep buckets of delayed entries; `start_bucket` and `drop_buckets` change it."""
+        self.created_ms = info.created_ms
+        """When the managed ledger was made, ms since 1970; 0 = not known."""
         self.current_started = False
         """The current ledger is in the metadata store, so it may have entries."""
         self.lock = asyncio.Lock()
@@ -68,7 +72,7 @@ class LedgerListStore:
         self._name = name
         self._metadata = metadata
         self._client = client
-        self._version = version
+        self._list = OwnedKey(metadata, self._key, version)
         self.beside = list(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = list(info.deleting)
@@ -87,10 +91,11 @@ class LedgerListStore:
         """
         await self._seal()
         ledger_id = self.ledgers.current.ledger_id
-        # Not through `_put`: list and ledger are one write, or a crash between two would leave one without the other.
-        list_put = Put(self._key, self._encoded(with_current=True), self._version)
-        custom = self._custom(b"managed-ledger")
-        own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,), copies)
+        # List and ledger are one write, or a crash between two would leave one without the other.
+        own = await self._list.put_beside(
+            self._encoded(with_current=True),
+            partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies),
+        )
         self._unsealed[ledger_id] = own
         self.current_started = True
         return own
@@ -119,13 +124,22 @@ class LedgerListStore:
         names.append(ledger_id)
         try:
             await self._seal()
-            list_put = Put(self._key, self._encoded(), self._version)
-            own, (self._version,) = await self._client.create_beside(ledger_id, custom, (list_put,))
-        except BaseException:
-            # Also when the broker stops: a later write of the list must not name a ledger that does not exist.
-            names.remove(ledger_id)
+            return await self._list.put_beside(self._encoded(), partial(self._begin, ledger_id, custom, None))
+        except (BadVersion, NotEnoughBookies):
+            names.remove(ledger_id)  # It was not made; a later write of the list must not name it.
             raise
-        return own
+        except BaseException:
+            # Also when the caller is cancelled: the write may be carried out all the same. Left out of the list, such a
+            # ledger would never be deleted. Deleting one that does not exist does nothing.
+            names.remove(ledger_id)
+            self._deleting.append(ledger_id)
+            raise
+
+    async def _begin(
+        self, ledger_id: int, custom: dict[str, bytes], copies: Copies | None, list_put: Put
+    ) -> tuple[OwnLedger, int]:
+        own, (version,) = await self._client.create_beside(ledger_id, custom, (list_put,), copies)
+        return own, version
 
     async def remove_beside(self, ledger_id: int) -> None:
         """Delete a ledger beside the list, then its name. Raises MetadataError; the next open goes on."""
@@ -173,7 +187,7 @@ class LedgerListStore:
         await self._remove(self._deleting)
         # Another broker may have finished the deletion and made the managed ledger anew.
         with contextlib.suppress(BadVersion):
-            await self._metadata.delete(self._key, self._version)
+            await self._metadata.delete(self._key, self._list.version)
 
     async def _seal(self) -> None:
         for ledger_id, own in list(self._unsealed.items()):
@@ -192,12 +206,18 @@ class LedgerListStore:
         ]
         return encode_ledger_info(
             ManagedLedgerInfo(
-                kept, self.properties, self.terminated, self._deleting, self.buckets, beside=self.beside
+                kept,
+                self.properties,
+                self.terminated,
+                self._deleting,
+                self.buckets,
+                beside=self.beside,
+                created_ms=self.created_ms,
             )
         )
 
     async def _put(self, value: bytes) -> None:
-        self._version = await self._metadata.put(self._key, value, self._version)
+        await self._list.put(value)
 
     def _custom(self, component: bytes) -> dict[str, bytes]:
         return {

@@ -1,4 +1,4 @@
-"""Reads of single entries that belong to no cursor: a look at a message, a search by time, deduplication."""
+"""Reads that belong to no cursor: a look at a message, a search by time, deduplication, expiry."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from broker.model.position import Position
 from broker.model.range_set import EntryRange
 
 
-class _SingleRead:
-    """A ReadRequest whose result is awaited."""
+class _AwaitedRead:
+    """A ReadRequest of consecutive entries whose result is awaited."""
 
     __slots__ = ("_wanted", "answer", "reader")
 
-    def __init__(self, context: LedgerContext, position: Position) -> None:
-        ledger_id, entry_id = position
-        self._wanted = (EntryRange(ledger_id, entry_id, entry_id),)
+    def __init__(self, context: LedgerContext, wanted: EntryRange) -> None:
+        self._wanted = (wanted,)
         self.reader = context.single_reader
         """See ReadRequest."""
-        self.answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
-        """The entry, or the error."""
+        self.answer: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+        """The entries, or the error."""
 
     def ranges(self) -> Sequence[EntryRange]:
         """See ReadRequest."""
@@ -41,7 +40,7 @@ class _SingleRead:
         if error is not None:
             self.answer.set_exception(error)
         else:
-            self.answer.set_result(entries[0])
+            self.answer.set_result(entries)
 
 
 async def read_entry(context: LedgerContext, storage_reads: StorageReads, position: Position) -> Entry:
@@ -58,7 +57,17 @@ async def read_entry(context: LedgerContext, storage_reads: StorageReads, positi
     cached = context.cache.get(context.single_reader, ledger_id, entry_id)
     if cached is not None:
         return cached
-    request = _SingleRead(context, position)
+    return (await read_entries(context, storage_reads, EntryRange(ledger_id, entry_id, entry_id)))[0]
+
+
+async def read_entries(
+    context: LedgerContext, storage_reads: StorageReads, wanted: EntryRange
+) -> list[Entry]:
+    """Return consecutive entries of one ledger, which must exist; the cache is used and not filled.
+
+    Raises PersistenceError, and TooManyRequests when too much is being read.
+    """
+    request = _AwaitedRead(context, wanted)
     read = EntryRead(context, storage_reads, request)
     read.begin(request.ranges())
     try:

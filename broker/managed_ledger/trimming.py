@@ -54,8 +54,12 @@ class Trimming:
         self.keep_bytes = 0
         """Keep acknowledged ledgers while the managed ledger is not larger than this; -1 = all of them."""
 
-    def trim(self, now_ms: int, *, without_cursors: bool = False) -> list[int]:
+    def trim(
+        self, now_ms: int, *, without_cursors: bool = False, without_retention: bool = False
+    ) -> list[int]:
         """Remove the ledgers that are due, and return their ids.
+
+        `without_retention` removes acknowledged ledgers that retention would keep, for a topic that is truncated.
 
         `now_ms`: wall clock. The metadata store and the bookie follow in the background. A managed ledger
         without a durable cursor is trimmed only by the periodic check (`without_cursors`), as in Pulsar: a
@@ -68,7 +72,8 @@ class Trimming:
         if len(ledgers) < 2 or not (durable or without_cursors):
             return []
         slowest = min(self.held_at, min(durable, default=LATEST))
-        removed = ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=self.keep_ms, keep_bytes=self.keep_bytes)
+        keep_ms, keep_bytes = (0, 0) if without_retention else (self.keep_ms, self.keep_bytes)
+        removed = ledgers_to_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
         if removed:
             for ledger_id in removed:
                 ledgers.remove(ledger_id)

@@ -18,6 +18,7 @@ from broker.metadata.write_groups import WriteGroups
 from broker.metadata.zookeeper_requests import ZookeeperRequests
 from broker.metadata.zookeeper_writes import ZookeeperWrites
 from broker.model.errors import MetadataError
+from zookeeper.tls import ZookeeperTls
 from zookeeper.url import ZookeeperUrl
 
 VALUE_BYTES_MAX = 1_000_000
@@ -37,10 +38,18 @@ class ZookeeperMetadataStore:
 
     @classmethod
     async def open(
-        cls, url: ZookeeperUrl, *, session_timeout_s: float, timeout_s: float
+        cls,
+        url: ZookeeperUrl,
+        *,
+        session_timeout_s: float,
+        timeout_s: float,
+        tls: ZookeeperTls | None = None,
     ) -> ZookeeperMetadataStore:
-        """Raises MetadataError when no ZooKeeper answers within the session's timeout."""
-        return cls(await ZookeeperRequests.connect(url, session_timeout_s), timeout_s)
+        """Connects, with TLS if `tls` is given.
+
+        Raises MetadataError when no ZooKeeper answers within the session's timeout.
+        """
+        return cls(await ZookeeperRequests.connect(url, session_timeout_s, tls), timeout_s)
 
     async def get(self, key: str) -> Versioned | None:
         """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""

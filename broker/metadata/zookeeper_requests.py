@@ -21,6 +21,7 @@ from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutErr
 from broker.model.errors import MetadataError
 from zookeeper.errors import ZookeeperError
 from zookeeper.session import ZookeeperSession
+from zookeeper.tls import ZookeeperTls
 from zookeeper.url import ZookeeperUrl
 
 log = logging.getLogger(__name__)
@@ -83,14 +84,16 @@ class ZookeeperRequests:
         self._closed = False
 
     @classmethod
-    async def connect(cls, url: ZookeeperUrl, timeout_s: float) -> ZookeeperRequests:
+    async def connect(
+        cls, url: ZookeeperUrl, timeout_s: float, tls: ZookeeperTls | None = None
+    ) -> ZookeeperRequests:
         """A new session whose root exists. Raises MetadataError when no ZooKeeper answers.
 
         `timeout_s` is the session's, and how long to wait for ZooKeeper.
         """
 
         def open_session() -> ZookeeperSession:
-            session = ZookeeperSession.connect(url, timeout_s)
+            session = ZookeeperSession.connect(url, timeout_s, tls=tls)
             try:
                 if url.root:
                     session.nodes.ensure(url.root)

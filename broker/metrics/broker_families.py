@@ -36,6 +36,11 @@ BROKER: Final = (
         "inflight_available_bytes",
         "Bytes that further reads may request, -1 without a limit.",
     ),
+    gauge(
+        "magnetar_event_loop_lag_seconds",
+        "loop_lag_s",
+        "Longest time for which the event loop was held in the last ten to twenty seconds.",
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),

@@ -84,6 +84,8 @@ class BrokerReading:
     """Topics opened since the start."""
     topic_loads_ms: Sequence[float]
     """Times to open the last of them, in the order in which they were opened."""
+    loop_lag_s: float
+    """Longest time for which one callback held the event loop in the last ten to twenty seconds."""
 
     @property
     def manager(self) -> EntryCacheManager:

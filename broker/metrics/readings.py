@@ -92,6 +92,10 @@ class SubscriptionReading:
     """Messages that the connected consumers acknowledged."""
     msgs_redelivered: int = 0
     """Messages sent again."""
+    expired: int = 0
+    """Entries that expired."""
+    last_expired_ms: int = 0
+    """Time of the last expiry."""
     msgs_dropped: int = 0
     """Non-persistent topics: messages for which no consumer had a permit."""
     last_flow_ms: int = 0
@@ -174,11 +178,11 @@ class TopicReading:
     backlog_size: int = 0
     """Bytes behind the slowest subscription."""
     backlog_age_seconds: int = -1
-    """Always -1: the age of an entry is not known without reading it."""
+    """Age of the oldest unacknowledged message at the last look, -1 = not known."""
     backlog_quota_bytes: int = -1
-    """Always -1: backlog quotas are stored, but have no effect yet."""
+    """Quota by size, -1 = none."""
     backlog_quota_seconds: int = -1
-    """Always -1, as above."""
+    """Quota by age, -1 = none."""
     storage_size: int = 0
     """Bytes kept, times the write quorum."""
     storage_logical_size: int = 0

@@ -164,6 +164,9 @@ SUBSCRIPTION: Final = (
     ),
     gauge("pulsar_subscription_msg_ack_rate", "window.ack_rate", "Messages acknowledged per second."),
     gauge("pulsar_subscription_msg_drop_rate", "window.drop_rate", "Messages dropped per second."),
+    gauge("pulsar_subscription_msg_rate_expired", "window.expired_rate", "Entries expired per second."),
+    gauge("pulsar_subscription_total_msg_expired", "now.expired", "Entries expired."),
+    gauge("pulsar_subscription_last_expire_timestamp", "now.last_expired_ms", "Last expiry, ms."),
     gauge("pulsar_subscription_last_consumed_flow_timestamp", "now.last_flow_ms", "Last FLOW, ms."),
 )
 """Labels cluster, namespace, topic, subscription."""

@@ -81,6 +81,9 @@ class TopicReader:
             backlog=backlog,
             # An estimate by the mean size of an entry: exact bytes would need a look at every ledger.
             backlog_size=size * slowest // entries if entries else 0,
+            backlog_quota_bytes=topic.quotas.size.size_max,
+            backlog_quota_seconds=topic.quotas.age.age_max_s,
+            backlog_age_seconds=topic.quotas.oldest_age_s,
             # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
@@ -113,6 +116,8 @@ class TopicReader:
             delayed=subscription.delayed,
             delayed_index_bytes=subscription.delayed_index_bytes,
             in_replay=subscription.waiting_for_redelivery,
+            expired=subscription.expired.total,
+            last_expired_ms=subscription.expired.last_ms,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,

@@ -81,6 +81,8 @@ class SubscriptionWindow:
     """Messages acknowledged."""
     drop_rate: float = 0.0
     """Messages of a non-persistent topic that no consumer had a permit for."""
+    expired_rate: float = 0.0
+    """Entries that expired."""
     consumers: dict[tuple[str, int], ConsumerWindow] = field(default_factory=dict)
     """By name and id; empty unless consumers are read."""
 
@@ -315,6 +317,7 @@ def _subscription_windows(
             # Falls when a consumer leaves: a reading has the acknowledgements of connected consumers alone.
             ack_rate=_grown(then.msgs_acked, reading.msgs_acked) / seconds,
             drop_rate=_grown(then.msgs_dropped, reading.msgs_dropped) / seconds,
+            expired_rate=_grown(then.expired, reading.expired) / seconds,
             consumers=_consumer_windows(then.consumer_readings, reading.consumer_readings, seconds),
         )
     return windows

@@ -9,6 +9,7 @@ BrokerError
 │   ├── ReadTimedOut           storage did not answer in time
 │   ├── NoSuchEntry            the bookie has no such entry (it knows the ledger)
 │   └── NoSuchLedger
+├── Unauthorized               the role lacks the right
 ├── ServiceNotReady            not served here, not yet open, closing
 ├── TopicNotFound  SubscriptionNotFound  ConsumerNotFound  InvalidTopicName
 ├── ProducerBusy  ProducerFenced  ConsumerBusy  ConsumerAssignError
@@ -16,7 +17,8 @@ BrokerError
 │   └── InvalidSchemaData      its definition cannot be read
 ├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
 ├── CoordinatorNotFound  InvalidTxnStatus  TransactionConflict  TransactionNotFound
-└── QuotaExceeded
+├── QuotaExceeded
+└── QuotaRefused
 
 The numbers are Pulsar's `ServerError`, because clients act on them: some are retried, others end the client.
 """
@@ -89,6 +91,13 @@ class NoSuchLedger(PersistenceError):
     retriable = False
 
 
+class Unauthorized(BrokerError):
+    """The role behind the connection or request lacks the right."""
+
+    code = 4
+    status = 401
+
+
 class ConsumerBusy(BrokerError):
     """Another consumer excludes this one from the subscription."""
 
@@ -105,9 +114,16 @@ class ServiceNotReady(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """A configured limit leaves no place for another one."""
+    """The topic's backlog is at its quota; the client waits and tries again."""
 
     code = 7
+    status = 412
+
+
+class QuotaRefused(BrokerError):
+    """The topic's backlog is at its quota; the client tells the application."""
+
+    code = 8
     status = 412
 
 

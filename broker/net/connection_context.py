@@ -13,6 +13,9 @@ from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
+from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authorization.authorizer import Authorizer
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
@@ -29,6 +32,10 @@ class OpenConnection(Protocol):
 
     def close(self, reason: str) -> None:
         """Writes waiting frames and closes; `reason` is logged."""
+        ...
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
         ...
 
 
@@ -84,8 +91,14 @@ class ConnectionContext:
     """Milliseconds since 1970."""
     now_ns: Callable[[], int] = clock.monotonic_ns
     """The monotonic clock."""
+    authorizer: Authorizer
+    """Decides about rights."""
+    audit: AuditTrail
+    """Notes refused accesses."""
     server_version: str
     """Sent in CONNECTED."""
+    authenticator: Authenticator | None = None
+    """Finds the roles of clients; None without authentication."""
     coordinators: Coordinators | None = None
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
@@ -109,6 +122,17 @@ class ConnectionContext:
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
         self.refusals = RareLines(logging.getLogger("magnetar.net"), self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
+
+    def begin_handshake(self, host: str) -> str | None:
+        """Counts a TLS handshake; returns the reason against it when a limit of connections is reached."""
+        reason = self.limits.begin_handshake(host, len(self.connections), self.settings)
+        if reason is not None:
+            self.counters.refused += 1
+        return reason
+
+    def end_handshake(self, host: str) -> None:
+        """Subtracts a TLS handshake that has ended."""
+        self.limits.end_handshake(host)
 
     def reconfigure(self, settings: NetSettings) -> None:
         """Takes new settings; open connections follow."""

@@ -28,25 +28,53 @@ class ConnectionLimits:
 
     def __init__(self) -> None:
         self._by_host: Counter[str] = Counter()
+        # Those whose TLS handshake has not ended.
+        self._handshakes: Counter[str] = Counter()
 
     def admit(self, host: str, connections: int, settings: NetSettings) -> str | None:
         """Counts a new connection; returns Pulsar's reason against it when it is beyond a limit.
 
         `connections` are open already. A connection that was admitted must `leave`.
         """
-        if 0 < settings.connections_max <= connections:
-            return "Reached the maximum number of connections"
-        if 0 < settings.connections_max_per_host <= self._by_host[host]:
-            return f"Reached the maximum number of connections on address {host}"
-        self._by_host[host] += 1
-        return None
+        reason = _reason_against(host, connections, self._by_host[host], settings)
+        if reason is None:
+            self._by_host[host] += 1
+        return reason
 
     def leave(self, host: str) -> None:
         """Subtracts a closed connection."""
-        self._by_host[host] -= 1
-        # Addresses that are gone must not pile up.
-        if self._by_host[host] <= 0:
-            del self._by_host[host]
+        _subtract(self._by_host, host)
+
+    def begin_handshake(self, host: str, connections: int, settings: NetSettings) -> str | None:
+        """Counts a TLS handshake; arguments and result as for `admit`, and it must `end_handshake`.
+
+        Handshakes count together with connections, so peers that stall in one cannot be more than the limit. A
+        connection behind its handshake is counted by `admit`, which ignores handshakes: it would find its own.
+        """
+        at_host = self._by_host[host] + self._handshakes[host]
+        reason = _reason_against(host, connections + self._handshakes.total(), at_host, settings)
+        if reason is None:
+            self._handshakes[host] += 1
+        return reason
+
+    def end_handshake(self, host: str) -> None:
+        """Subtracts a handshake that has ended or failed."""
+        _subtract(self._handshakes, host)
+
+
+def _reason_against(host: str, connections: int, at_host: int, settings: NetSettings) -> str | None:
+    if 0 < settings.connections_max <= connections:
+        return "Reached the maximum number of connections"
+    if 0 < settings.connections_max_per_host <= at_host:
+        return f"Reached the maximum number of connections on address {host}"
+    return None
+
+
+def _subtract(counter: Counter[str], host: str) -> None:
+    counter[host] -= 1
+    # Addresses that are gone must not pile up.
+    if counter[host] <= 0:
+        del counter[host]
 
 
 def check_count(open_now: int, most: int, what: str) -> None:

@@ -17,14 +17,16 @@ from broker.model.errors import (
     MetadataError,
     ProducerBusy,
     ServiceNotReady,
+    Unauthorized,
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
-from broker.net.slices import run_in_slices
+from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
@@ -44,8 +46,6 @@ from protocol.pulsar_api_pb2 import (
 
 log = logging.getLogger("magnetar.net")
 
-IDS_PER_SLICE: Final = 1000
-"""Positions of one ACK or REDELIVER that are handled in one turn of the loop: at most 10 ms."""
 PLACES_LOGGED: Final = 10
 """Positions of unreadable messages that one log line names."""
 
@@ -109,6 +109,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not request.subscription:
         # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
+    require_consume(cnx, name, request.subscription, "SUBSCRIBE")
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -127,7 +128,13 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
-    port.subscription, port.consumer = subscription, consumer
+    try:
+        # Again, because the right may have been withdrawn while the topic was opened.
+        require_consume(cnx, name, request.subscription, "SUBSCRIBE")
+    except Unauthorized:
+        subscription.remove_consumer(consumer)
+        raise
+    port.topic, port.subscription, port.consumer = name, subscription, consumer
     log.info("+ %s consumer %s on %s %s", cnx.address, consumer.name, name, request.subscription)
     cnx.send(answers.success(request.request_id))
 

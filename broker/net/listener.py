@@ -1,4 +1,4 @@
-"""Opens the broker's two ports: the data port with its server, and the admin port as a bare socket."""
+"""Opens the broker's ports: the data ports with their servers, and the admin ports as bare sockets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import partial
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.server_cnx import ServerCnx
+from tls.certificates import Certificates
+from tls.listener import TlsListener
 
 
 async def listen(context: ConnectionContext, host: str, port: int) -> tuple[asyncio.Server, int]:
@@ -22,12 +24,20 @@ async def listen(context: ConnectionContext, host: str, port: int) -> tuple[asyn
     return server, bound
 
 
-def bind(host: str, port: int) -> socket.socket:
+def listen_tls(context: ConnectionContext, host: str, port: int, certificates: Certificates) -> TlsListener:
+    """Starts the data port with TLS. OSError names the address that cannot be opened."""
+    listening = bind(host, port, backlog=1024)
+    make = partial(ServerCnx, context)
+    return TlsListener(listening, make, certificates, context, context.refusals.warning)
+
+
+def bind(host: str, port: int, backlog: int = 128) -> socket.socket:
     """Opens a listening socket for a server that starts later.
 
     Clients that connect before that wait in its queue. OSError names the address that cannot be opened.
     """
     try:
-        return socket.create_server((host, port), backlog=128)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
         raise OSError(f"{host}:{port}: {os.strerror(error.errno or 0)}") from None

@@ -19,6 +19,7 @@ from broker.model.topic_name import TopicName, parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
+from broker.net.rights import require_list, require_look_up
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from protocol import answers
@@ -74,6 +75,7 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
 
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
     name = parse_topic_name(request.topic)
+    require_look_up(cnx, name, "PARTITIONED_METADATA")
     create = request.metadata_auto_creation_enabled
     count = await cnx.context.partitioned.count_or_create(name, create=create)
     cnx.send(answers.partitions(request.request_id, count))
@@ -94,15 +96,15 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     registry = cnx.context.registry
     name = parse_topic_name(request.topic)
+    require_look_up(cnx, name, "LOOKUP")
     if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
     owner = await registry.ownership.owner_of(name)
-    listener = request.advertised_listener_name
-    if listener and listener not in owner.listeners:
+    listener = owner.listener(request.advertised_listener_name)
+    if listener is None:
         # The C++ client looks for these words.
-        raise ServiceNotReady(f"the broker do not have {listener} listener")
-    url = owner.listeners[listener] if listener else owner.service_url
-    cnx.send(answers.lookup(request.request_id, url))
+        raise ServiceNotReady(f"the broker do not have {request.advertised_listener_name} listener")
+    cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls))
 
 
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
@@ -119,6 +121,7 @@ def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
+    require_list(cnx, request.namespace, "GET_TOPICS_OF_NAMESPACE")
     mode = request.mode
     topics = await cnx.context.registry.names(
         request.namespace,
@@ -182,6 +185,7 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
     """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
+    require_list(cnx, request.namespace, "WATCH_TOPIC_LIST")
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
@@ -197,6 +201,8 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
+        # Again, because the right may have been withdrawn while the list was read.
+        require_list(cnx, request.namespace, "WATCH_TOPIC_LIST")
         # Other requests may have made watchers meanwhile, also one of the same id.
         check_count(len(cnx.watchers), WATCHERS_MAX, "topic list watchers")
         watcher = cnx.watchers.get(request.watcher_id)
@@ -212,9 +218,9 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         for name, exists in meanwhile:
             watcher.note(name, exists)
         cnx.watchers[request.watcher_id] = watcher
-    current = topics_hash(watcher.topics)
+    current = watcher.topics.hash()
     # A client that reconnects sends the hash of its list; an equal one spares the names.
-    shown = () if request.topics_hash == current else sorted(watcher.topics)
+    shown = () if request.topics_hash == current else list(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, shown, current))
 
 

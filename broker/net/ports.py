@@ -7,10 +7,13 @@ from typing import Protocol
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
+from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
@@ -45,6 +48,8 @@ class Connection(Protocol):
     """The lower one of the client's and ours."""
     connected: bool
     """True once CONNECT was answered."""
+    principal: Principal
+    """The roles behind the connection; NOBODY before CONNECT and without authentication."""
     accepts_entry_metadata: bool
     """True when messages carry broker entry metadata to this client."""
     producers: dict[int, ProducerOnConnection]
@@ -59,6 +64,18 @@ class Connection(Protocol):
     """Decides when the connection is read."""
     outbox: Outbox
     """Frames to be written."""
+    refresh: CredentialsRefresh
+    """Asks for new credentials when those of the client expire."""
+
+    @property
+    def host(self) -> str:
+        """Address of the client without its port."""
+        ...
+
+    @property
+    def common_name(self) -> str | None:
+        """The CN of the client's certificate; None without TLS or certificate."""
+        ...
 
     @property
     def unfinished_frame(self) -> int:
@@ -83,7 +100,7 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """Writes waiting frames and closes; `reason` is logged."""
+        """Writes waiting frames and closes; `reason` is logged, unless it is empty."""
         ...
 
     def ignore_sends_of(self, producer_id: int) -> None:
@@ -216,6 +233,7 @@ class ConsumerOnConnection:
         "consumer_id",
         "protocol_version",
         "subscription",
+        "topic",
     )
 
     def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
@@ -228,6 +246,8 @@ class ConsumerOnConnection:
         """None while the request is under way."""
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
+        self.topic: TopicName | None = None
+        """Name of the topic; None while the request is under way."""
         self.protocol_version = cnx.protocol_version
         """Protocol version of the connection."""
         self.address = cnx.address

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from broker.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
+from broker.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
 from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
+from broker.model.topic_name import TopicName, parse_topic_name
 from broker.net.connection_limits import (
     PRODUCER_METADATA_CHARACTERS_MAX,
     PRODUCERS_MAX,
@@ -15,6 +15,7 @@ from broker.net.connection_limits import (
     check_metadata,
 )
 from broker.net.ports import Connection, ProducerOnConnection
+from broker.net.rights import require_consume, require_produce
 from broker.net.schema_handlers import schema_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
@@ -73,6 +74,7 @@ def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> 
 async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandProducer) -> None:
     registry = cnx.context.registry
     name = parse_topic_name(request.topic)
+    _require(cnx, name, request)
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
@@ -112,19 +114,37 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
     if not cnx.is_open or cnx.producers.get(request.producer_id) is not port:
         await topic.remove_producer(opened)
         return
+    try:
+        # Again, because the right may have been withdrawn while the topic was opened.
+        _require(cnx, name, request)
+    except Unauthorized:
+        await topic.remove_producer(opened)
+        raise
     port.producer = opened
     log.info("+ %s producer %s on %s", cnx.address, opened.name, name)
+    _answer(cnx, request, opened)
+
+
+def _answer(cnx: Connection, request: CommandProducer, opened: Producer) -> None:
+    """Sends PRODUCER_SUCCESS, which says `ready=false` to a producer that waits for its turn."""
     exclusive = opened.access_mode is not AccessMode.SHARED
     cnx.send(
         answers.producer_success(
             request.request_id,
             opened.name,
-            topic.last_sequence_id(opened.name),
+            opened.topic.last_sequence_id(opened.name),
             schema_version=opened.schema_version,
             topic_epoch=opened.topic_epoch if exclusive and not opened.waiting else None,
             ready=not opened.waiting,
         )
     )
+
+
+def _require(cnx: Connection, name: TopicName, request: CommandProducer) -> None:
+    """Raises Unauthorized unless the client may publish, and consume through the subscription that it creates."""
+    require_produce(cnx, name, "PRODUCER")
+    if request.initial_subscription_name:
+        require_consume(cnx, name, request.initial_subscription_name, "PRODUCER")
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:

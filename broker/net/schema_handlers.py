@@ -7,6 +7,7 @@ from typing import Protocol
 from broker.model.errors import BrokerError, IncompatibleSchema, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.net.ports import Connection
+from broker.net.rights import require_look_up, require_produce
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.service.topic_schemas import schema_id, version_bytes, version_of
 from protocol import answers
@@ -57,6 +58,8 @@ def get_schema(cnx: Connection, command: BaseCommand) -> None:
 
 async def _get_schema(cnx: Connection, request: CommandGetSchema, version: int | None) -> None:
     name = parse_topic_name(request.topic)
+    # Pulsar asks for no right here and below, so that a stranger may read and add schemas there.
+    require_look_up(cnx, name, "GET_SCHEMA")
     found = await cnx.context.registry.schemas.get(name, version)
     if found is None:
         raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
@@ -87,6 +90,7 @@ def get_or_create_schema(cnx: Connection, command: BaseCommand) -> None:
 async def _get_or_create_schema(cnx: Connection, request: CommandGetOrCreateSchema) -> None:
     registry = cnx.context.registry
     name = parse_topic_name(request.topic)
+    require_produce(cnx, name, "GET_OR_CREATE_SCHEMA")
     if not await registry.exists(name):
         raise TopicNotFound(f"Topic not found {request.topic}")
     schema = schema_of(request)

@@ -24,11 +24,15 @@ from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
+from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.authentication.peer import common_name
+from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
 from protocol.commands import parse_command, parse_send
@@ -39,6 +43,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
+from tls.peer import PeerCertificate, peer_certificate
 
 log = logging.getLogger("magnetar.net")
 
@@ -76,6 +81,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
         self.connected = False
         """True once CONNECT was answered."""
+        self.principal = NOBODY
+        """The roles behind the connection; known when CONNECT is answered."""
+        self.refresh = CredentialsRefresh(context, self)
+        """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
@@ -154,6 +163,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._transport = None
         self._ended = True
         self.liveness.detach()
+        self.refresh.detach()
         self._inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
@@ -189,14 +199,36 @@ class ServerCnx(asyncio.BufferedProtocol):
         """False from the moment the connection is lost."""
         return self._transport is not None
 
+    @property
+    def host(self) -> str:
+        """Address of the client without its port."""
+        return self._host
+
+    @property
+    def common_name(self) -> str | None:
+        """The CN of the client's certificate; None without TLS or certificate."""
+        return common_name(self._transport)
+
     def close(self, reason: str) -> None:
-        """Writes waiting frames, then closes; `reason` is logged. Ignored for a connection that closes already."""
+        """Writes waiting frames, then closes; `reason` is logged, unless it is empty.
+
+        Ignored for a connection that closes already.
+        """
         if self._transport is None or self._transport.is_closing():
             return
-        log.warning("! %s closed: %s", self.address, reason)
+        if reason:
+            log.warning("! %s closed: %s", self.address, reason)
         self.outbox.write_now()
         self._ended = True
         self._transport.close()
+
+    async def end_withdrawn(self) -> None:
+        """Closes producers, consumers and watchers whose right was withdrawn."""
+        await end_withdrawn_of(self)
+
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
+        return peer_certificate(self._transport)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
@@ -229,7 +261,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
-            self.close(f"{type(error).__name__}: {error}")
+            self._end_broken(error)
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
@@ -239,6 +271,16 @@ class ServerCnx(asyncio.BufferedProtocol):
         else:
             self._handle(frames)
             self._inbox.settle()
+
+    def _end_broken(self, error: ProtocolError) -> None:
+        """Closes the connection after bytes that are no frames."""
+        if self.connected:
+            self.close(f"{type(error).__name__}: {error}")
+        elif self._transport is not None:
+            # A peer of another protocol may try again at once, so its lines are limited.
+            self.context.refusals.warning(f"! {self.address} closed: {error}")
+            self._ended = True
+            self._transport.close()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.

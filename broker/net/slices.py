@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from broker.net.ports import Connection
 from protocol.errors import ProtocolError
+
+IDS_PER_SLICE: Final = 1000
+"""Positions of one ACK or REDELIVER that are handled in one turn of the loop: at most 10 ms."""
 
 log = logging.getLogger("magnetar.net")
 

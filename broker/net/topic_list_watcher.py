@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.model.topic_name import TopicName
-from broker.service.topic_lists import TopicsPattern, topics_hash
+from broker.service.topic_list_hash import TopicListHash
+from broker.service.topic_lists import TopicsPattern
 from broker.service.topic_registry import TopicRegistry
 from protocol import answers
 
@@ -13,7 +14,7 @@ from protocol import answers
 class TopicListWatcher:
     """Sends WATCH_TOPIC_UPDATE for created and deleted topics that match a pattern."""
 
-    __slots__ = ("_namespace", "_pattern", "_send", "_unwatch", "topics", "watcher_id")
+    __slots__ = ("_pattern", "_send", "_unwatch", "namespace", "topics", "watcher_id")
 
     def __init__(
         self,
@@ -28,10 +29,11 @@ class TopicListWatcher:
         """`topics` match the pattern now; `send` queues a frame for the client."""
         self.watcher_id = watcher_id
         """Number that the client gave."""
-        self.topics = set(topics)
+        self.topics = TopicListHash(topics)
         """Topics that match now."""
         self._send = send
-        self._namespace = namespace
+        self.namespace = namespace
+        """The watched `tenant/namespace`."""
         self._pattern = pattern
         self._unwatch: Callable[[], None] | None = registry.watch(self._changed)
 
@@ -39,7 +41,7 @@ class TopicListWatcher:
         """Adds or removes a topic without a report. Returns True when the list is another one now."""
         topic = str(name)
         # Non-persistent topics are never watched: the first list has none either.
-        if name.namespace != self._namespace or not name.is_persistent or not self._pattern.matches(topic):
+        if name.namespace != self.namespace or not name.is_persistent or not self._pattern.matches(topic):
             return False
         # A topic can be created while the first list is read, and is in it then.
         if exists == (topic in self.topics):
@@ -53,7 +55,7 @@ class TopicListWatcher:
     def _changed(self, name: TopicName, exists: bool) -> None:
         if self.note(name, exists):
             new, deleted = ([str(name)], []) if exists else ([], [str(name)])
-            self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
+            self._send(answers.watch_topic_update(self.watcher_id, new, deleted, self.topics.hash()))
 
     def stop(self) -> None:
         """Ends the watch; a second call changes nothing."""

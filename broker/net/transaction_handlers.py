@@ -5,14 +5,17 @@ With `transactionCoordinatorEnabled=false` each is refused as Pulsar refuses it 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import TypeAlias
 
-from broker.model.errors import BrokerError, NotAllowed, TransactionNotFound
+from broker.managed_ledger.acks import WORDS_MAX
+from broker.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
+from broker.net.rights import require_consume, require_produce, require_superuser
+from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.subscription import Subscription
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
@@ -27,6 +30,7 @@ from protocol.pulsar_api_pb2 import (
     CommandEndTxn,
     CommandEndTxnOnPartition,
     CommandEndTxnOnSubscription,
+    MessageIdData,
     TxnAction,
 )
 from protocol.transaction_answers import transaction_answer
@@ -119,8 +123,10 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     async def work() -> None:
         topics = tuple(request.partitions)
         for topic in topics:
-            if not parse_topic_name(topic).is_persistent:
+            name = parse_topic_name(topic)
+            if not name.is_persistent:
                 raise NotAllowed(f"{topic} is not persistent; transactions need persistent topics")
+            require_produce(cnx, name, "ADD_PARTITION_TO_TXN")
         await coordinators.at(txn.most).add_topics(txn, topics)
 
     _of_transaction(cnx, command, request, work())
@@ -137,9 +143,9 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
 
     async def work() -> None:
         named = tuple((one.topic, one.subscription) for one in request.subscription)
-        for topic, _ in named:
-            # Raises for a name that is not valid.
-            parse_topic_name(topic)
+        for topic, subscription in named:
+            # Raises for a name that is not valid, too.
+            require_consume(cnx, parse_topic_name(topic), subscription, "ADD_SUBSCRIPTION_TO_TXN")
         await coordinators.at(txn.most).add_subscriptions(txn, named)
 
     _of_transaction(cnx, command, request, work())
@@ -167,8 +173,13 @@ def end_on_topic(cnx: Connection, command: BaseCommand) -> None:
         refusals.transactions(cnx, command)
         return
     request = command.endTxnOnPartition
-    work = coordinators.participants.end_on_topic(request.topic, _txn(request), commit=_commits(request))
-    _of_transaction(cnx, command, request, work)
+    commit, participants = _commits(request), coordinators.participants
+
+    async def work() -> None:
+        require_superuser(cnx, request.topic, "END_TXN_ON_PARTITION")
+        await participants.end_on_topic(request.topic, _txn(request), commit=commit)
+
+    _of_transaction(cnx, command, request, work())
 
 
 def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
@@ -179,15 +190,39 @@ def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
         return
     request = command.endTxnOnSubscription
     subscribed = request.subscription.topic, request.subscription.subscription
-    work = coordinators.participants.end_on_subscription(subscribed, _txn(request), commit=_commits(request))
-    _of_transaction(cnx, command, request, work)
+    commit, participants = _commits(request), coordinators.participants
+
+    async def work() -> None:
+        require_superuser(cnx, " ".join(subscribed), "END_TXN_ON_SUBSCRIPTION")
+        await participants.end_on_subscription(subscribed, _txn(request), commit=commit)
+
+    _of_transaction(cnx, command, request, work())
 
 
 def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> None:
-    """Handles an ACK with a transaction, by an open consumer. Its answer comes when it is durable."""
+    """Handles an ACK with a transaction, by an open consumer. Its answer comes when it is durable.
+
+    With more than IDS_PER_SLICE positions it takes several turns of the loop. All of them are checked before the first one
+    holds, so a refusal changes nothing, unless another transaction acknowledges one of them in between.
+    """
+    if len(request.message_id) > IDS_PER_SLICE:
+        run_in_slices(cnx, _acknowledge(cnx, port, request))
+    else:
+        for _ in _acknowledge(cnx, port, request):
+            pass
+
+
+def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Iterator[None]:
+    """Does the work of an ACK and answers it; yields behind each slice."""
     response = answers.ack_response(request.consumer_id, request.request_id)
     try:
-        subscription = _acknowledge(cnx, port, request)
+        subscription = _subscription(cnx, port, request)
+        for entries in _slices(subscription, request):
+            if entries:
+                # Again for each slice: meanwhile the transaction may have ended, or the topic may have been closed.
+                _subscription(cnx, port, request)
+                _acknowledge_slice(subscription, port, request, entries)
+            yield
     except BrokerError as error:
         response = answers.ack_response(request.consumer_id, request.request_id, (error.code, str(error)))
         if request.HasField("request_id"):
@@ -197,25 +232,53 @@ def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck
         subscription.require_transactional().when_kept(lambda: cnx.send(response))
 
 
-def _acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Subscription:
+def _subscription(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> Subscription:
+    """Returns the subscription if the transaction may acknowledge on it. NotAllowed, TransactionNotFound."""
     coordinators, subscription = cnx.context.coordinators, port.subscription
     if coordinators is None or not isinstance(subscription, Subscription):
         raise NotAllowed("Server don't support transaction ack!")
-    assert port.consumer is not None
     txn = _txn(request)
     if not coordinators.acknowledges(txn, (str(subscription.topic.name), subscription.name)):
         raise TransactionNotFound(
             f"Transaction {txn} is not open on subscription {subscription.name}; add the subscription to it first"
         )
-    if not request.IsInitialized():
-        raise ProtocolError("ACK lacks a required field")
-    entries = [
-        AckedEntry((one.ledgerId, one.entryId), tuple(one.ack_set), one.batch_size)
-        for one in request.message_id
-    ]
+    return subscription
+
+
+def _slices(subscription: Subscription, request: CommandAck) -> Iterator[list[AckedEntry]]:
+    """Yields the positions to acknowledge, a slice at a time; an empty slice for each one that was only checked."""
+    message_ids, txn = request.message_id, _txn(request)
     cumulative = request.ack_type == CommandAck.Cumulative
     # Pulsar ignores a cumulative acknowledgement of several positions outside of transactions; here it is refused.
-    if cumulative and len(entries) != 1:
-        raise NotAllowed(f"A cumulative acknowledgement names one position, not {len(entries)}")
-    acknowledge_in_transaction(subscription, port.consumer, txn, entries, cumulative=cumulative)
-    return subscription
+    if cumulative and len(message_ids) != 1:
+        raise NotAllowed(f"A cumulative acknowledgement names one position, not {len(message_ids)}")
+    transactional = subscription.require_transactional()
+    transactional.check_room(len(message_ids))
+    checked: list[list[AckedEntry]] = []
+    for first in range(0, len(message_ids), IDS_PER_SLICE):
+        checked.append([_acked_entry(one) for one in message_ids[first : first + IDS_PER_SLICE]])
+        if not cumulative:
+            transactional.check(txn, checked[-1])
+        yield []
+    yield from checked
+
+
+def _acknowledge_slice(
+    subscription: Subscription, port: ConsumerOnConnection, request: CommandAck, entries: list[AckedEntry]
+) -> None:
+    assert port.consumer is not None
+    if subscription.cursor.closed:
+        raise ServiceNotReady(f"Topic {subscription.topic.name} is being closed")
+    cumulative = request.ack_type == CommandAck.Cumulative
+    acknowledge_in_transaction(subscription, port.consumer, _txn(request), entries, cumulative=cumulative)
+
+
+def _acked_entry(message_id: MessageIdData) -> AckedEntry:
+    # A missing number reads as 0, and only a 0 needs the slower look.
+    if not (message_id.ledgerId and message_id.entryId) and not message_id.IsInitialized():
+        raise ProtocolError("ACK lacks a ledger or an entry id")
+    if len(message_id.ack_set) > WORDS_MAX:
+        raise NotAllowed(f"An ack set has at most {WORDS_MAX} words, not {len(message_id.ack_set)}")
+    return AckedEntry(
+        (message_id.ledgerId, message_id.entryId), tuple(message_id.ack_set), message_id.batch_size
+    )

@@ -142,9 +142,9 @@ class DelayedDelivery:
 
     # Dispatching
 
-    def looks_at(self, entry: Entry) -> bool:
-        """Returns True when runs that begin with the entry must pass `hold_back`."""
-        return self.asked or entry.ledger_id <= self._unknown_through
+    def looks_in(self, ledger_id: int) -> bool:
+        """Returns True when entries of the ledger must pass `hold_back`."""
+        return self.asked or ledger_id <= self._unknown_through
 
     def hold_back(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
         """Divides a run into (entries to deliver, entries held back)."""

@@ -16,17 +16,23 @@ from typing import Final, TypeVar
 
 from broker.ledger_client.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.trimming import Trimming
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
+from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.table import Policy
-from broker.service.policies.values import PARTITIONED
+from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
 
 T = TypeVar("T")
 log = logging.getLogger("magnetar")
 
+_MS_PER_MINUTE: Final = 60_000
+_BYTES_PER_MIB: Final = 1 << 20
+SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
+"""Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
 SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
     "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
     "AlwaysCompatible": "ALWAYS_COMPATIBLE",
@@ -90,6 +96,19 @@ class EffectivePolicies:
 
     # Values with a meaning of their own
 
+    def subscription_dispatch_rate(self, name: TopicName, subscription: str) -> DispatchRate:
+        """Returns the delivery rate of one subscription: its own, or that of each subscription of the topic."""
+        if self.settings.topic_policies:
+            topic = str(name.base)
+            for key in (SUBSCRIPTION_POLICIES, GLOBAL + SUBSCRIPTION_POLICIES):
+                stored = self._namespaces.topic_policy(topic, key)
+                own = stored.get(subscription) if isinstance(stored, dict) else None
+                value = own.get("dispatchRate") if isinstance(own, dict) else None
+                rate = self._read(table.SUBSCRIPTION_DISPATCH, value, topic)
+                if rate is not None:
+                    return rate
+        return self.of(name, table.SUBSCRIPTION_DISPATCH)
+
     def dispatch_settings(self, name: TopicName) -> ServiceSettings:
         """Returns the broker's settings with the topic's limits of unacknowledged messages in them."""
         consumer = self.of(name, table.MAX_UNACKED_PER_CONSUMER)
@@ -112,6 +131,21 @@ class EffectivePolicies:
         copies = Copies(policy.ensemble, policy.write_quorum, policy.ack_quorum)
         rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
         return replace(settings, copies=copies, mark_delete_rate=rate)
+
+    def retain(self, name: TopicName, trimming: Trimming) -> None:
+        """Tells the part that removes ledgers how long acknowledged ones stay."""
+        retention = self.of(name, table.RETAINED)
+        trimming.keep_ms = retention.minutes * _MS_PER_MINUTE if retention.minutes >= 0 else -1
+        trimming.keep_bytes = retention.mib * _BYTES_PER_MIB if retention.mib >= 0 else -1
+
+    def backlog_quota(self, name: TopicName, kind: str) -> BacklogQuota:
+        """Returns the quota of one type (`backlog_quota.QUOTA_TYPES`); each level may set one type alone."""
+        policy = table.BACKLOG
+        assert policy.setting is not None
+        for quotas in (self._on_topic(name, policy), self._in_namespace(name.namespace, policy)):
+            if quotas is not None and kind in quotas:
+                return quotas[kind]
+        return policy.setting(self.settings)[kind]
 
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""

@@ -11,13 +11,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from broker.metadata.metadata_store import ABSENT, MetadataStore
 from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
+from broker.model.topic_name import parse_topic_name
+from broker.security.authorization.permissions import (
+    NamespacePermissions,
+    parse_permissions,
+    stored_permissions,
+)
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A value that JSON can express."""
@@ -28,6 +34,10 @@ TOPICS_ROOT: Final = "/admin/topic-policies"
 """Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
 GLOBAL: Final = "global:"
 """Begins the key of a topic's global policy, which Pulsar copies to other clusters and a local one overrides."""
+PERMISSIONS: Final = "auth_policies"
+"""Key of the permissions among a namespace's policies."""
+SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
+"""Key of the policy that binds names of subscriptions to roles."""
 DELETED: Final = "deleted"
 """Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -83,9 +93,13 @@ class Namespaces:
         self._tenants: dict[str, dict[str, Json]] = {}
         self._policies: dict[str, dict[str, Json]] = {}
         self._topic_policies: dict[str, dict[str, Json]] = {}
+        # Parsed permissions by namespace, so that a check of rights parses nothing.
+        self._permissions: dict[str, NamespacePermissions] = {}
         self._changing = asyncio.Lock()
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
+        self.rights_changed: Callable[[], None] | None = None
+        """Called after each change that may take a right away from a role; ends what the role has open."""
 
     async def open(self) -> None:
         """Loads everything from the store and creates `public/default` and `pulsar/system` where missing."""
@@ -143,6 +157,27 @@ class Namespaces:
         """Returns the value set on a topic, or None; partitions use their base name."""
         return self._topic_policies.get(topic, _NOTHING).get(key)
 
+    # Reads for the checks of rights (`Grants` in `broker/security/authorization/authorizer.py`)
+
+    def admin_roles(self, tenant: str) -> list[str] | None:
+        """Returns the administrators of a tenant; None for an unknown tenant."""
+        info = self._tenants.get(tenant)
+        if info is None:
+            return None
+        roles = info.get("adminRoles")
+        return [role for role in roles if isinstance(role, str)] if isinstance(roles, list) else []
+
+    def permissions(self, namespace: str) -> NamespacePermissions | None:
+        """Returns what was granted in a namespace; None for an unknown namespace."""
+        known = self._permissions.get(namespace)
+        if known is None and (policies := self._policies.get(namespace)) is not None:
+            known = self._permissions[namespace] = parse_permissions(policies.get(PERMISSIONS))
+        return known
+
+    def needs_prefix(self, namespace: str) -> bool:
+        """Returns True if names of subscriptions must begin with the consumer's role."""
+        return self.policy(namespace, SUBSCRIPTION_MODE) == "Prefix"
+
     # Changes: return when the store has them.
 
     async def create_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
@@ -162,6 +197,7 @@ class Namespaces:
             self.tenant(tenant)
             await self._store.put(f"{ROOT}/{tenant}", _dump(info))
             self._tenants[tenant] = dict(info)
+            self._announce_rights()
 
     async def delete_tenant(self, tenant: str) -> None:
         """Deletes a tenant. NotEmpty while it has namespaces; NamespaceNotFound for an unknown one."""
@@ -192,6 +228,7 @@ class Namespaces:
                 raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
             await self._store.delete(f"{ROOT}/{namespace}")
             del self._policies[namespace]
+            self._permissions.pop(namespace, None)
             # Topics without storage leave no trace when they close, so their policies end with the namespace.
             for topic in [
                 one for one in self._topic_policies if one.partition("://")[2].startswith(f"{namespace}/")
@@ -202,21 +239,52 @@ class Namespaces:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
         async with self._changing:
             # Each change writes all policies of the namespace, so two at once would lose one of them.
-            policies = dict(self.policies(namespace))
-            if value is None:
-                policies.pop(key, None)
-            else:
-                policies[key] = value
-            await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
-            self._policies[namespace] = policies
+            await self._keep_policy(namespace, key, value)
+            if key == SUBSCRIPTION_MODE:
+                self._announce_rights()
             # Within the lock: of two changes the later one must be the last that topics are told of.
             if self.listener is not None:
                 await self.listener.namespace_changed(namespace)
 
+    async def change_permissions(
+        self, namespace: str, change: Callable[[NamespacePermissions], NamespacePermissions]
+    ) -> None:
+        """Replaces the permissions of a namespace by the result of `change`. NamespaceNotFound for an unknown one."""
+        async with self._changing:
+            # Within the lock: a change begins with the result of the one before.
+            before = self.permissions(namespace)
+            if before is None:
+                raise NamespaceNotFound("Namespace does not exist")
+            changed = change(before)
+            if changed == before:
+                return
+            await self._keep_policy(namespace, PERMISSIONS, cast("Json", stored_permissions(changed)))
+            self._permissions[namespace] = changed
+            self._announce_rights()
+
+    async def _keep_policy(self, namespace: str, key: str, value: Json) -> None:
+        policies = dict(self.policies(namespace))
+        if value is None:
+            policies.pop(key, None)
+        else:
+            policies[key] = value
+        await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
+        self._policies[namespace] = policies
+
+    def _announce_rights(self) -> None:
+        if self.rights_changed is not None:
+            self.rights_changed()
+
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
         """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
+        await self.change_topic_policy(topic, key, lambda _: value)
+
+    async def change_topic_policy(self, topic: str, key: str, changed: Callable[[Json], Json]) -> None:
+        """As `set_topic_policy`, for a value that follows from the stored one; None stands for no value."""
         async with self._changing:
             policies = dict(self._topic_policies.get(topic, _NOTHING))
+            # Within the lock: of two changes made at once, each must see the other.
+            value = changed(policies.get(key))
             if value is None:
                 policies.pop(key, None)
             else:
@@ -226,12 +294,22 @@ class Namespaces:
                 await self.listener.topic_changed(topic)
 
     async def forget_topic(self, topic: str) -> None:
-        """Removes all policies of a topic that was deleted, or that shall have none any more."""
+        """Removes all policies of a topic that shall have none any more."""
         if topic in self._topic_policies:
             async with self._changing:
                 await self._keep_topic_policies(topic, {})
                 if self.listener is not None:
                     await self.listener.topic_changed(topic)
+
+    async def topic_deleted(self, topic: str) -> None:
+        """Removes all policies of a topic that was deleted, and what was granted on it and on its partitions."""
+        await self.forget_topic(topic)
+        name = parse_topic_name(topic)
+        granted = self.permissions(name.namespace)
+        gone = [one for one in granted.topics if parse_topic_name(one).base == name] if granted else []
+        if gone:
+            # Otherwise a later topic of the same name would be open to the roles of this one.
+            await self.change_permissions(name.namespace, lambda now: now.forget_topics(gone))
 
     async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
         key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"

@@ -109,7 +109,7 @@ class PartitionedTopics:
         await self._registry.schemas.forget(name)
         # Last: after a failure in between the count is still known, and the call can be repeated.
         await self._metadata.delete(name)
-        await self._registry.namespaces.forget_topic(str(name))
+        await self._registry.namespaces.topic_deleted(str(name))
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
         """Creates partitions in slices, and other work of the loop runs between them."""

@@ -29,6 +29,8 @@ from broker.model.errors import (
 )
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.backlog.message_expiry import MessageExpiry
+from broker.service.backlog.quotas import TopicQuotas
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
@@ -68,8 +70,10 @@ class PersistentTopic(Topic):
         "deduplication",
         "delays",
         "dispatch_settings",
+        "expiry",
         "ledger",
         "positions",
+        "quotas",
         "subscribing",
         "subscriptions",
         "transactions",
@@ -117,6 +121,11 @@ class PersistentTopic(Topic):
         """Opens, creates and deletes subscriptions."""
         self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
         """Open subscriptions by name; `subscribing` alone changes it."""
+        self.quotas = TopicQuotas(self)
+        """Compares the backlog with its quotas."""
+        self.expiry = MessageExpiry(self)
+        """Acknowledges messages whose time to live is over."""
+        self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
         # The writer itself in a slot: one look-up less on the way of every message.
@@ -142,6 +151,8 @@ class PersistentTopic(Topic):
     def apply_policies(self) -> None:
         """Also renews the settings of the dispatchers."""
         super().apply_policies()
+        self.quotas.renew()
+        self.policies.retain(self.name, self.ledger.trimming)
         self.delays.settings = self.settings
         self.delays.policy = self.policies.of(self.name, DELAYED)
         self.dispatch_settings = self.policies.dispatch_settings(self.name)
@@ -149,6 +160,11 @@ class PersistentTopic(Topic):
             subscription.renew_limits()
             if subscription.dispatcher is not None:
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
+
+    def check_may_publish(self, *, encrypted: bool) -> None:
+        """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota."""
+        super().check_may_publish(encrypted=encrypted)
+        self.quotas.check_producer()
 
     async def policies_changed(self) -> None:
         """Also switches deduplication."""

@@ -34,6 +34,12 @@ def _subscription_types(settings: Settings) -> tuple[str, ...]:
     return settings.list("subscriptionTypesEnabled")
 
 
+def _quota_bytes(settings: Settings) -> int:
+    # Pulsar's own order: GiB, its older key, counts before bytes.
+    gib = settings.float("backlogQuotaDefaultLimitGB")
+    return int(gib * (1 << 30)) if gib > 0 else settings.int("backlogQuotaDefaultLimitBytes")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings(RoomSettings):
     """Creation of topics and subscriptions, their limits, and the rules of dispatching."""
@@ -196,6 +202,32 @@ class ServiceSettings(RoomSettings):
     """Compaction keeps messages without a key."""
     compaction_memory_bytes: int = broker_key.int("magnetarCompactionMemoryLimitMB", "bytes")
     """Memory for the keys of a compaction; more keys take more rounds over the entries."""
+    retention_minutes: int = broker_key.int("defaultRetentionTimeInMinutes")
+    """Minutes that acknowledged entries are kept; -1 = for ever."""
+    retention_mib: int = broker_key.int("defaultRetentionSizeInMB")
+    """MiB of a topic up to which acknowledged entries are kept; -1 = all."""
+    ttl_s: int = broker_key.int("ttlDurationDefaultInSeconds")
+    """Age at which an unread message counts as acknowledged; 0 = never."""
+    ttl_interval_min: int = broker_key.int("messageExpiryCheckIntervalInMinutes")
+    """Minutes between two searches for such messages."""
+    ttl_ignores_delays: bool = broker_key.bool("messageExpiryIgnoresDeliveryTime")
+    """Delayed messages may expire before their delivery time."""
+    subscription_expires_min: int = broker_key.int("subscriptionExpirationTimeMinutes")
+    """Minutes without a consumer after which a subscription is deleted; 0 = never."""
+    subscription_interval_min: int = broker_key.int("subscriptionExpiryCheckIntervalInMinutes")
+    """Minutes between two searches for such subscriptions."""
+    quotas_checked: bool = broker_key.bool("backlogQuotaCheckEnabled")
+    """Backlog quotas have an effect."""
+    quota_interval_s: int = broker_key.int("backlogQuotaCheckIntervalInSeconds")
+    """Seconds between two looks at the backlogs."""
+    quota_bytes: int = broker_key.rule(_quota_bytes)
+    """Bytes of backlog that a topic may have; -1 = no limit."""
+    quota_age_s: int = broker_key.int("backlogQuotaDefaultLimitSecond")
+    """Age that the oldest unacknowledged message may reach; -1 = no limit."""
+    quota_reaction: str = broker_key.str("backlogQuotaDefaultRetentionPolicy")
+    """Pulsar's word for the action at a quota."""
+    quota_age_precise: bool = broker_key.bool("preciseTimeBasedBacklogQuotaCheck")
+    """Take the age from the message and not from its ledger."""
     ensemble_size: int = broker_key.int("managedLedgerDefaultEnsembleSize")
     """Bookies of a ledger."""
     write_quorum: int = broker_key.int("managedLedgerDefaultWriteQuorum")

@@ -16,6 +16,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.backlog.counts import ExpiredCounts
 from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -28,7 +29,7 @@ from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
 from broker.service.limits.broker_limits import TopicRates
 from broker.service.limits.dispatch_limit import DispatchLimit
-from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION, SUBSCRIPTION_DISPATCH
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
 from broker.service.transactions.subscription_transactions import (
@@ -114,7 +115,9 @@ class Subscription:
         "dispatch_limit",
         "dispatcher",
         "durable",
+        "expired",
         "kind",
+        "left_at_ns",
         "name",
         "resetting",
         "retired_bytes_out",
@@ -141,8 +144,12 @@ class Subscription:
         """None until the first consumer joins; it stays when the last one leaves."""
         self.dispatch_limit: DispatchLimit | None = None
         """The subscription's own delivery rate; None until a policy sets one."""
+        self.left_at_ns = cursor.ledger.environment.now_ns()
+        """When the last consumer left, or when the subscription was opened; monotonic."""
         self.resetting = False
         """True while a seek moves the cursor; no consumer can join meanwhile."""
+        self.expired = ExpiredCounts()
+        """Counts expired entries."""
         self.retired_messages_out = 0
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0
@@ -287,7 +294,7 @@ class Subscription:
     def renew_limits(self) -> None:
         """Gives the dispatcher the delivery rates that hold now."""
         topic = self.topic
-        rate = topic.policies.of(topic.name, SUBSCRIPTION_DISPATCH)
+        rate = topic.policies.subscription_dispatch_rate(topic.name, self.name)
         self.dispatch_limit = topic.rates.limit_of(self.dispatch_limit, rate)
         if self.dispatcher is not None:
             self.dispatcher.limits = topic.rates.dispatch_limits(self.dispatch_limit)
@@ -305,6 +312,7 @@ class Subscription:
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
         self.dispatcher.remove_consumer(consumer)
+        self.left_at_ns = self.cursor.ledger.environment.now_ns()
         self._deactivate_if_empty()
 
     def _deactivate_if_empty(self) -> None:
@@ -406,10 +414,15 @@ class Subscription:
         elif self.dispatcher is not None:
             self.dispatcher.redeliver(consumer)
 
-    def skip_all(self) -> None:
-        """Acknowledges everything that is stored now. NotAllowed for the broker's own subscription."""
+    def acknowledge_through(self, position: Position) -> None:
+        """Acknowledges every entry through the position for an administrator; earlier positions change nothing.
+
+        Works for all types, unlike a consumer's cumulative acknowledgement. NotAllowed for the broker's own subscription.
+        """
         self._check_movable()
-        self.cursor.acknowledge_cumulative(self.topic.ledger.last_confirmed)
+        self.cursor.acknowledge_cumulative(position)
+        if self.dispatcher is not None and self.cursor.ledger.is_terminated:
+            self.dispatcher.acknowledged()
 
     def _check_movable(self) -> None:
         if self.name == COMPACTION_CURSOR:

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from broker.model.errors import MetadataError, NotAllowed
 from broker.model.topic_name import parse_topic_name
+from broker.service.topic_list_hash import hash_of
 
 PROGRAM_SIZE_MAX = 1000
 """Instructions of a compiled pattern. Time per name is their number times the name's length, 6 ns for each step."""
@@ -93,10 +94,8 @@ def _text(error: re2.error) -> str:
 
 
 def topics_hash(names: Iterable[str]) -> str:
-    """Returns the hash of a list of topics, as clients compute it.
+    """Returns the hash of a list of topics, as clients compute it; `TopicListHash` follows a list that changes.
 
-    It is the CRC-32C of the sorted names joined by commas, as hex, least significant byte first.
-
-    Clients compare it with their own; another byte order would make every client fetch the list again.
+    It is the CRC-32C of the sorted names joined by commas.
     """
-    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+    return hash_of(crc32c(",".join(sorted(names)).encode()))

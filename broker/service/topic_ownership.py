@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.model.topic_name import TopicName
+
+
+class Listener(NamedTuple):
+    """The addresses of one listener of a broker."""
+
+    url: str = ""
+    """`pulsar://host:port`; empty without one."""
+    url_tls: str = ""
+    """`pulsar+ssl://host:port`; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +29,19 @@ class TopicOwner:
     """Addresses of the broker that serves a topic."""
 
     service_url: str
-    """`pulsar://host:port` of the data port."""
+    """`pulsar://host:port` of the data port; empty without one."""
     admin_url: str
-    """`http://host:port` of the admin interface."""
-    listeners: Mapping[str, str] = field(default_factory=dict)
-    """Further URLs of the data port by listener name (`advertisedListeners`)."""
+    """`http://host:port` of the admin interface; empty without one."""
+    service_url_tls: str = ""
+    """`pulsar+ssl://host:port` of the data port with TLS; empty without one."""
+    admin_url_tls: str = ""
+    """`https://host:port` of the admin interface with TLS; empty without one."""
+    listeners: Mapping[str, Listener] = field(default_factory=dict)
+    """Further URLs of the data ports by listener name (`advertisedListeners`)."""
+
+    def listener(self, name: str) -> Listener | None:
+        """Returns the URLs for clients that name this listener, None for an unknown name; "" = the broker's own."""
+        return self.listeners.get(name) if name else Listener(self.service_url, self.service_url_tls)
 
 
 class TopicOwnership(Protocol):

@@ -33,13 +33,14 @@ class TopicPositions:
         """
 
         def older(entry: Entry) -> bool:
-            stamped = decode(entry.header).broker_timestamp_ms
-            if stamped is not None:
-                return stamped < timestamp_ms
-            facts = facts_of(entry)
-            return facts is not None and facts.publish_time_ms < timestamp_ms
+            stored_ms = time_of(entry)
+            return stored_ms is not None and stored_ms < timestamp_ms
 
         return await self._ledger.find_newest(older)
+
+    async def time_of(self, position: Position) -> int | None:
+        """Returns the time of an entry, see `newest_before`; None with unreadable metadata. Raises as `read_entry`."""
+        return time_of(await self._ledger.read_entry(position))
 
     def known_last_message(self) -> tuple[Position, int] | None:
         """Returns the last message without waiting, None when it must be read.
@@ -82,3 +83,12 @@ class TopicPositions:
                 return None
             end = before
         return None
+
+
+def time_of(entry: Entry) -> int | None:
+    """Returns the broker timestamp (PIP-70), else the publish time; None with unreadable metadata."""
+    stamped = decode(entry.header).broker_timestamp_ms
+    if stamped is not None:
+        return stamped
+    facts = facts_of(entry)
+    return None if facts is None else facts.publish_time_ms

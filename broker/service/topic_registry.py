@@ -194,7 +194,9 @@ class TopicRegistry:
                 raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
             if partitions:
                 return
-        elif partitions:
+            # As Apache since 4.1: such a topic would be taken for a partition once its base has partitions.
+            raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name}")
+        if partitions:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
@@ -331,7 +333,7 @@ class TopicRegistry:
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
         await asyncio.shield(self._close_topic(topic, work))
         if name.partition < 0:
-            await self.namespaces.forget_topic(str(name))
+            await self.namespaces.topic_deleted(str(name))
         self._announce(name, exists=False)
 
     async def forget_partitioned(self, name: TopicName) -> None:
@@ -341,7 +343,7 @@ class TopicRegistry:
             if str(partition) in self.topics or await self.is_stored(partition):
                 return
         await self.partitions.delete(name)
-        await self.namespaces.forget_topic(str(name))
+        await self.namespaces.topic_deleted(str(name))
 
     async def _is_only_one_of_name(self, name: TopicName) -> bool:
         """Returns True unless the other domain has a topic of the name, which then keeps the schema of both."""

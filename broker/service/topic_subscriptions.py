@@ -7,8 +7,9 @@ under a new name therefore share one subscription, and closing the topic waits f
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-from broker.managed_ledger.ledger_cursors import NO_NUMBERS
+from broker.managed_ledger.ledger_cursors import NO_NUMBERS, NO_PROPERTIES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.errors import (
     ConsumerBusy,
@@ -108,14 +109,22 @@ class TopicSubscriptions:
         now_ms = self._topic.ledger.environment.wall_ms()
         return await self._topic.positions.first_since(now_ms - options.rollback_ms)
 
-    async def create(self, name: str, initial: Position) -> Subscription:
+    async def create(
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        *,
+        replicated: bool = False,
+    ) -> Subscription:
         """Creates a durable subscription without a consumer. ConsumerBusy when the name is in use."""
         topic = self._topic
         async with self._changing:
             topic.check_open()
             if name in self.by_name or name in INTERNAL_CURSORS:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
-            cursor = await topic.ledger.cursors.open(name, initial)
+            numbers = {REPLICATED: 1} if replicated else NO_NUMBERS
+            cursor = await topic.ledger.cursors.open(name, initial, numbers, properties)
             subscription = Subscription(topic, name, cursor, call_later=self.call_later)
             self.by_name[name] = subscription
             return subscription

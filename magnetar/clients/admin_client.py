@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from magnetar.clients.client import CommandError, read_client_conf
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_ADMIN_URL = "http://localhost:8080"
 """Address without `--admin-url` and without client.conf."""
@@ -42,6 +45,8 @@ def admin_url(flag: str | None) -> str:
 def ask(url: str, method: str, path: str) -> Answer:
     """Sends a request without a body and returns the answer. `path` begins with a slash and is encoded.
 
+    For https, client.conf says which certificates are trusted and shown.
+
     Raises CommandError for a malformed URL, a broker that does not answer, a refusal, and an answer that is not JSON.
     """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -54,8 +59,11 @@ def ask(url: str, method: str, path: str) -> Answer:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise CommandError(f"{url} is no admin URL: allowed is http://host:port or https://host:port")
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(host, port, timeout=TIMEOUT_S)
+    connection = (
+        HTTPSConnection(host, port, timeout=TIMEOUT_S, context=_context())
+        if parts.scheme == "https"
+        else HTTPConnection(host, port, timeout=TIMEOUT_S)
+    )
     try:
         connection.request(method, parts.path + path, headers={"Accept": "application/json"})
         response = connection.getresponse()
@@ -71,6 +79,39 @@ def ask(url: str, method: str, path: str) -> Answer:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
     # Each warning is `299 - "text"` (RFC 7234); one header holds them all.
     return Answer(_json(url, text), re.findall(r'"([^"]*)"', response.headers.get("Warning", "")))
+
+
+def _context() -> ssl.SSLContext:
+    """Makes the TLS context that client.conf describes. Raises CommandError for files that cannot be used."""
+    from pathlib import Path
+
+    from tls.auth_params import PLUGINS, parse_auth_params
+    from tls.contexts import ClientFiles, client_context
+    from tls.errors import TlsError
+
+    conf = read_client_conf()
+
+    def path(name: str) -> Path | None:
+        return Path(conf[name]) if conf.get(name) else None
+
+    certificate, key = path("tlsCertificateFilePath"), path("tlsKeyFilePath")
+    try:
+        if conf.get("authPlugin") in PLUGINS:
+            certificate, key = parse_auth_params(conf.get("authParams", ""))
+        return client_context(
+            ClientFiles(
+                trusted=path("tlsTrustCertsFilePath"),
+                certificate=certificate,
+                key=key,
+                accepts_any_server=conf.get("tlsAllowInsecureConnection", "").lower() == "true",
+                # Pulsar's default is false; a command that is told nothing checks, as any other program for https.
+                checks_host_name=conf.get("tlsEnableHostnameVerification", "true").lower() == "true",
+            )
+        )
+    except ValueError as error:
+        raise CommandError(f"authParams in client.conf: {error}") from None
+    except TlsError as error:
+        raise CommandError(str(error)) from None
 
 
 def _reason(text: str) -> str:

@@ -31,7 +31,9 @@ KEYS_READ = frozenset(
         "brokerServiceUrl",
         "serviceUrl",
         "tlsAllowInsecureConnection",
+        "tlsCertificateFilePath",
         "tlsEnableHostnameVerification",
+        "tlsKeyFilePath",
         "tlsTrustCertsFilePath",
         "webServiceUrl",
     )
@@ -55,6 +57,10 @@ class Connection:
     """Parameters of the plugin, such as `token:…` or `file:///path`."""
     trust_certs: str = ""
     """File with the trusted certificates; empty for the system's."""
+    certificate: str = ""
+    """File with the certificate of the client; empty to show none."""
+    key: str = ""
+    """File with the private key of that certificate."""
     allow_insecure: bool = False
     """Accept a broker whose certificate no trusted one signed."""
     verify_hostname: bool = False
@@ -90,6 +96,8 @@ def connect(connection: Connection) -> pulsar.Client:
         io_threads=connection.io_threads,
         message_listener_threads=connection.listener_threads,
         tls_trust_certs_file_path=connection.trust_certs or None,
+        tls_certificate_file_path=connection.certificate or None,
+        tls_private_key_file_path=connection.key or None,
         tls_allow_insecure_connection=connection.allow_insecure,
         tls_validate_hostname=connection.verify_hostname,
         listener_name=connection.listener_name,
@@ -127,6 +135,8 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
         auth_plugin=first(arguments.auth_plugin, "authPlugin"),
         auth_params=first(arguments.auth_params, "authParams"),
         trust_certs=first(arguments.trust_certs, "tlsTrustCertsFilePath"),
+        certificate=first(None, "tlsCertificateFilePath"),
+        key=first(None, "tlsKeyFilePath"),
         allow_insecure=switch(arguments.tls_allow_insecure, "tlsAllowInsecureConnection"),
         verify_hostname=switch(arguments.tls_enable_hostname_verification, "tlsEnableHostnameVerification"),
         listener_name=arguments.listener_name,

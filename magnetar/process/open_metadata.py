@@ -10,12 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.config.rules import metadata_timeout_s
 from broker.model.errors import MetadataError
+from settings.errors import SettingsError
 from settings.settings import Settings
 
 if TYPE_CHECKING:
     from broker.ledger_client.ledger_ids import LedgerIdSource
     from broker.metadata.metadata_store import MetadataStore
+    from zookeeper.tls import ZookeeperTls
     from zookeeper.url import ZookeeperUrl
 
 _FILE = "file:"
@@ -70,6 +73,36 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
     store = await ZookeeperMetadataStore.open(
         url,
         session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
-        timeout_s=settings.int("metadataStoreOperationTimeoutSeconds"),
+        timeout_s=metadata_timeout_s(settings),
+        tls=_tls(settings),
     )
     return OpenedMetadata(store, ZookeeperLedgerIds(store.requests))
+
+
+def _tls(settings: Settings) -> ZookeeperTls | None:
+    """Reads the file of `metadataStoreConfigPath`. Raises SettingsError for names and files that cannot be used."""
+    path = settings.str("metadataStoreConfigPath")
+    if not path:
+        return None
+    from settings.load import read_text
+    from settings.properties import parse_properties
+    from tls.contexts import ClientFiles, client_context
+    from tls.errors import TlsError
+    from zookeeper.tls import parse_tls
+
+    values = {entry.key: entry.value for entry in parse_properties(read_text(Path(path)), path)}
+    try:
+        tls = parse_tls(values)
+        if tls is not None:
+            # kazoo reads the files with each connection, and takes a file that it cannot read for a server that is away.
+            client_context(
+                ClientFiles(
+                    trusted=tls.trusted,
+                    certificate=tls.certificate,
+                    key=tls.certificate,
+                    password=tls.password,
+                )
+            )
+    except (ValueError, TlsError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    return tls

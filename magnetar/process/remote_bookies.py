@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.tls_contexts import bookie_certificates
 from broker.config.rules import REGISTERED
 from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
@@ -35,8 +36,11 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
 
     Returns when as many are connected as the write quorum has.
 
-    A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies.
+    A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies, and
+    SettingsError for files of TLS that cannot be used.
     """
+
+    tls = bookie_certificates(settings)
 
     def connect(address: str) -> BookKeeperLedgerClient:
         host, _, port = address.rpartition(":")
@@ -46,6 +50,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
             turn=turn,
             frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
             timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
+            tls=tls,
         )
 
     addresses = settings.list("bookieAddress")

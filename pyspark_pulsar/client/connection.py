@@ -14,6 +14,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -24,6 +25,8 @@ from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
+from tls.contexts import ClientFiles, client_context
+from tls.errors import TlsError
 
 CLIENT_VERSION = "pyspark-pulsar"
 """Name of this client in brokers' logs and statistics."""
@@ -43,9 +46,9 @@ class Credentials(NamedTuple):
     """Authentication data that CONNECT carries."""
 
     method: str
-    """Pulsar's name of the method; `token` is the only one that the options can give."""
+    """Pulsar's name of the method: `token` or `tls`."""
     data: bytes
-    """The token itself, for the method `token`."""
+    """The token itself; empty for the method `tls`, whose certificate the connection shows."""
 
 
 class Endpoint(NamedTuple):
@@ -70,6 +73,28 @@ class Security(NamedTuple):
     """PEM file of certificate authorities; None trusts the system's."""
     verify_host: bool = True
     """False accepts a certificate for another host name."""
+    accept_any_broker: bool = False
+    """True accepts a certificate that no authority vouches for."""
+    certificate_file: str | None = None
+    """PEM file with the client's certificate; None shows none."""
+    key_file: str | None = None
+    """PEM file with the private key of that certificate."""
+
+    def context(self) -> ssl.SSLContext:
+        """Makes the TLS context. Raises TlsError for files that cannot be used."""
+        trusted, certificate, key = (
+            None if name is None else Path(name)
+            for name in (self.trust_file, self.certificate_file, self.key_file)
+        )
+        return client_context(
+            ClientFiles(
+                trusted=trusted,
+                certificate=certificate,
+                key=key,
+                accepts_any_server=self.accept_any_broker,
+                checks_host_name=self.verify_host,
+            )
+        )
 
 
 class Request(NamedTuple):
@@ -141,12 +166,9 @@ class Connection:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.endpoint.tls:
             return plain
-        context = ssl.create_default_context(cafile=security.trust_file)
-        # The certificate itself is verified in any case; only the comparison of its name can be switched off.
-        context.check_hostname = security.verify_host
         try:
-            return context.wrap_socket(plain, server_hostname=host)
-        except OSError as error:
+            return security.context().wrap_socket(plain, server_hostname=host)
+        except (OSError, TlsError) as error:
             plain.close()
             raise BrokerLost(f"no TLS connection to {host}:{port}: {error}") from None
 

@@ -17,6 +17,7 @@ from broker.metadata.dynamic_configuration import load_dynamic_configuration, sa
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError
 from broker.net.settings import NetSettings
+from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.settings import ServiceSettings
 from settings.errors import MissingProtection, NotDynamic, SettingsError
 from settings.keys import Key
@@ -125,12 +126,10 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
 async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
     metadata = FakeMetadata()
     # Beside a value that is left out, because that one must not carry the other away with it.
-    await save_dynamic_configuration(metadata, {TTL: "0", "superUserRoles": "admin"})
+    await save_dynamic_configuration(metadata, {TTL: "0", "maxTenants": "5"})
     with pytest.raises(MissingProtection) as caught:
         await opened(metadata)
-    assert caught.value.line.startswith(
-        "/admin/configuration in the metadata store: superUserRoles=admin: asks for authorization"
-    )
+    assert caught.value.line.startswith("/admin/configuration in the metadata store: maxTenants=5: asks for ")
 
 
 async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_it(
@@ -168,6 +167,7 @@ OTHER: Mapping[str, str] = {
     "int": "7",
     "long": "7",
     "double": "0.25",
+    "list": "a,b",
 }
 """Values that no key in use has as its default."""
 
@@ -202,4 +202,5 @@ def handed(settings: Settings) -> tuple[object, ...]:
         ManagedLedgerSettings.of(settings),
         ServiceSettings.of(settings),
         NetSettings.of(settings),
+        AuthorizationSettings.of(settings),
     )

@@ -67,9 +67,7 @@ def judge_compaction(client: pulsar.Client, topic: str, admin_url: str, confirme
     )
     wanted = {key: payload for key, payload in log.items() if payload}
     for when in ("at once", "after one more compaction"):
-        view: dict[str, bytes] = {}
-        for key, payload in _read(client, topic, compacted=True):
-            view[key] = payload
+        view = dict(_read(client, topic, compacted=True))
         found = {key: payload for key, payload in view.items() if payload}
         wrong = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
         if wrong:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Position
+from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Moves, Position
 from tests.crash.verdict import (
+    PLAIN,
     demand_cumulative,
     demand_individual,
     demand_receipts,
     demand_whole_entries,
     judge_acks,
     judge_delays,
+    judge_moves,
     judge_producer,
 )
 
@@ -92,3 +94,40 @@ def test_verdict_finds_delayed_messages_that_are_lost_or_early() -> None:
     assert verdict[:3] == (3, 1, 1)
     assert "first is 2" in verdict.findings[0]
     assert "first is 3" in verdict.findings[1]
+
+
+def moves_of(action: str | None, *, answered: bool = True) -> Moves:
+    """One transaction that has moved messages 1 and 2 of three, and a plain message 7."""
+    asked = {} if action is None else {"t": action}
+    return Moves({1, 2, 3}, {7}, {"t": {1, 2}}, asked, {"t"} if answered and asked else set())
+
+
+def seen(*numbers: int) -> list[Message]:
+    return [Message("t", number) for number in numbers] + [Message(PLAIN, 7)]
+
+
+def test_verdict_takes_committed_transactions_as_whole_and_aborted_ones_as_absent() -> None:
+    assert judge_moves(moves_of("COMMIT"), seen(1, 2), {3}) == (1, 0, [])
+    assert judge_moves(moves_of("ABORT"), seen(), {1, 2, 3}) == (0, 1, [])
+    assert judge_moves(moves_of(None), seen(), {1, 2, 3}) == (0, 1, [])
+
+
+def test_verdict_lets_a_commit_without_an_answer_be_either_but_whole() -> None:
+    unknown = moves_of("COMMIT", answered=False)
+    assert judge_moves(unknown, seen(1, 2), {3}).findings == []
+    assert judge_moves(unknown, seen(), {1, 2, 3}).findings == []
+    assert any("not whole" in text for text in judge_moves(unknown, seen(1), {2, 3}).findings)
+
+
+def test_verdict_finds_each_wrong_end_of_a_transaction() -> None:
+    for moves, target, back, text in (
+        (moves_of("COMMIT"), seen(), {1, 2, 3}, "was committed and has no messages"),
+        (moves_of("ABORT"), seen(1, 2), {3}, "was not committed"),
+        (moves_of(None), seen(1, 2), {3}, "never ended"),
+        (moves_of("COMMIT"), seen(1, 2), {1, 3}, "were moved and come again"),
+        (moves_of("COMMIT"), seen(1, 2), set(), "are lost"),
+        (moves_of("COMMIT"), seen(1, 1, 2), {3}, "more than once"),
+        (moves_of("COMMIT"), seen(1, 2)[:-1], {3}, "are not there once"),
+    ):
+        findings = judge_moves(moves, target, back).findings
+        assert any(text in finding for finding in findings), (text, findings)

@@ -15,6 +15,9 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.net.connection_context import ConnectionContext, ProducerNames
 from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.authorization.settings import AuthorizationSettings
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.messages import message
@@ -94,6 +97,8 @@ class Port:
             spawn=cast("Callable[[Coroutine[object, object, None], str], object]", self.tasks.spawn),
             wall_ms=lambda: stage.wall_ms,
             producer_names=ProducerNames("standalone-0"),
+            authorizer=Authorizer(AuthorizationSettings(), stage.namespaces),
+            audit=AuditTrail(lambda: 0),
             server_version="test",
         )
 

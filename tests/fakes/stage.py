@@ -111,7 +111,10 @@ class Stage:
     async def open(self, name: str = TOPIC) -> PersistentTopic:
         if not self.namespaces.exists("public/default"):
             await self.namespaces.open()
-        return cast("PersistentTopic", await self.run(self.registry.get(parse_topic_name(name), create=True)))
+        parsed = parse_topic_name(name)
+        if parsed.partition >= 0 and not await self.registry.partitions.count(parsed.base):
+            await self.registry.partitions.create(parsed.base, parsed.partition + 1, None)
+        return cast("PersistentTopic", await self.run(self.registry.get(parsed, create=True)))
 
     async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
         """Turn the loop until the work is done."""

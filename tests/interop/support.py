@@ -114,11 +114,10 @@ def _path(topic: str) -> str:
     return f"{domain}/{rest}" if separator else f"persistent/public/default/{topic}"
 
 
-def connect(url: str) -> pulsar.Client:
+def connect(url: str, **options: object) -> pulsar.Client:
     """A client that keeps its log to errors."""
-    return pulsar.Client(
-        url, operation_timeout_seconds=15, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(url, **{"operation_timeout_seconds": 15, "logger": logger, **options})
 
 
 def publish(producer: pulsar.Producer, bodies: Iterable[bytes], **options: object) -> list[pulsar.MessageId]:

@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {
@@ -31,6 +32,8 @@ FETCH_S: Final = 600
 BUILD_S: Final = 900
 RUN_S: Final = 240
 CHECKS_AT_LEAST: Final = 12
+OVER_TLS: Final = ("thousand_unbatched", "thousand_batched_and_compressed", "cumulative_ack", "reader")
+"""Checks that are repeated over TLS."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -88,10 +91,53 @@ def test_rust(broker: BrokerProcess, rust_program: Sequence[str], subtests: pyte
     _judge(_outcomes(rust_program, broker), subtests)
 
 
-@pytest.mark.parametrize("program", ["Interop", "Schemas"])
+@pytest.mark.parametrize("program", ["Interop", "Schemas", "Limits"])
 def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtests: pytest.Subtests) -> None:
     command = ["java", "-cp", java_class_path, str(HERE / "java" / f"{program}.java")]
     _judge(_outcomes(command, broker), subtests)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def tls_broker(
+    certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """Without ports without TLS, so whoever leaves TLS finds nothing."""
+    settings = {
+        "brokerServicePort": "",
+        "webServicePort": "",
+        "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("tls-broker"), settings, memory=True) as running:
+        yield running
+
+
+def test_go_over_tls(
+    tls_broker: BrokerProcess, go_program: Sequence[str], certificates: Certificates
+) -> None:
+    # The check in Java asks for its address with the JVM's own HTTP client, which trusts other certificates.
+    checks = (*OVER_TLS, "http_lookup")
+    assert _over_tls(go_program, tls_broker, certificates, checks) == dict.fromkeys(checks, "ok")
+
+
+def test_java_over_tls(tls_broker: BrokerProcess, java_class_path: str, certificates: Certificates) -> None:
+    command = ["java", "-cp", java_class_path, str(HERE / "java" / "Interop.java")]
+    assert _over_tls(command, tls_broker, certificates, OVER_TLS) == dict.fromkeys(OVER_TLS, "ok")
+
+
+def _over_tls(
+    program: Sequence[str], broker: BrokerProcess, certificates: Certificates, checks: Sequence[str]
+) -> dict[str, str]:
+    urls = [broker.addresses.pulsar_tls, broker.addresses.admin_tls]
+    settings = {**os.environ, "TRUST_CERTS": str(certificates.authority)}
+    return _read_outcomes(_run([*program, *urls, *checks], RUN_S, environment=settings))
 
 
 def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:
@@ -102,8 +148,11 @@ def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:
 
 
 def _outcomes(program: Sequence[str], broker: BrokerProcess) -> dict[str, str]:
+    return _read_outcomes(_run([*program, broker.addresses.pulsar, broker.addresses.admin], RUN_S))
+
+
+def _read_outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """By check: `ok`, or what went wrong. AssertionError where the program did not get to its end."""
-    ended = _run([*program, broker.addresses.pulsar, broker.addresses.admin], RUN_S)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     outcomes = {}
     for line in ended.stdout.splitlines():

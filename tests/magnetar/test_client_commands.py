@@ -151,12 +151,12 @@ def test_client_conf_is_refused_when_it_asks_for_a_missing_protection(
 ) -> None:
     conf = tmp_path / "client.conf"
     monkeypatch.setenv("PULSAR_CLIENT_CONF", str(conf))
-    conf.write_text("authPlugin=token\ntlsCertificateFilePath=/c.pem\ntlsKeyFilePath=/k.pem\n")
+    conf.write_text("authPlugin=token\ntlsTrustStorePath=/t.jks\nuseKeyStoreTls=true\n")
     with pytest.raises(CommandError) as caught:
         connection_for()
     assert str(caught.value) == (
-        f"{conf}:2: tlsCertificateFilePath=/c.pem: asks for TLS with a certificate of the client (not built);"
-        f" to go without, leave the key unset; the same goes for tlsKeyFilePath ({conf}:3)"
+        f"{conf}:2: tlsTrustStorePath=/t.jks: asks for TLS with Java key stores (not built);"
+        f" to go without, leave the key unset; the same goes for useKeyStoreTls ({conf}:3)"
     )
     conf.write_text("useKeyStoreTls=false\ntlsKeyStoreType=JKS\n")
     assert connection_for() is not None

@@ -51,7 +51,16 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"endingTime": "yesterday"}, "endingTime is 'yesterday': milliseconds since 1970 or an ISO time"),
         ({"schemaType": "XML"}, "schemaType is 'XML': one of BYTES, STRING, JSON"),
         ({"schemaDefinition": "{}"}, "schemaDefinition is given without schemaType"),
-        ({"pulsar.client.authPluginClassName": "Kerberos"}, "only token authentication is built in"),
+        ({"pulsar.client.authPluginClassName": "tls"}, "tlsCertFile:PATH,tlsKeyFile:PATH is expected"),
+        ({"pulsar.client.tlsCertificateFilePath": "/c.pem"}, "belong together: give both or none"),
+        (
+            {
+                "service.url": "pulsar+ssl://localhost",
+                "pulsar.client.tlsTrustCertsFilePath": "/there/is/none",
+            },
+            "/there/is/none: No such file or directory",
+        ),
+        ({"pulsar.client.authPluginClassName": "Kerberos"}, "AuthenticationToken and …AuthenticationTls"),
     ],
 )
 def test_options_name_the_mistake_and_the_remedy(options: dict[str, str], sentence: str) -> None:

@@ -123,7 +123,7 @@ def asking_rows() -> Iterator[tuple[KeyTable, str]]:
 
 HARMLESS = """
     Sizes, times and file formats:
-    authenticationRefreshCheckSeconds inflightSaslContextExpiryMs maxInflightSaslContext tokenAllowedClockSkewSeconds
+    inflightSaslContextExpiryMs maxInflightSaslContext
     bookkeeperTlsCertFilesRefreshDurationSeconds bookkeeperTLSKeyFileType bookkeeperTLSTrustCertTypes
     brokerClientTlsKeyStoreType brokerClientTlsTrustStoreType tlsCertFilesRefreshDurationSeconds
     tlsCertRefreshCheckDurationSec tlsKeyStoreType tlsTrustStoreType tlsTrustStorePasswordPath
@@ -136,6 +136,10 @@ HARMLESS = """
     authorizationAllowWildcardsMatching tlsAllowInsecureConnection dispatchThrottlingOnBatchMessageEnabled
     dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingOnNonBacklogConsumerEnabled
     dispatchThrottlingRateRelativeToPublishRate readWorkerThreadsThrottlingEnabled
+
+    The broker has no client inside that would prove itself to another broker:
+    brokerClientAuthenticationParameters brokerClientAuthenticationPlugin brokerClient_authParamMap
+    brokerClient_authParams brokerClient_authPluginClassName
 
     No role appears in the log, and there is no replication to throttle:
     authenticationRoleLoggingAnonymizer dispatchThrottlingRatePerReplicatorInByte
@@ -161,7 +165,7 @@ def test_each_row_passes_its_defaults_and_refuses_another_value(table: KeyTable,
 @pytest.mark.parametrize("text", ["true", "/etc/x", "a"])
 def test_tuning_of_a_protection_passes_with_a_note(text: str) -> None:
     """These keys refine a protection that another key asks for."""
-    names = "tlsAllowInsecureConnection authorizationAllowWildcardsMatching kinitCommand tlsKeyStoreType"
+    names = "kinitCommand tlsKeyStoreType tlsTrustStoreType"
     for name in names.split():
         (note,) = load(f"{name}={text}", table=BROKER_KEYS).notes
         assert note.text == f"set, but not used here: {name}"

@@ -1,52 +1,85 @@
-"""Certificates for one test run, by the `openssl` command: an authority, a server for 127.0.0.1, a client."""
+"""Certificates for one test run: an authority, a server for localhost and 127.0.0.1, a client, and more on request."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import datetime
+import ipaddress
 from pathlib import Path
 
-import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_DAY = datetime.timedelta(days=1)
+_PEM = serialization.Encoding.PEM
 
 
 class Certificates:
-    """Each name has a `.pem` (certificate) and a `.key`, below `folder`."""
+    """Each name has a `.pem` (certificate) and a `.key`, below `folder`; keys are on the curve P-256."""
 
     def __init__(self, folder: Path) -> None:
-        """For use inside a test, which is skipped where `openssl` is missing."""
-        if shutil.which("openssl") is None:
-            pytest.skip("openssl is not installed")
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._openssl(
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=authority"),
-            *("-keyout", "authority.key", "-out", "authority.pem"),
-        )
-        self.authority = folder / "authority.pem"
-        self.server = self._issue("server")
-        self.client = self._issue("client")
+        self._keys: dict[str, ec.EllipticCurvePrivateKey] = {}
+        self.authority = self.new_authority("authority")
+        self.server = self.issue("server")
+        self.client = self.issue("client")
 
     def key(self, certificate: Path) -> Path:
         return certificate.with_suffix(".key")
 
+    def new_authority(self, name: str) -> Path:
+        """An authority that no other one vouches for."""
+        return self._write(name, _named(name), name, authority=True)
+
+    def issue(
+        self,
+        name: str,
+        *,
+        subject: x509.Name | None = None,
+        authority: str = "authority",
+        expired: bool = False,
+    ) -> Path:
+        """A certificate for localhost and 127.0.0.1; its CN is `name` without another `subject`."""
+        return self._write(name, subject or _named(name), authority, expired=expired)
+
     def locked_key(self, password: str) -> Path:
         """The server's, behind a password."""
-        self._openssl(
-            "pkey", "-in", "server.key", "-aes256", "-passout", f"pass:{password}", "-out", "locked.key"
-        )
-        return self._folder / "locked.key"
+        path = self._folder / "locked.key"
+        locked = serialization.BestAvailableEncryption(password.encode())
+        path.write_bytes(self._keys["server"].private_bytes(_PEM, serialization.PrivateFormat.PKCS8, locked))
+        return path
 
-    def _issue(self, name: str) -> Path:
-        (self._folder / "extensions").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        self._openssl(
-            *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
-            *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
+    def _write(
+        self, name: str, subject: x509.Name, issuer: str, *, authority: bool = False, expired: bool = False
+    ) -> Path:
+        key = self._keys[name] = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.datetime.now(datetime.UTC)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(_named(issuer))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - 3 * _DAY)
+            .not_valid_after(now - _DAY if expired else now + _DAY)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._keys[issuer].public_key()),
+                critical=False,
+            )
         )
-        self._openssl(
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", "authority.pem", "-CAkey", "authority.key"),
-            *("-CAcreateserial", "-days", "2", "-extfile", "extensions", "-out", f"{name}.pem"),
-        )
-        return self._folder / f"{name}.pem"
+        if not authority:
+            names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        path = self._folder / f"{name}.pem"
+        path.write_bytes(made.sign(self._keys[issuer], hashes.SHA256()).public_bytes(_PEM))
+        plain = serialization.NoEncryption()
+        self.key(path).write_bytes(key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain))
+        return path
 
-    def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True)
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -51,8 +51,12 @@ def class_path(pom: Path, folder: Path) -> str:
 class ZooKeeper:
     """One server on loopback; sessions may be as short as one second."""
 
-    def __init__(self, classes: str, folder: Path) -> None:
+    def __init__(self, classes: str, folder: Path, tls: tuple[Path, Path] | None = None) -> None:
+        """`tls`: a file with certificate and key, and one with the certificates that vouch for clients, both PEM."""
         self.address = f"127.0.0.1:{free_port()}"
+        self.secure_address = f"127.0.0.1:{free_port()}" if tls else ""
+        """With TLS, and for clients with a certificate; empty without."""
+        self._tls = tls
         self._classes = classes
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,7 +67,7 @@ class ZooKeeper:
         config = self._folder / "zoo.cfg"
         config.write_text(
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n" + self._tls_lines()
         )
         command = [*QUICK_JAVA, "-Xmx128m", "-cp", self._classes]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -74,6 +78,18 @@ class ZooKeeper:
             assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "ZooKeeper does not serve"
             time.sleep(0.05)
+
+    def _tls_lines(self) -> str:
+        if self._tls is None:
+            return ""
+        store, trusted = self._tls
+        port = self.secure_address.rpartition(":")[2]
+        return (
+            f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={store}\nssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={trusted}\nssl.trustStore.type=PEM\nssl.clientAuth=need\n"
+        )
 
     def stop(self) -> None:
         if self._process is not None:

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
     "protocol",
     "settings",
+    "tls",
     "zookeeper",
     "broker",
     "bookie_stub",

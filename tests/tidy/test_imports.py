@@ -14,6 +14,7 @@ from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, report, sourc
 LEVELS = {
     "protocol": 0,
     "settings": 0,
+    "tls": 0,
     "zookeeper": 0,
     # The table of keys, the cache and the pipeline's replays share these names.
     "broker.config.policy_names": 0,
@@ -75,7 +76,7 @@ ONLY = {
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
     "pipeline.audits": {"pipeline", "pipeline.jobs"},
-    "pyspark_pulsar": {"protocol"},
+    "pyspark_pulsar": {"protocol", "tls"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),
 }

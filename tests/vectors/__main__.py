@@ -17,6 +17,7 @@ from tests.vectors.scripts import read_scripts
 
 KINDS = (
     "adaptive",
+    "authz",
     "bookie",
     "cachesim",
     "cursors",

@@ -57,6 +57,10 @@ class Addresses:
     pulsar: str
     admin: str
     pid: int | None
+    pulsar_tls: str = ""
+    """The address of the data port with TLS, empty without one."""
+    admin_tls: str = ""
+    """The address of the admin port with TLS, empty without one."""
 
 
 def profile_settings(profile: str) -> dict[str, str]:
@@ -195,7 +199,8 @@ class BrokerProcess:
                 )
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 ready = json.loads(self._ready_path.read_text(encoding="utf-8"))
-                return Addresses(ready["pulsar"], ready["admin"], ready["pid"])
+                tls = ready.get("pulsar+ssl", ""), ready.get("admin+ssl", "")
+                return Addresses(ready.get("pulsar", ""), ready.get("admin", ""), ready["pid"], *tls)
             time.sleep(_POLL_S)
         process.kill()
         process.wait()

@@ -21,31 +21,9 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        ns-retention-get ns-messageTTL-set ns-messageTTL-get
-        ns-subscriptionAuthMode-get
+    "Policies that are not obeyed yet are refused with 501, and an unknown action of a permission with 400.": """
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-subscriptionExpirationTime-get
-        ns-retention-below-quota ns-permissions-get
-        ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
-    """,
-    "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
-        topic-retention-delete
-        topic-messageTTL-set
-        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
-    """,
-    "Statistics over REST have only the fields that are counted so far.": """
-        stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
-        internal-stats internal-stats-empty internal-info partitioned-internal-stats
-        subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
-    """,
-    "Expiry, skipping, peeking and looking at single messages over REST are not built yet.": """
-        subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
-        subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
-        subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry
-        message-by-id-missing-ledger message-id-by-time message-id-by-time-zero examine-message
-        examine-message-earliest truncate backlog-size
+        ns-permissions-bad-action
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import Conflict, answer, done
 from broker.admin.service_view import BROKER, RATES, BrokerView
-from broker.admin.topics.stats import RatesOf, topic_stats
+from broker.admin.topics.stats import RatesOf, stats_now
 from broker.service.administration.bundles import Bundles, bundles_of
 from broker.service.namespaces import Json
 from broker.service.topic import Topic
@@ -106,7 +106,7 @@ def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[Topic, dict[str
     # Over a copy: the caller waits between two topics, and topics may come and go meanwhile.
     for name, topic in list(broker.registry.topics.items()):
         if not topic.closed:
-            yield topic, topic_stats(topic, owner, rates(name))
+            yield topic, stats_now(topic, owner, rates(name))
 
 
 def _shown(stats: dict[str, Json]) -> Json:

@@ -44,7 +44,7 @@ async def names(request: web.Request) -> web.Response:
 async def leader(request: web.Request) -> web.Response:
     """Returns the leader of the cluster: this broker."""
     broker = request.app[BROKER]
-    return answer({"serviceUrl": broker.addresses.admin_url, "brokerId": broker_id(broker)})
+    return answer({"serviceUrl": admin_url(broker), "brokerId": broker_id(broker)})
 
 
 async def version(request: web.Request) -> web.Response:
@@ -95,7 +95,12 @@ async def shutdown(request: web.Request) -> web.Response:
 
 def broker_id(broker: BrokerView) -> str:
     """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
-    return urlsplit(broker.addresses.admin_url).netloc
+    return urlsplit(admin_url(broker)).netloc
+
+
+def admin_url(broker: BrokerView) -> str:
+    """Returns the URL of the admin port, the one with TLS where no other is open."""
+    return broker.addresses.admin_url or broker.addresses.admin_url_tls
 
 
 def _check_id(broker: BrokerView, name: str) -> None:

@@ -81,11 +81,13 @@ async def get(request: web.Request) -> web.Response:
     own: dict[str, Json] = {}
     addresses = request.app[BROKER].addresses
     if name == request.app[CLUSTERS].own:
-        own = {
+        urls = {
             "serviceUrl": addresses.admin_url,
+            "serviceUrlTls": addresses.admin_url_tls,
             "brokerServiceUrl": addresses.service_url,
-            **_OWN_DEFAULTS,
+            "brokerServiceUrlTls": addresses.service_url_tls,
         }
+        own = {**{field: url for field, url in urls.items() if url}, **_OWN_DEFAULTS}
     # Stored members win over our own addresses: an administrator may have put a proxy in front.
     return answer({**own, **dict.fromkeys(_FLAGS, False), **stored})
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from aiohttp import web
 
@@ -19,7 +21,7 @@ from broker.model.errors import BrokerError, InvalidTopicName
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json
-from settings.keys import INT_MAX
+from settings.keys import INT_MAX, LONG_MAX
 
 BODY_TIMEOUT_S = web.AppKey("BODY_TIMEOUT_S", float)
 """Time in which the body of a request must arrive; no limit where the key is missing."""
@@ -127,6 +129,15 @@ def is_true(request: web.Request, parameter: str) -> bool:
     return request.query.get(parameter, "").lower() == "true"
 
 
+def html_page(status: int, reason: str, headers: Mapping[str, str]) -> web.Response:
+    """Returns an error as an HTML page, as Pulsar's HTTP server does for errors outside of its routes."""
+    title = f"Error {status} {reason}"
+    page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
+    return web.Response(
+        status=status, body=page.encode(), headers={"Content-Type": "text/html;charset=iso-8859-1", **headers}
+    )
+
+
 def namespace_of(request: web.Request) -> str:
     """Returns `tenant/namespace` from the path."""
     return f"{request.match_info['tenant']}/{request.match_info['namespace']}"
@@ -142,6 +153,61 @@ def topic_of(request: web.Request) -> TopicName:
     except InvalidTopicName:
         # Pulsar's text, which does not name the topic.
         raise InvalidTopicName("Topic name is not valid") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetData:
+    """The body of a request that names a position of a subscription."""
+
+    position: Position
+    """The position; EARLIEST and LATEST are allowed."""
+    excluded: bool = False
+    """True for the entry behind the position instead."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """Properties of a subscription that is created."""
+
+    @property
+    def start(self) -> Position:
+        """The first entry to deliver."""
+        if not self.excluded or self.position in (EARLIEST, LATEST):
+            return self.position
+        return Position(self.position.ledger_id, self.position.entry_id + 1)
+
+
+async def reset_data_of(request: web.Request, default: Position | None = None) -> ResetData:
+    """Returns the position in the body: a word, or a message id whose members are 0 unless given, as in Pulsar.
+
+    `default` stands for an empty body. Raises BadRequest for anything else.
+    """
+    value = await body_of(request)
+    if value is None and default is not None:
+        return ResetData(default)
+    if isinstance(value, Mapping):
+        ledger_id, entry_id = value.get("ledgerId", 0), value.get("entryId", 0)
+        properties = value.get("properties")
+        given = properties if isinstance(properties, dict) else {}
+        texts = {key: text for key, text in given.items() if isinstance(text, str)}
+        if _is_long(ledger_id) and _is_long(entry_id) and len(texts) == len(given):
+            # Jackson names the member without the "is" of its getter; Go names it with.
+            excluded = value.get("excluded", value.get("isExcluded")) is True
+            return ResetData(Position(ledger_id, entry_id), excluded, texts)
+    return ResetData(position_of("" if value is None else value))
+
+
+def position_in(value: Json) -> Position:
+    """Returns the message id in a body; members that are missing are -1, as in Pulsar. Raises BadRequest."""
+    if isinstance(value, Mapping):
+        ledger_id, entry_id = value.get("ledgerId", -1), value.get("entryId", -1)
+        if _is_long(ledger_id) and _is_long(entry_id):
+            return Position(ledger_id, entry_id)
+    raise BadRequest(
+        f'Not a message id: {json.dumps(value)[:100]}; {{"ledgerId": n, "entryId": n}} is allowed'
+    )
+
+
+def _is_long(value: Json) -> TypeGuard[int]:
+    # `type(...) is`, not isinstance: in Python True is an int.
+    return type(value) is int and -LONG_MAX - 1 <= value <= LONG_MAX
 
 
 def message_id(position: Position, partition: int = -1) -> dict[str, Json]:
@@ -166,7 +232,7 @@ def position_of(value: Json) -> Position:
         return EARLIEST
     if isinstance(value, Mapping):
         ledger_id, entry_id = value.get("ledgerId"), value.get("entryId")
-        if isinstance(ledger_id, int) and isinstance(entry_id, int):
+        if _is_long(ledger_id) and _is_long(entry_id):
             return Position(ledger_id, entry_id)
     raise BadRequest(
         f'Not a message id: {json.dumps(value)[:100]}; allowed are "latest", "earliest" and {{"ledgerId": n, "entryId": n}}'

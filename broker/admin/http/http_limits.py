@@ -37,6 +37,8 @@ class HttpConnections:
         self._idle_s = idle_s
         self._lines = lines
         self._server: web.Server | None = None
+        # TLS handshakes that have not ended.
+        self._handshakes = 0
         # Connections younger than `idle_s` without a request.
         self._silent: set[web.RequestHandler] = set()
 
@@ -57,6 +59,19 @@ class HttpConnections:
         self._silent.add(handler)
         asyncio.get_running_loop().call_later(self._idle_s, self._end_silent, handler)
         return handler
+
+    def begin_handshake(self, host: str) -> str | None:
+        """Counts a TLS handshake; returns the reason against it when `maxHttpServerConnections` is reached."""
+        assert self._server is not None, "serve comes first"
+        if len(self._server.connections) + self._handshakes >= self._connections_max:
+            self.refused += 1
+            return f"maxHttpServerConnections={self._connections_max} are open"
+        self._handshakes += 1
+        return None
+
+    def end_handshake(self, host: str) -> None:
+        """Subtracts a TLS handshake that has ended."""
+        self._handshakes -= 1
 
     @web.middleware
     async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -8,9 +8,6 @@ from __future__ import annotations
 from broker.admin.http.answers import BadRequest, whole_number
 from broker.service.administration.bundles import BUNDLES_MAX, Bundles
 from broker.service.namespaces import Json
-from settings.keys import LONG_MAX
-
-_QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
 
 def checked_bundles(value: Json, default: int) -> Bundles:
@@ -30,23 +27,3 @@ def checked_bundles(value: Json, default: int) -> Bundles:
     if count > BUNDLES_MAX:
         raise BadRequest(f"numBundles={count}: at most {BUNDLES_MAX} are allowed")
     return Bundles.equal(count if count > 0 else default)
-
-
-def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
-    """Returns the fields of a backlog quota; others are dropped, as in Pulsar. BadRequest for a wrong value."""
-    checked: dict[str, Json] = {}
-    # `limitSize` is the newer name of `limit`; clients read either.
-    size = quota.get("limitSize", quota.get("limit"))
-    if size is not None:
-        if type(size) is not int or not -LONG_MAX - 1 <= size <= LONG_MAX:
-            raise BadRequest("limitSize must be a JSON number of bytes")
-        checked["limit"] = size
-        checked["limitSize"] = size
-    if quota.get("limitTime") is not None:
-        checked["limitTime"] = whole_number(quota["limitTime"], "limitTime")
-    if quota.get("policy") not in _QUOTA_POLICIES:
-        raise BadRequest(
-            f"policy={str(quota.get('policy'))[:50]}: one of {', '.join(_QUOTA_POLICIES)} is allowed"
-        )
-    checked["policy"] = quota["policy"]
-    return checked

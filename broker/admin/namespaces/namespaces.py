@@ -1,7 +1,4 @@
-"""`/admin/v2/namespaces`: namespaces, their topics, and backlog quotas; other policies are in `policies.py`.
-
-Backlog quotas are stored and shown without effect, because Pulsar's tools set them; a warning in the log says so.
-"""
+"""`/admin/v2/namespaces`: namespaces and their topics; policies are in `policies.py` and `backlog_quotas.py`."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import logging
 from aiohttp import web
 
 from broker.admin.http.answers import (
+    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
@@ -20,22 +18,21 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.fields import checked_names
 from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
-from broker.admin.namespaces.namespace_values import checked_bundles, checked_quota
+from broker.admin.namespaces.namespace_values import checked_bundles
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
+from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.administration import bundles
 from broker.service.administration.bundles import bundles_of
 from broker.service.administration.namespace_topics import delete_namespace
-from broker.service.namespaces import DELETED, Json, NamespaceNotFound
+from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
+from broker.service.policies.backlog_quota import QUOTA_TYPES
+from broker.service.policies.table import BACKLOG
 
 log = logging.getLogger("magnetar")
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-BACKLOG_QUOTAS = "backlog_quota_map"
-"""Key of the backlog quotas in the stored policies, and in Pulsar's JSON."""
-QUOTA_TYPES = ("destination_storage", "message_age")
-"""Types of backlog quotas."""
 
 
 async def names(request: web.Request) -> web.Response:
@@ -58,11 +55,8 @@ async def create(request: web.Request) -> web.Response:
     policies = policies_of_body(broker, {**body, **_unchanged(body)})
     default = broker.registry.settings.bundles
     policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
-    quotas = body.get(BACKLOG_QUOTAS)
-    if isinstance(quotas, dict) and quotas:
-        policies[BACKLOG_QUOTAS] = {
-            kind: checked_quota(quota) for kind, quota in quotas.items() if isinstance(quota, dict)
-        }
+    if quotas := body.get(BACKLOG.name):
+        policies[BACKLOG.name] = _checked_quotas(quotas)
     tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
     if clusters and broker.namespaces.tenant_exists(tenant):
         policies[REPLICATION] = await checked_clusters(request, checked_names(clusters))
@@ -71,6 +65,19 @@ async def create(request: web.Request) -> web.Response:
         raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{tenant}")
     await broker.namespaces.create(namespace_of(request), policies)
     return done()
+
+
+def _checked_quotas(quotas: Json) -> dict[str, Json]:
+    if not isinstance(quotas, dict):
+        raise BadRequest(f"{BACKLOG.name} must be a JSON object of quotas by type")
+    checked: dict[str, Json] = {}
+    for kind, quota in quotas.items():
+        if kind not in QUOTA_TYPES or not isinstance(quota, dict):
+            raise BadRequest(
+                f"{BACKLOG.name}: {kind[:50]} is no quota; the types are {', '.join(QUOTA_TYPES)}"
+            )
+        checked[kind] = checked_quota(quota)
+    return checked
 
 
 def _unchanged(body: dict[str, Json]) -> dict[str, Json]:
@@ -116,57 +123,14 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         ALLOWED: policies.get(ALLOWED) or [],
         bundles.KEY: bundles_of(broker.namespaces, namespace).json(),
         DELETED: policies.get(DELETED, False),
-        BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
+        PERMISSIONS: policies.get(PERMISSIONS) or _ALWAYS[PERMISSIONS],
+        BACKLOG.name: policies.get(BACKLOG.name, {}),
     }
     return everything | shown_policies(broker, namespace)
 
 
-# Backlog quotas, one per type
-
-
-async def backlog_quotas(request: web.Request) -> web.Response:
-    """Returns the stored backlog quotas by type."""
-    return answer(_quotas(request))
-
-
-async def set_backlog_quota(request: web.Request) -> web.Response:
-    """Stores the backlog quota of one type; it has no effect yet."""
-    quota = checked_quota(await object_of(request))
-    await _store_quotas(request, {**_quotas(request), _quota_type(request): quota})
-    log.warning("the backlog quota of %s is stored, but has no effect in this version", namespace_of(request))
-    return done()
-
-
-async def remove_backlog_quota(request: web.Request) -> web.Response:
-    """Removes the stored quota of one type; a quota that is not set is no error."""
-    quotas = _quotas(request)
-    quotas.pop(_quota_type(request), None)
-    await _store_quotas(request, quotas)
-    return done()
-
-
-async def _store_quotas(request: web.Request, quotas: dict[str, Json]) -> None:
-    namespaces, namespace = request.app[BROKER].namespaces, namespace_of(request)
-    if not namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace policies does not exist")
-    await namespaces.set_policy(namespace, BACKLOG_QUOTAS, quotas or None)
-
-
-def _quotas(request: web.Request) -> dict[str, Json]:
-    quotas = request.app[BROKER].namespaces.policies(namespace_of(request)).get(BACKLOG_QUOTAS)
-    return dict(quotas) if isinstance(quotas, dict) else {}
-
-
-def _quota_type(request: web.Request) -> str:
-    kind = request.query.get("backlogQuotaType", QUOTA_TYPES[0])
-    if kind not in QUOTA_TYPES:
-        # A page, as Pulsar answers a parameter that is no value of the type.
-        raise web.HTTPNotFound()
-    return kind
-
-
 _ALWAYS: dict[str, Json] = {
-    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    PERMISSIONS: {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],
     "clusterDispatchRate": {},
     "topicDispatchRate": {},
@@ -195,7 +159,4 @@ NAMESPACE_ROUTES = (
     web.put(_NAMESPACE, create),
     web.delete(_NAMESPACE, delete),
     web.get(_NAMESPACE + "/topics", topics),
-    web.get(_NAMESPACE + "/backlogQuotaMap", backlog_quotas),
-    web.post(_NAMESPACE + "/backlogQuota", set_backlog_quota),
-    web.delete(_NAMESPACE + "/backlogQuota", remove_backlog_quota),
 )

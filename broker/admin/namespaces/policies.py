@@ -1,7 +1,7 @@
 """Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
 
 Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
-removed, or when its value in force is asked for: a policy that were stored and then ignored would mislead.
+removed: a policy that were stored and then ignored would mislead.
 
 A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
 range before the owner. That order and the answers are Pulsar's.
@@ -27,12 +27,15 @@ from broker.admin.http.answers import (
     namespace_of,
     topic_of,
 )
+from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import BrokerError, NotAllowed, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, WrongType
-from broker.service.policies.table import POLICIES, PROPERTIES, Policy, Rest
+from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
+from broker.service.policies.values import Retention
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """A function behind a route."""
@@ -133,6 +136,13 @@ def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> N
         )
 
 
+def _refuse_below_quotas(broker: BrokerView, namespace: str, retention: Retention) -> None:
+    """Refuses a retention of a namespace that would end before its own backlog quotas."""
+    stored = broker.namespaces.policy(namespace, BACKLOG.name)
+    for quota in BACKLOG.form.read(stored or {}).values():
+        refuse_retention(retention, quota, "namespace")
+
+
 def _unset(rest: Rest) -> web.Response:
     if rest.unset.value is not None:
         return answer(rest.unset.value)
@@ -166,6 +176,8 @@ def _namespace_setter(policy: Policy[Any], rest: Rest) -> Handler:
         _check(broker, policy, rest, value)
         namespace = _existing_namespace(request)
         _refuse_unbuilt(policy, rest.word)
+        if isinstance(value, Retention):
+            _refuse_below_quotas(broker, namespace, value)
         stored = None if value is None else policy.form.write(value)
         await broker.namespaces.set_policy(namespace, policy.name, stored)
         return done()
@@ -231,7 +243,7 @@ async def _store_properties(request: web.Request, values: dict[str, str]) -> Non
 # Topics
 
 
-async def _existing_topic(request: web.Request) -> TopicName:
+async def existing_topic(request: web.Request) -> TopicName:
     """Returns the topic. Raises NotAllowed, PreconditionFailed or TopicNotFound where it can have no policies."""
     broker, name = request.app[BROKER], topic_of(request)
     if not broker.settings.bool("topicLevelPoliciesEnabled"):
@@ -245,17 +257,18 @@ async def _existing_topic(request: web.Request) -> TopicName:
     return name
 
 
-def _topic_key(request: web.Request, policy: Policy[Any]) -> str:
+def topic_key(request: web.Request, policy: Policy[Any]) -> str:
+    """Returns the key of the policy in the stored policies of a topic, the global one with `isGlobal=true`."""
     return GLOBAL + policy.topic_name if is_true(request, "isGlobal") else policy.topic_name
 
 
 def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
-        broker, name = request.app[BROKER], await _existing_topic(request)
-        value = broker.namespaces.topic_policy(str(name.base), _topic_key(request, policy))
-        if value is None and rest.applied and is_true(request, "applied"):
-            if policy.setting is None:
-                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+        broker, name = request.app[BROKER], await existing_topic(request)
+        value = broker.namespaces.topic_policy(str(name.base), topic_key(request, policy))
+        applied = rest.applied and is_true(request, "applied")
+        # Without a setting nothing is in force where no policy is set.
+        if value is None and applied and policy.setting is not None:
             value = policy.form.write(broker.registry.policies.of(name, policy))
         return _unset(rest) if value is None else answer(value)
 
@@ -266,11 +279,15 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
     async def set_policy(request: web.Request) -> web.Response:
         broker = request.app[BROKER]
         value = await _value_of(request, policy, rest)
-        name = await _existing_topic(request)
+        name = await existing_topic(request)
         _check(broker, policy, rest, value)
         _refuse_unbuilt(policy, rest.word)
+        if isinstance(value, Retention):
+            # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
+            for kind in QUOTA_TYPES:
+                refuse_retention(value, broker.registry.policies.backlog_quota(name, kind), "topic")
         stored = None if value is None else policy.form.write(value)
-        await broker.namespaces.set_topic_policy(str(name.base), _topic_key(request, policy), stored)
+        await broker.namespaces.set_topic_policy(str(name.base), topic_key(request, policy), stored)
         return done()
 
     return set_policy
@@ -278,10 +295,10 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
 
 def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
     async def remove_policy(request: web.Request) -> web.Response:
-        name = await _existing_topic(request)
+        name = await existing_topic(request)
         _refuse_unbuilt(policy, rest.word)
         await request.app[BROKER].namespaces.set_topic_policy(
-            str(name.base), _topic_key(request, policy), None
+            str(name.base), topic_key(request, policy), None
         )
         return done()
 
@@ -290,7 +307,7 @@ def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
 
 async def remove_topic_policies(request: web.Request) -> web.Response:
     """Removes all policies of a topic, global ones included."""
-    name = await _existing_topic(request)
+    name = await existing_topic(request)
     await request.app[BROKER].namespaces.forget_topic(str(name.base))
     return done()
 

@@ -14,17 +14,25 @@ _TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespac
 
 async def topic(request: web.Request) -> web.Response:
     """Returns the addresses of the topic's owner; with `listenerName` those of that listener."""
-    """Answers with the addresses of the topic's owner."""
     broker = request.app[BROKER]
     _check(request, broker)
     owner = await broker.registry.ownership.owner_of(topic_of(request))
-    listener = request.query.get("listenerName", "")
-    if listener and listener not in owner.listeners:
+    name = request.query.get("listenerName", "")
+    listener = owner.listener(name)
+    if listener is None:
         raise PreconditionFailed(
-            f"There is no listener '{listener}': add it to advertisedListeners, or leave it out"
+            f"There is no listener '{name}': add it to advertisedListeners, or leave it out"
         )
-    url = owner.listeners[listener] if listener else owner.service_url
-    return answer({"brokerUrl": url, "httpUrl": owner.admin_url, "nativeUrl": url, "brokerUrlSsl": ""})
+    found = {
+        # The C++ client ends its process at a lookup without this field, also when it uses the one for TLS.
+        "brokerUrl": listener.url or listener.url_tls,
+        "brokerUrlTls": listener.url_tls,
+        "httpUrl": owner.admin_url,
+        "httpUrlTls": owner.admin_url_tls,
+        "nativeUrl": listener.url,
+    }
+    # Pulsar leaves out the addresses that a broker does not have; its old name for TLS is always empty.
+    return answer({**{field: url for field, url in found.items() if url}, "brokerUrlSsl": ""})
 
 
 async def bundle(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: lists of topics, and single topics."""
+"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: creates, deletes, unloads and ends single topics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from broker.admin.http.answers import (
     done,
     is_true,
     message_id,
-    namespace_of,
     topic_of,
 )
 from broker.admin.service_view import BROKER, RATES
-from broker.admin.topics.stats import internal_stats, topic_stats
-from broker.admin.topics.topic_access import clients, existing, existing_parts, existing_persistent, parts
+from broker.admin.topics.stats import StatsOptions, topic_stats
+from broker.admin.topics.topic_access import (
+    clients,
+    existing,
+    existing_parts,
+    existing_persistent,
+    owner_url,
+    parts,
+)
 from broker.admin.topics.topic_properties import texts_of
 from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound
@@ -27,23 +33,6 @@ _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 _TOPIC = _LIST + "/{topic}"
 
 
-async def names(request: web.Request) -> web.Response:
-    """Returns the topics of a namespace, partitions included; 404 if the namespace does not exist."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
-    persistent = request.match_info["domain"] == "persistent"
-    found = await broker.registry.names(namespace, persistent=persistent, non_persistent=not persistent)
-    return answer(list(found))
-
-
-async def partitioned_names(request: web.Request) -> web.Response:
-    """Returns the partitioned topics of a namespace."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)
-    found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
-    return answer(list(found))
-
-
 async def create(request: web.Request) -> web.Response:
     """Creates a topic without partitions, with the properties of the body; 409 if it exists."""
     broker, name = request.app[BROKER], topic_of(request)
@@ -51,6 +40,13 @@ async def create(request: web.Request) -> web.Response:
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
+    if name.partition >= 0:
+        count = await broker.registry.partitions.count(name.base)
+        if name.partition >= count:
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by a number: {name.base.local} has'
+                f" {count} partitions; create a partitioned topic, or use another name"
+            )
     # Read first: a refusal must leave no topic behind.
     wanted = await texts_of(request)
     try:
@@ -108,33 +104,20 @@ async def terminate_partitions(request: web.Request) -> web.Response:
     return answer({str(index): message_id(await topic.terminate()) for index, topic in enumerate(topics)})
 
 
-async def last_message_id(request: web.Request) -> web.Response:
-    """Returns the id of the last message; entry -1 for a topic without one."""
-    topic = await existing_persistent(request.app[BROKER], topic_of(request))
-    return answer(message_id(topic.ledger.last_confirmed))
-
-
 async def stats(request: web.Request) -> web.Response:
     """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
     topic = await existing(broker, name)
-    return answer(topic_stats(topic, broker.addresses.admin_url, request.app[RATES](str(name))))
-
-
-async def internal(request: web.Request) -> web.Response:
-    """Returns the ledgers and cursors of the topic."""
-    return answer(internal_stats(await existing_persistent(request.app[BROKER], topic_of(request))))
+    options = StatsOptions.of(request.query)
+    rates = request.app[RATES](str(name))
+    return answer(await topic_stats(topic, owner_url(broker), rates, options))
 
 
 TOPIC_ROUTES = (
-    web.get(_LIST, names),
-    web.get(_LIST + "/partitioned", partitioned_names),
     web.put(_TOPIC, create),
     web.delete(_TOPIC, delete),
     web.put(_TOPIC + "/unload", unload),
     web.post(_TOPIC + "/terminate", terminate),
     web.post(_TOPIC + "/terminate/partitions", terminate_partitions),
-    web.get(_TOPIC + "/lastMessageId", last_message_id),
     web.get(_TOPIC + "/stats", stats),
-    web.get(_TOPIC + "/internalStats", internal),
 )

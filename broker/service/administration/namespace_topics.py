@@ -45,7 +45,7 @@ async def clear_backlog(
     async for topic in _opened(registry, namespace, bundle):
         for name, one in list(topic.subscriptions.items()):
             if subscription in (None, name):
-                one.skip_all()
+                one.acknowledge_through(topic.ledger.last_confirmed)
 
 
 async def unsubscribe(

@@ -149,7 +149,7 @@ class SharedDispatcher(Dispatcher):
         if not entries:
             self._read_on(wanted)
             return False
-        if delays.looks_at(entries[0]):
+        if delays.looks_in(entries[0].ledger_id):
             entries, late = delays.hold_back(entries)
             if late:
                 # As in Pulsar, the expected read ends here: the entry is read again when it is due.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from broker.service.namespaces import Json
+from broker.service.policies.backlog_quota import AGE, SIZE, BacklogQuota, Quotas
 from broker.service.policies.forms import (
     LONG_MAX,
     Choice,
@@ -267,7 +268,7 @@ SUBSCRIBE: Final = Policy(
     topic_name="subscribeRate", topic=Rest("subscribeRate", applied=True),
     key="subscribeThrottlingRatePerConsumer",
     setting=lambda settings: SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_period_s),
-    acts="A consumer that subscribes more often in a period is refused. 0 or less = no limit.")
+    acts="A consumer of a persistent topic that subscribes more often in a period is refused. 0 or less = no limit.")
 
 # How long messages and topics stay
 
@@ -275,18 +276,32 @@ RETAINED: Final = Policy(
     title="retention", form=RETENTION,
     name="retention_policies", namespace=Rest("retention"),
     topic_name="retentionPolicies", topic=Rest("retention", applied=True),
-    setting=lambda settings: Retention())
+    key="defaultRetentionTimeInMinutes",
+    setting=lambda settings: Retention(settings.retention_minutes, settings.retention_mib),
+    acts="Ledgers whose entries are all acknowledged stay so long, or up to so much. Those over a lowered limit go at "
+         "the next look.")
 MESSAGE_TTL: Final = Policy(
     title="seconds until an unread message expires", form=Whole(),
     name="message_ttl_in_seconds", namespace=Rest("messageTTL"),
     topic_name="messageTTLInSeconds", topic=Rest("messageTTL", applied=True, in_query=True),
-    setting=lambda settings: 0)
+    key="ttlDurationDefaultInSeconds", setting=lambda settings: settings.ttl_s,
+    acts="A message of this age counts as acknowledged from the next look on, but not before its delivery time. "
+         "0 = never.")
 SUBSCRIPTION_EXPIRATION: Final = Policy(
     title="minutes until an unused subscription is deleted", form=Whole(),
     name="subscription_expiration_time_minutes", namespace=Rest("subscriptionExpirationTime"),
     topic_name="subscriptionExpirationTime",
     topic=Rest("subscriptionExpirationTime", applied=True, in_query=True),
-    setting=lambda settings: 0)
+    key="subscriptionExpirationTimeMinutes", setting=lambda settings: settings.subscription_expires_min,
+    acts="A subscription without a consumer for so long is deleted. 0 = never.")
+BACKLOG: Final = Policy(
+    title="backlog quotas", form=Quotas(),
+    name="backlog_quota_map", topic_name="backLogQuotaMap",
+    key="backlogQuotaDefaultLimitBytes",
+    setting=lambda settings: {
+        SIZE: BacklogQuota(size=settings.quota_bytes, reaction=settings.quota_reaction),
+        AGE: BacklogQuota(age_s=settings.quota_age_s, reaction=settings.quota_reaction)},
+    acts="At the limit producers are held or refused, or the oldest messages go, from the next look on.")
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
     name="inactive_topic_policies", namespace=Rest("inactiveTopicPolicies"),
@@ -380,7 +395,8 @@ ANTI_AFFINITY: Final = Policy(
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",
-    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False))
+    namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False),
+    acts="With Prefix the name of a subscription must begin with the consumer's role, where rights are checked.")
 METRIC_PROPERTIES: Final = Policy(
     title="properties of topics that metrics show", form=Names(),
     name="allowed_topic_property_keys_for_metrics",
@@ -388,7 +404,8 @@ METRIC_PROPERTIES: Final = Policy(
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=Texts(),
     name="entryFilters", namespace=Rest("entryFilters"),
-    topic_name="entryFilters", topic=Rest("entryFilters", applied=True))
+    topic_name="entryFilters", topic=Rest("entryFilters", applied=True),
+    setting=lambda settings: {"entryFilterNames": ""})
 # fmt: on
 
 # Collected rather than listed: a row that is missing in a second list would have no routes.

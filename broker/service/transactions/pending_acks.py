@@ -14,6 +14,7 @@ from typing import NamedTuple
 from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of
 from broker.model.errors import TransactionConflict
 from broker.model.position import Position
+from broker.model.range_set import RangeSet
 from broker.model.txn_id import TxnId
 
 Key = tuple[int, int]
@@ -52,17 +53,23 @@ class AckedEntry(NamedTuple):
 class TransactionAcks:
     """The acknowledgements of one transaction."""
 
-    whole: set[Key] = field(default_factory=set)
-    """Entries acknowledged as a whole."""
+    whole: RangeSet = field(default_factory=RangeSet)
+    """Entries acknowledged as a whole. Ranges, because each write of the cursor has all of them in order."""
     parts: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """Bits of the messages left, and size of the batch, for entries acknowledged in part."""
     through: AckedEntry | None = None
     """The position of a cumulative acknowledgement."""
 
     @property
+    def whole_keys(self) -> list[Key]:
+        """Entries acknowledged as a whole, in order."""
+        ranges = self.whole.ranges()
+        return [(one.ledger_id, entry) for one in ranges for entry in range(one.first, one.last + 1)]
+
+    @property
     def keys(self) -> list[Key]:
         """Entries of the individual acknowledgements, in order."""
-        return sorted([*self.whole, *self.parts])
+        return sorted([*self.whole_keys, *self.parts])
 
 
 class PendingAcks:
@@ -99,13 +106,19 @@ class PendingAcks:
         `is_acknowledged` knows the acknowledgements outside of transactions. Repeating one's own changes nothing.
         """
         wanted = list(entries)
-        for entry in wanted:
-            self._check(txn, entry, is_acknowledged)
+        self.check(txn, wanted, is_acknowledged)
         for entry in wanted:
             if entry.key not in self._whole:
                 acks = self._of.setdefault(txn, TransactionAcks())
                 left, size = acks.parts.get(entry.key, (-1, entry.size))
                 self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, size)
+
+    def check(
+        self, txn: TxnId, entries: Iterable[AckedEntry], is_acknowledged: Callable[[Key], bool]
+    ) -> None:
+        """Raises TransactionConflict when `acknowledge` would."""
+        for entry in entries:
+            self._check(txn, entry, is_acknowledged)
 
     def _add(self, txn: TxnId, key: Key, left: int, size: int) -> None:
         acks = self._of.setdefault(txn, TransactionAcks())
@@ -114,7 +127,7 @@ class PendingAcks:
             self._parts.setdefault(key, set()).add(txn)
         else:
             self._drop_part(txn, key)
-            acks.whole.add(key)
+            acks.whole.add(*key)
             self._whole[key] = txn
         self._count_left(key)
 
@@ -173,7 +186,7 @@ class PendingAcks:
         if acks is None:
             return None
         ended = TransactionAcks(acks.whole, dict(acks.parts), acks.through)
-        for key in acks.whole:
+        for key in acks.whole_keys:
             del self._whole[key]
         for key in ended.parts:
             self._drop_part(txn, key)
@@ -223,7 +236,7 @@ class PendingAcks:
         rows = [
             [
                 *txn,
-                _ranges(acks.whole),
+                list(acks.whole.ranges()),
                 # As hexadecimal text: Python refuses to write a number of more than 4,300 decimal digits.
                 [[*key, f"{left:x}", size] for key, (left, size) in sorted(acks.parts.items())],
                 None if acks.through is None else [*acks.through.key, list(acks.through.ack_set)],
@@ -256,13 +269,3 @@ def _all_of(size: int) -> int:
 def _reaches(through: AckedEntry, key: Key) -> bool:
     # Of a batch that is acknowledged in part, messages are left.
     return key < through.key or (key == through.key and not any(through.ack_set))
-
-
-def _ranges(keys: Iterable[Key]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for ledger, entry in sorted(keys):
-        if ranges and ranges[-1][0] == ledger and ranges[-1][2] + 1 == entry:
-            ranges[-1][2] = entry
-        else:
-            ranges.append([ledger, entry, entry])
-    return ranges

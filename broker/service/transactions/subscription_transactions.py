@@ -41,21 +41,29 @@ class SubscriptionTransactions:
 
     def acknowledge(self, txn: TxnId, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
         """Adds individual acknowledgements; returns those of existing entries. TransactionConflict, TooManyRequests."""
-        self._check_room(len(entries))
-        has_entry = self._cursor.ledger.ledgers.has_entry
-        # Positions come from clients and may be anything; those without an entry are ignored, as outside of transactions.
-        existing = [entry for entry in entries if has_entry(*entry.key)]
+        self.check_room(len(entries))
+        existing = self._existing(entries)
         self.pending.acknowledge(txn, existing, self._cursor.acks.is_acknowledged)
         self._save_soon()
         return existing
 
+    def check(self, txn: TxnId, entries: Sequence[AckedEntry]) -> None:
+        """Raises TransactionConflict when `acknowledge` would; changes nothing."""
+        self.pending.check(txn, self._existing(entries), self._cursor.acks.is_acknowledged)
+
+    def _existing(self, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
+        has_entry = self._cursor.ledger.ledgers.has_entry
+        # Positions come from clients and may be anything; those without an entry are ignored, as outside of transactions.
+        return [entry for entry in entries if has_entry(*entry.key)]
+
     def acknowledge_cumulative(self, txn: TxnId, through: AckedEntry) -> None:
         """Acknowledges everything through a position. TransactionConflict, TooManyRequests."""
-        self._check_room(1)
+        self.check_room(1)
         self.pending.acknowledge_cumulative(txn, through, self._cursor.mark_delete_position)
         self._save_soon()
 
-    def _check_room(self, more: int) -> None:
+    def check_room(self, more: int) -> None:
+        """Raises TooManyRequests when open transactions may not acknowledge so many more entries."""
         if len(self.pending) + more > PENDING_MAX:
             raise TooManyRequests(
                 f"Open transactions have acknowledged {len(self.pending)} entries of this subscription, "
@@ -114,7 +122,7 @@ class SubscriptionTransactions:
         if acks.through is not None:
             words = tuple(acks.through.ack_set) if batch_index_acks else ()
             cursor.acknowledge_cumulative(Position(*acks.through.key), words or None)
-        cursor.acknowledge(sorted(acks.whole))
+        cursor.acknowledge(acks.whole_keys)
         if batch_index_acks:
             for key, (left, size) in sorted(acks.parts.items()):
                 cursor.acknowledge_batch(Position(*key), words_of(left), size)

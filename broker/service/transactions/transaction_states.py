@@ -146,11 +146,14 @@ def apply(known: dict[TxnId, Transaction], txn: TxnId, change: Change, position:
     transaction = known[txn]
     transaction.records.append(position)
     if isinstance(change, PartitionsAdded):
-        for name in change.topics:
-            transaction.topics.setdefault(str(parse_topic_name(name)), name)
+        transaction.topics.update({_full(name): name for name in change.topics})
     elif isinstance(change, SubscriptionsAdded):
-        for name, subscription in change.subscriptions:
-            transaction.subscriptions.setdefault((str(parse_topic_name(name)), subscription), name)
+        named = change.subscriptions
+        transaction.subscriptions.update({(_full(name), subscription): name for name, subscription in named})
     elif isinstance(change, StatusChanged):
         transaction.status = change.status
     return transaction
+
+
+def _full(name: str) -> str:
+    return str(parse_topic_name(name))

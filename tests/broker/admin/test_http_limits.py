@@ -111,7 +111,7 @@ async def test_slow_body_is_408(broker: BrokerService) -> None:
     server = await a_server(broker, httpServerIdleTimeout=50)
     try:
         data = PATH + b"Content-Length: 100\r\n\r\nabc"
-        assert b" 408 " in await answer_to(server.port, data)
+        assert b" 408 " in await answer_to(server.ports[0], data)
     finally:
         await server.close()
 
@@ -120,7 +120,7 @@ async def test_connection_without_a_whole_first_request_is_closed(broker: Broker
     server = await a_server(broker, httpServerIdleTimeout=50)
     try:
         for data in (b"", b"GET / HTTP/1.1\r\nX-Slow: "):
-            assert await answer_to(server.port, data) == b""
+            assert await answer_to(server.ports[0], data) == b""
     finally:
         await server.close()
 
@@ -131,14 +131,14 @@ async def test_connection_above_the_limit_is_503(broker: BrokerService) -> None:
         ready = b"GET /admin/v2/brokers/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
         held = []
         for _ in range(3):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
             writer.write(ready)
             assert b" 200 " in await reader.readline()
             held.append(writer)
-        assert await answer_to(server.port, ready) == FULL.partition(b"\n")[0] + b"\n"
+        assert await answer_to(server.ports[0], ready) == FULL.partition(b"\n")[0] + b"\n"
         held[0].transport.abort()
         # The server notices the end of a connection a little later.
-        answers = [await answer_to(server.port, ready) for _ in range(200)]
+        answers = [await answer_to(server.ports[0], ready) for _ in range(200)]
         assert b" 200 " in answers[-1]
         for writer in held:
             writer.transport.abort()

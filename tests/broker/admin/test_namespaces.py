@@ -112,6 +112,8 @@ async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientS
         ({"deduplicationEnabled": 5}, 400),
         ({"max_producers_per_topic": -1}, 412),
         ({"offload_threshold": 7}, 501),
+        ({"backlog_quota_map": {"other": {"limitSize": 1, "policy": "producer_exception"}}}, 400),
+        ({"backlog_quota_map": {"message_age": {"limitTime": 1, "policy": "other"}}}, 400),
         ({"replication_clusters": ["nope"]}, 403),
         ({"replication_clusters": "standalone"}, 400),
         ({"bundles": {"boundaries": ["0x10000000", "0xffffffff"]}}, 400),

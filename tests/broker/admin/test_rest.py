@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from broker.compose.broker_service import BrokerService
+from broker.model.errors import NotAllowed
 from broker.model.position import LATEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
@@ -230,7 +231,8 @@ async def test_subscription_is_created_reset_and_deleted(admin: ClientSession, b
     reset = {"ledgerId": 0, "entryId": 0}
     assert (await call(admin, f"POST {TOPICS}/t/subscription/s/resetcursor", reset))[0] == 204
     assert (await call(admin, f"DELETE {TOPICS}/t/subscription/s"))[0] == 204
-    assert await refusal(admin, f"DELETE {TOPICS}/t/subscription/s") == (404, "Subscription not found")
+    refused = await refusal(admin, f"DELETE {TOPICS}/t/subscription/s")
+    assert refused == (404, f"Subscription s not found for topic {PERSISTENT}/t")
     assert list((await persistent(broker, "t")).subscriptions) == ["a/b c"]
 
 
@@ -264,7 +266,8 @@ async def test_stats_of_an_idle_topic_have_pulsars_fields(admin: ClientSession) 
     assert status == 200
     assert isinstance(stats, dict)
     assert (stats["msgInCounter"], stats["publishers"], stats["storageSize"]) == (0, [], 0)
-    assert stats["subscriptions"]["s"]["type"] == "Exclusive"
+    # No consumer has come, so the type is not known.
+    assert stats["subscriptions"]["s"]["type"] == "None"
     assert stats["subscriptions"]["s"]["isDurable"] is True
     status, internal = await call(admin, f"GET {TOPICS}/t/internalStats")
     assert status == 200
@@ -298,3 +301,22 @@ def test_message_id_has_the_form_that_clients_read() -> None:
     assert position_of(message_id(Position(3, 4))) == Position(3, 4)
     with pytest.raises(BadRequest):
         position_of({"ledgerId": "x"})
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_name_of_a_partition_is_refused_without_its_partitioned_topic(
+    admin: ClientSession, broker: BrokerService, domain: str
+) -> None:
+    path = f"/admin/v2/{domain}/public/default"
+    assert (await refusal(admin, f"PUT {path}/x-partition-0"))[0] == 412
+    name = parse_topic_name(f"{domain}://public/default/x-partition-0")
+    with pytest.raises(NotAllowed, match="Partition metadata not found"):
+        await broker.registry.get(name, create=True)
+    assert (await call(admin, f"PUT {path}/x/partitions", 1))[0] == 204
+    await broker.registry.get(name, create=True)
+    assert (await refusal(admin, f"PUT {path}/x-partition-1"))[0] == 412
+
+
+async def test_path_with_a_null_character_is_refused(admin: ClientSession) -> None:
+    assert (await call(admin, "PUT /admin/v2/persistent/public/default/a%00b"))[0] == 400
+    assert (await call(admin, "GET /admin/v2/persistent/public/default"))[1] == []

@@ -13,7 +13,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from broker.compose.broker_service import BrokerService
 from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
+from broker.net.slices import IDS_PER_SLICE
+from protocol.pulsar_api_pb2 import MessageMetadata, ServerError
+from tests.support.command_json import Json
 from tests.support.mover import SOURCE, TARGET, Mover
+from tests.support.raw_client import build_command, payload_frame
 
 ROOT = "/admin/v3/transactions"
 OF_SOURCE, OF_TARGET = "public/default/source", "public/default/target"
@@ -109,6 +113,44 @@ async def test_open_transaction_is_described(
         404,
         {"reason": "Transaction coordinator with id 9 not found!"},
     )
+
+
+async def publish_many(mover: Mover, count: int) -> list[dict[str, Json]]:
+    """Stores messages in the source and returns their positions."""
+    command = {"producer_id": 2, "num_messages": 1}
+    for number in range(count):
+        sent = build_command("SEND", {**command, "sequence_id": 1000 + number})
+        metadata = MessageMetadata(producer_name="p", sequence_id=1000 + number, publish_time=1)
+        mover.cnx.send_bytes(payload_frame(sent, metadata, b"x"))
+    mover.cnx.send("FLOW", consumer_id=1, messagePermits=count)
+    return [(await mover.message())[1] for _ in range(count)]
+
+
+async def test_long_acknowledgement_is_whole_or_refused(admin: ClientSession, mover: Mover) -> None:
+    positions = await publish_many(mover, 2 * IDS_PER_SLICE + 500)
+    first, second = await mover.begin(60_000), await mover.begin(60_000)
+
+    async def acknowledge(txn: dict[str, Json]) -> Any:
+        answer = await mover.ask(
+            "ACK", "ACK_RESPONSE", consumer_id=1, ack_type="Individual", message_id=[*positions], **txn
+        )
+        return answer.command.ackResponse
+
+    async def state(place: int) -> str:
+        path = "positionStatsInPendingAck/{}/s/{ledgerId}/{entryId}".format(OF_SOURCE, **positions[place])
+        return str((await get(admin, path))[1]["state"])
+
+    await mover.acknowledge(positions[-1], first)
+    assert (await acknowledge(second)).error == ServerError.TransactionConflict
+    assert [await state(place) for place in (0, IDS_PER_SLICE, -1)] == [
+        *["NotInPendingAck"] * 2,
+        "PendingAck",
+    ]
+    assert not (await acknowledge(first)).HasField("error")
+    assert {await state(place) for place in (0, IDS_PER_SLICE, -2)} == {"PendingAck"}
+    answer = await mover.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **first)
+    assert not answer.command.endTxnResponse.HasField("error")
+    assert {await state(place) for place in (0, IDS_PER_SLICE, -1)} == {"MarkDelete"}
 
 
 async def test_names_are_shown_as_the_client_wrote_them(admin: ClientSession, mover: Mover) -> None:

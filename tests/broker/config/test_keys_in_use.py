@@ -23,6 +23,8 @@ TABLES = (
     "magnetar/commands/generate.py",
 )
 """Files in which the name of a key is no use of it: tables, computed values, comparisons."""
+REFUSALS = "broker/config/tls_rules.py"
+"""The only use of some keys: a value that cannot be kept is refused."""
 
 
 @cache
@@ -31,7 +33,8 @@ def texts_in(*folders: str) -> set[str]:
     found: set[str] = set()
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
-            if not path.relative_to(ROOT).as_posix().startswith(TABLES):
+            name = path.relative_to(ROOT).as_posix()
+            if name == REFUSALS or not name.startswith(TABLES):
                 tree = ast.parse(path.read_text(encoding="utf-8"))
                 found.update(
                     node.value
@@ -46,8 +49,8 @@ READ_IN = {
     BOOKIE_KEYS: ("bookie_stub", "magnetar"),
     CLIENT_KEYS: ("magnetar",),
 }
-# Read by the loader itself, to choose the defaults of all others.
-BY_THE_LOADER = {PROFILE_KEY}
+# Read by the loader itself: the first to choose the defaults of all others, the second to refuse all values but one.
+BY_THE_LOADER = {PROFILE_KEY, "authorizationProvider"}
 RULES = ("broker/config/rules.py", "bookie_stub/config/rules.py")
 GETTERS = {"int", "float", "bool", "str", "list"}
 

@@ -280,3 +280,20 @@ async def test_cursor_properties_are_stored_with_the_position(world: World) -> N
     cursor.acknowledge_cumulative(at(ledger, 1), properties={"producer": 8})
     await cursor.store.flush()
     assert (await world.after_crash().open()).cursors.by_name["dedup"].acks.properties == {"producer": 8}
+
+
+async def test_acknowledgements_are_stored_after_a_flush_that_was_cancelled(tmp_path: Path) -> None:
+    world = World(SqliteMetadataStore(tmp_path / "m.db"))
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 3)
+    cursor.acknowledge_cumulative(at(ledger, 0))
+    flush = asyncio.create_task(cursor.store.flush())
+    await asyncio.sleep(0)
+    flush.cancel()
+    await asyncio.wait([flush])
+    cursor.acknowledge_cumulative(at(ledger, 1))
+    await cursor.store.flush()
+    again = await (await world.after_crash().open()).cursors.open("s", EARLIEST)
+    assert again.backlog == 1
+    await world.metadata.close()

@@ -383,3 +383,33 @@ async def test_managed_ledger_works_on_the_memory_ledger_client() -> None:
     await until(lambda: recorder(ledger).failed)
     assert isinstance(recorder(ledger).errors[0], LedgerFenced)
     assert ledger.state is ManagedLedgerState.FENCED
+
+
+async def test_list_is_stored_after_a_write_that_was_cancelled(tmp_path: Path) -> None:
+    world = World(SqliteMetadataStore(tmp_path / "m.db"))
+    ledger = await world.open()
+    await fill(ledger, 1)
+    change = asyncio.create_task(ledger.set_properties({"a": "1"}))
+    await asyncio.sleep(0)
+    change.cancel()
+    await asyncio.wait([change])
+    await ledger.set_properties({"b": "2"})
+    assert (await world.after_crash().open()).properties["b"] == "2"
+    await world.metadata.close()
+
+
+async def test_ledger_is_deleted_whose_beginning_was_cancelled(tmp_path: Path) -> None:
+    world = World(SqliteMetadataStore(tmp_path / "m.db"))
+    ledger = await world.open()
+    await fill(ledger, 1)
+    begin = asyncio.create_task(ledger.store.begin_beside(77, {}))
+    await asyncio.sleep(0)
+    begin.cancel()
+    await asyncio.wait([begin])
+    assert ledger.store.beside == []
+    await ledger.store.save()
+    assert await world.metadata.get(ledger_key(77)) is not None
+    async with ledger.store.lock:
+        await ledger.store.delete_marked()
+    assert await world.metadata.get(ledger_key(77)) is None
+    await world.metadata.close()

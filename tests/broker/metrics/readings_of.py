@@ -35,6 +35,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         coordinators={},
         topic_loads=0,
         topic_loads_ms=(),
+        loop_lag_s=0.0,
     )
     return replace(reading, **fields)
 

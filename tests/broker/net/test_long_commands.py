@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.model.topic_name import parse_topic_name
-from broker.net.consumer_handlers import IDS_PER_SLICE
+from broker.net.slices import IDS_PER_SLICE
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from protocol.frame import command_frame

@@ -53,6 +53,8 @@ func connect(url string) pulsar.Client {
 	quiet := log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return must(pulsar.NewClient(pulsar.ClientOptions{
 		URL: url, Logger: quiet, OperationTimeout: arrives, ConnectionTimeout: arrives,
+		// For pulsar+ssl alone.
+		TLSTrustCertsFilePath: os.Getenv("TRUST_CERTS"), TLSValidateHostname: true,
 	}))
 }
 

@@ -22,6 +22,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.IntFunction;
 import java.util.regex.Pattern;
 import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
@@ -142,7 +143,12 @@ public final class Interop {
     }
 
     static PulsarClient connect(String url) throws PulsarClientException {
-        return PulsarClient.builder().serviceUrl(url).operationTimeout(ARRIVES_S, TimeUnit.SECONDS).build();
+        ClientBuilder builder =
+                PulsarClient.builder().serviceUrl(url).operationTimeout(ARRIVES_S, TimeUnit.SECONDS);
+        String trusted = System.getenv("TRUST_CERTS"); // For pulsar+ssl alone.
+        return trusted == null
+                ? builder.build()
+                : builder.tlsTrustCertsFilePath(trusted).enableTlsHostnameVerification(true).build();
     }
 
     // Short forms of the client.

@@ -72,7 +72,7 @@ def test_parts_of_one_transaction_add_up_to_the_whole_entry() -> None:
     pending = acked((A, part(1, 0b1100)), (A, part(1, 0b0011)))
     ended = pending.end(A)
     assert ended is not None
-    assert ended.whole == {(1, 1)}
+    assert ended.whole_keys == [(1, 1)]
     assert not ended.parts
 
 
@@ -80,7 +80,7 @@ def test_end_returns_and_releases_what_the_transaction_has() -> None:
     pending = acked((A, whole(1)), (A, part(2, 0b1110)), (B, part(2, 0b1101)))
     ended = pending.end(A)
     assert ended is not None
-    assert (ended.whole, ended.parts) == ({(1, 1)}, {(1, 2): (0b1110, 4)})
+    assert (ended.whole_keys, ended.parts) == ([(1, 1)], {(1, 2): (0b1110, 4)})
     assert pending.left == {(1, 2): 0b1101}
     pending.acknowledge(B, [whole(1)], lambda key: False)
     assert pending.end(A) is None

@@ -1,0 +1,294 @@
+"""Pressure: queues, deadlines and a rate for the requests of the admin port.
+
+    rate       httpRequestsLimitEnabled, httpRequestsMaxPerSecond      429
+    queues     one per class of `request_classes.py`, bounded           503
+    pacing     one request begins per turn of the loop, and one per     messages flow between two requests
+               BUSY_PAUSE_S while the loop is busy
+    deadline   magnetarHttpRequestTimeoutSeconds, from the arrival      504
+
+A read that is too late is cancelled. A write goes on, because its half would be worse than its whole: the answer says
+so, its place stays taken, and one log line tells the outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.http.http_limits import Handler
+from broker.admin.http.request_classes import CLASSES, RequestClass, class_of
+from broker.config.fields import broker_key
+from broker.loop.rare_lines import RareLines
+from broker.model.errors import BrokerError, TooManyRequests
+from broker.service.limits.token_bucket import NS_PER_SECOND, TokenBucket
+from settings.fields import RoomSettings
+
+log = logging.getLogger("magnetar")
+
+LAST_WRITES_S: Final = 2.0
+"""Time for writes beyond their deadline when the server stops."""
+
+
+BUSY_PAUSE_S: Final = 0.003
+"""Time between the begins of two requests while the loop is busy. A small one takes about a tenth of it."""
+BUSY_SHARE: Final = 0.25
+"""Share of a processor from which on the loop counts as busy."""
+BUSY_WINDOW_NS: Final = 100_000_000
+"""Time over which that share is measured."""
+
+
+class RequestTimedOut(BrokerError):
+    """The request was not finished before its deadline."""
+
+    status = 504
+
+
+class QueueFull(BrokerError):
+    """Too many requests of the class wait already."""
+
+    status = 503
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureSettings(RoomSettings):
+    """Limits of requests at the admin port."""
+
+    requests_max: int = broker_key.int("maxConcurrentHttpRequests")
+    """Requests of one class that may run or wait."""
+    rate_limited: bool = broker_key.bool("httpRequestsLimitEnabled")
+    """Refuse requests above `per_second`."""
+    per_second: float = broker_key.float("httpRequestsMaxPerSecond")
+    """Requests per second of all clients together."""
+    deadline_s: float = broker_key.float("magnetarHttpRequestTimeoutSeconds")
+    """Time from the arrival of a request to its answer."""
+
+
+class Pressure:
+    """The queues of one admin port."""
+
+    def __init__(self, settings: PressureSettings, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is the monotonic clock."""
+        self._settings = settings
+        self._now_ns = now_ns
+        self._pacer = _Pacer()
+        self._queues = {kind: _Queue(kind, settings.requests_max, self._pacer) for kind in CLASSES}
+        self._lines = RareLines(log, now_ns)
+        self._late_writes: set[asyncio.Task[web.StreamResponse]] = set()
+        whole = math.ceil(settings.per_second)
+        # A second's worth at once, as in Pulsar; the period makes up for the fraction that `whole` adds.
+        self._rate = TokenBucket(whole, int(NS_PER_SECOND * whole / settings.per_second), now_ns())
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Requests that wait, by the name of their class."""
+        return {kind.name: len(queue.waiting) for kind, queue in self._queues.items()}
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Runs the handler when its class has a place; a middleware.
+
+        Raises TooManyRequests, QueueFull or RequestTimedOut, of which nothing was begun but in the last case.
+        """
+        if self._settings.rate_limited:
+            self._count()
+        resource = request.match_info.route.resource
+        kind = class_of(request.method, resource.canonical if resource is not None else request.path)
+        if kind is None:
+            return await handler(request)
+        return await self._run(kind, request, handler)
+
+    async def close(self, _: web.Application | None = None) -> None:
+        """Waits a moment for writes beyond their deadline, then ends them; each that is cut is logged."""
+        if self._late_writes:
+            _ended, cut = await asyncio.wait(self._late_writes, timeout=LAST_WRITES_S)
+            for task in cut:
+                task.cancel()
+            if cut:
+                await asyncio.wait(cut)
+
+    def _count(self) -> None:
+        now_ns = self._now_ns()
+        if self._rate.available(now_ns) <= 0:
+            self._lines.warning(
+                f"- HTTP request refused: more than httpRequestsMaxPerSecond={self._settings.per_second:g}"
+            )
+            raise TooManyRequests("Too Many Requests")
+        self._rate.take(1, now_ns)
+
+    async def _run(self, kind: RequestClass, request: web.Request, handler: Handler) -> web.StreamResponse:
+        queue = self._queues[kind]
+        if queue.full:
+            text = (
+                f"{self._settings.requests_max} {kind.name} requests run or wait (maxConcurrentHttpRequests)"
+            )
+            self._lines.warning(f"- {request.method} {request.path[:200]} refused: {text}")
+            raise QueueFull(f"{text}; try again later")
+        deadline_s = self._settings.deadline_s
+        begun: asyncio.Task[web.StreamResponse] | None = None
+        try:
+            async with asyncio.timeout(deadline_s if kind.has_deadline else None) as limit:
+                await queue.enter()
+                if not kind.changes:
+                    try:
+                        return await handler(request)
+                    finally:
+                        queue.leave()
+                begun = asyncio.create_task(_write(queue, request, handler), name=_name(request))
+                # Shielded: half of a change, of which nothing tells, is worse than a late one.
+                return await asyncio.shield(begun)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if not kind.changes:
+                raise RequestTimedOut(f"Not finished within {deadline_s:g} s") from None
+            if begun is None:
+                raise RequestTimedOut(
+                    f"Waited {deadline_s:g} s in the queue and was not begun: nothing was changed"
+                ) from None
+            self._watch(begun)
+            raise RequestTimedOut(
+                f"Not finished within {deadline_s:g} s: the change goes on, and the broker's log tells its outcome"
+            ) from None
+        except asyncio.CancelledError:
+            if begun is not None:
+                # The server stops, or the client is gone and asked for its handler's end.
+                self._watch(begun)
+            raise
+
+    def _watch(self, write: asyncio.Task[web.StreamResponse]) -> None:
+        self._late_writes.add(write)
+        write.add_done_callback(self._written)
+
+    def _written(self, write: asyncio.Task[web.StreamResponse]) -> None:
+        self._late_writes.discard(write)
+        name = write.get_name()
+        if write.cancelled():
+            log.error("! %s was ended by the stop of the broker before it was finished", name)
+            return
+        error = write.exception()
+        if error is None:
+            log.warning("! %s ended after its deadline: %d", name, write.result().status)
+        elif isinstance(error, BrokerError | web.HTTPException):
+            log.warning("! %s failed after its deadline: %s", name, error)
+        else:
+            log.error("! %s failed after its deadline", name, exc_info=error)
+
+
+async def _write(queue: _Queue, request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    finally:
+        queue.leave()
+
+
+def _name(request: web.Request) -> str:
+    return f"{request.method} {request.path[:200]}"
+
+
+class _Queue:
+    """The requests of one class: some run, the others wait in the order of their arrival."""
+
+    def __init__(self, kind: RequestClass, requests_max: int, pacer: _Pacer) -> None:
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self._kind = kind
+        self._requests_max = requests_max
+        self._pacer = pacer
+        self._running = 0
+        pacer.add(self)
+
+    @property
+    def full(self) -> bool:
+        """True when a further request must be refused."""
+        return self._running + len(self.waiting) >= self._requests_max
+
+    @property
+    def may_start(self) -> bool:
+        """True when a request waits and a place is free."""
+        return bool(self.waiting) and self._running < self._kind.running_max
+
+    async def enter(self) -> None:
+        """Returns when the request may run; it must `leave` then. Cancelled, it has not entered."""
+        if not self._kind.paced and self._running < self._kind.running_max:
+            self._running += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(place)
+        self._pacer.wake()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.cancelled():
+                self.waiting.remove(place)
+            else:  # It was let in during the turn in which it was cancelled.
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Frees the place of a request."""
+        self._running -= 1
+        if self.waiting:
+            self._pacer.wake()
+
+    def start_next(self) -> None:
+        """Lets the first request in that waits; only where `may_start`."""
+        self._running += 1
+        self.waiting.popleft().set_result(None)
+
+
+class _Pacer:
+    """Lets waiting requests in one by one, the classes in turns."""
+
+    def __init__(self) -> None:
+        self._queues: deque[_Queue] = deque()
+        self._scheduled = False
+        self._load = _Load()
+
+    def add(self, queue: _Queue) -> None:
+        """Serves one more queue."""
+        self._queues.append(queue)
+
+    def wake(self) -> None:
+        """Looks at the queues in the next turn; further calls before it change nothing."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._start_one)
+
+    def _start_one(self) -> None:
+        self._scheduled = False
+        for _ in range(len(self._queues)):
+            queue = self._queues[0]
+            self._queues.rotate(-1)
+            if queue.may_start:
+                queue.start_next()
+                # Also where no other request waits: the next one may arrive at once.
+                self._scheduled = True
+                pause_s = BUSY_PAUSE_S if self._load.is_busy() else 0
+                asyncio.get_running_loop().call_later(pause_s, self._start_one)
+                return
+
+
+class _Load:
+    """Tells whether the loop's thread has been busy, by the processor time that it took."""
+
+    def __init__(self) -> None:
+        self._since_ns = time.monotonic_ns()
+        self._used_ns = 0
+        self._busy = False
+
+    def is_busy(self) -> bool:
+        """Returns the result of the last whole window; call it on the loop."""
+        now_ns = time.monotonic_ns()
+        elapsed_ns = now_ns - self._since_ns
+        if elapsed_ns >= BUSY_WINDOW_NS:
+            used_ns = time.thread_time_ns()
+            self._busy = used_ns - self._used_ns > BUSY_SHARE * elapsed_ns
+            self._since_ns, self._used_ns = now_ns, used_ns
+        return self._busy

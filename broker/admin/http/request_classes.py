@@ -1,0 +1,77 @@
+"""Sorts the requests of the admin port into classes, each with a bounded queue of its own. Pure.
+
+A request of one class never waits behind a request of another one. So a thousand statistics delay neither a lookup nor
+the deletion of a topic. `pressure.py` has the queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestClass:
+    """Requests that share a queue."""
+
+    name: str
+    """For texts of errors."""
+    running_max: int
+    """Requests that run at the same time; further ones wait."""
+    paced: bool = True
+    """Requests begin one per turn of the loop, among all paced classes, so that messages flow between them."""
+    changes: bool = False
+    """A request is never ended in the middle: half of its work could be done."""
+    has_deadline: bool = True
+    """False for answers whose length in time is the reader's."""
+
+
+LOOKUP: Final = RequestClass(name="lookup", running_max=256, paced=False)
+"""Requests without which a client cannot work, and those of supervisors."""
+READ: Final = RequestClass(name="read", running_max=64)
+"""Every other request that changes nothing."""
+WRITE: Final = RequestClass(name="write", running_max=32, changes=True)
+"""Requests that change something."""
+HEAVY: Final = RequestClass(name="heavy", running_max=4)
+"""Reads whose work grows with the number of topics, partitions or entries."""
+SCRAPE: Final = RequestClass(name="scrape", running_max=8, has_deadline=False)
+"""`/metrics`: scrapes share one text, and a slow scraper may take it slowly."""
+CLASSES: Final = (LOOKUP, READ, WRITE, HEAVY, SCRAPE)
+
+_READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
+    "/admin/v2/brokers/health": LOOKUP,
+    "/admin/v2/brokers/ready": LOOKUP,
+    "/metrics": SCRAPE,
+    "/metrics/": SCRAPE,
+}
+"""Routes by their whole path."""
+_LAST_PARTS: Final[Mapping[str, RequestClass]] = {
+    "partitions": LOOKUP,
+    "partitioned-stats": HEAVY,
+    "partitioned-internalStats": HEAVY,
+    "partitioned-internal-info": HEAVY,
+    "internalStats": HEAVY,
+    "internal-info": HEAVY,
+    "analyzeBacklog": HEAVY,
+    "topics": HEAVY,
+    "destinations": HEAVY,
+    "metrics": HEAVY,
+    "mbeans": HEAVY,
+}
+"""Reads by the last part of their path, wherever it stands."""
+
+
+def class_of(method: str, path: str) -> RequestClass | None:
+    """Returns the class of a request; `path` is that of its route, with names in braces.
+
+    None stands for a WebSocket, which lives long and has limits of its own.
+    """
+    if path.startswith("/ws/"):
+        return None
+    if path.startswith("/lookup/"):
+        return LOOKUP
+    if method not in _READS:
+        return WRITE
+    return _EXCEPTIONS.get(path) or _LAST_PARTS.get(path.rpartition("/")[2], READ)

@@ -1,0 +1,54 @@
+"""Rules of backlog quotas: their JSON, and that a quota stays below the retention. Pure.
+
+Source: Pulsar's NamespacesBase and PersistentTopicsBase, release 4.2; statuses and texts as recorded.
+"""
+
+from __future__ import annotations
+
+from broker.admin.http.answers import BadRequest, PreconditionFailed, whole_number
+from broker.service.namespaces import Json
+from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
+from broker.service.policies.values import Retention
+from settings.keys import LONG_MAX
+
+_SECONDS_PER_MINUTE = 60
+_BYTES_PER_MIB = 1 << 20
+
+
+def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
+    """Returns the fields of a backlog quota; others are dropped, as in Pulsar. BadRequest for a wrong value."""
+    checked: dict[str, Json] = {}
+    # `limitSize` is the newer name of `limit`; clients read either.
+    size = quota.get("limitSize", quota.get("limit"))
+    if size is not None:
+        if type(size) is not int or not -LONG_MAX - 1 <= size <= LONG_MAX:
+            raise BadRequest("limitSize must be a JSON number of bytes")
+        checked["limit"] = size
+        checked["limitSize"] = size
+    if quota.get("limitTime") is not None:
+        checked["limitTime"] = whole_number(quota["limitTime"], "limitTime")
+    if quota.get("policy") not in REACTIONS:
+        raise BadRequest(f"policy={str(quota.get('policy'))[:50]}: one of {', '.join(REACTIONS)} is allowed")
+    checked["policy"] = quota["policy"]
+    return checked
+
+
+def fits(quota: BacklogQuota, retention: Retention) -> bool:
+    """Returns False for a quota that reaches a limit of the retention; retention without a limit fits every quota."""
+    by_size = retention.mib > 0 and quota.size_max >= retention.mib * _BYTES_PER_MIB
+    by_age = retention.minutes > 0 and quota.age_max_s >= retention.minutes * _SECONDS_PER_MINUTE
+    return not (by_size or by_age)
+
+
+def refuse_quota(quota: BacklogQuota, retention: Retention, owner: str) -> None:
+    """Raises PreconditionFailed for a quota that does not fit; `owner` is `namespace` or `topic`."""
+    if not fits(quota, retention):
+        raise PreconditionFailed(
+            f"Backlog Quota exceeds configured retention quota for {owner}. Please increase retention quota and retry"
+        )
+
+
+def refuse_retention(retention: Retention, quota: BacklogQuota, owner: str) -> None:
+    """Raises PreconditionFailed for a retention that does not fit."""
+    if not fits(quota, retention):
+        raise PreconditionFailed(f"Retention Quota must exceed configured backlog quota for {owner}.")

@@ -1,0 +1,93 @@
+"""The middleware that checks rights: before each handler, with the needs of the route in `table.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from broker.admin.http.answers import refused
+from broker.admin.http.principal import PRINCIPAL
+from broker.admin.rights.needs import ROUTE_WITHOUT_ROW, Need, Right, parts_of_path, template_of
+from broker.admin.rights.table import RIGHTS
+from broker.admin.service_view import BROKER, BrokerView
+from broker.model.errors import InvalidTopicName
+from broker.model.topic_name import TopicName, parse_topic_name
+from broker.security.authorization.permissions import Action
+from broker.security.principal import Principal
+
+
+@web.middleware
+async def check_rights(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Runs the handler if the principal has every right that the route needs; otherwise answers 401, 403 or 404."""
+    broker = request.app[BROKER]
+    template = template_of(request)
+    # Without a template there is no handler either: the answer is 404 or 405.
+    if not broker.authorizer.enabled or template is None:
+        return await handler(request)
+    row = RIGHTS.find(request.method, template) or ROUTE_WITHOUT_ROW
+    parts = parts_of_path(row, template, request.match_info)
+    for need in row.needs:
+        answer = _refusal(broker, request[PRINCIPAL], need, parts, request)
+        if answer is not None:
+            return answer
+    return await handler(request)
+
+
+def _refusal(
+    broker: BrokerView, principal: Principal, need: Need, parts: Mapping[str, str], request: web.Request
+) -> web.Response | None:
+    """Returns the answer to a principal that lacks the right, None if it has it."""
+    authorizer, right = broker.authorizer, need.right
+    if need.only_with and not broker.settings.bool(need.only_with):
+        return None
+    if right in (Right.AUTHENTICATED, Right.BODY) or authorizer.is_superuser(principal):
+        if right is Right.NAMESPACE_EXISTS and not broker.namespaces.exists(_namespace(parts)):
+            return refused(need.status, "Namespace not found")
+        return None
+    tenant = parts.get("tenant", "")
+    ask_tenant = right not in (Right.SUPERUSER, Right.TENANT) and principal.role is not None
+    if ask_tenant and not authorizer.tenant_exists(tenant):
+        # Pulsar tells every role that a tenant is missing, and a client without a role nothing.
+        return refused(404, "Tenant does not exist")
+    if _has_right(broker, principal, right, parts):
+        return None
+    if right is Right.NAMESPACE_EXISTS:
+        return refused(need.status, "Namespace not found")
+    return refused(need.status, f"Unauthorized to {request.method} {request.path}: needs {right.value}")
+
+
+def _has_right(broker: BrokerView, principal: Principal, right: Right, parts: Mapping[str, str]) -> bool:
+    authorizer = broker.authorizer
+    match right:
+        case Right.TENANT | Right.WITHIN_TENANT:
+            return authorizer.administers(principal, parts["tenant"])
+        case Right.NAMESPACE_EXISTS:
+            return broker.namespaces.exists(_namespace(parts))
+        case Right.LIST_TOPICS:
+            return authorizer.may_list_topics(principal, _namespace(parts))
+        case Right.PACKAGES:
+            return authorizer.may_act(principal, _namespace(parts), Action.PACKAGES)
+        case Right.LOOK_UP:
+            return authorizer.may_look_up(principal, _topic(parts))
+        case Right.PRODUCE:
+            return authorizer.may_produce(principal, _topic(parts))
+        case Right.CONSUME:
+            return authorizer.may_consume(principal, _topic(parts), parts.get("subscription"))
+    return False
+
+
+def _namespace(parts: Mapping[str, str]) -> str:
+    return f"{parts['tenant']}/{parts['namespace']}"
+
+
+def _topic(parts: Mapping[str, str]) -> TopicName:
+    """Returns the topic as handlers read it. Raises InvalidTopicName (412) for a path that makes no name."""
+    try:
+        # Schemas and transactions have no domain in their paths; theirs are persistent topics.
+        domain = parts.get("domain", "persistent")
+        return parse_topic_name(f"{domain}://{_namespace(parts)}/{parts['topic']}")
+    except InvalidTopicName:
+        raise InvalidTopicName("Topic name is not valid") from None

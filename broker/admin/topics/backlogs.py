@@ -1,0 +1,222 @@
+"""Requests about backlogs: skip, expire, analyze, their size, and truncating or trimming a topic.
+
+Expiry here is an administrator's request. The time to live of a policy uses the same functions (`broker/service/backlog`).
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.admin.http.answers import (
+    BadRequest,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    empty,
+    position_in,
+    reset_data_of,
+    topic_of,
+)
+from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.topic_access import (
+    check_namespace,
+    existing_parts,
+    existing_persistent,
+    one_persistent,
+    parts,
+    subscription_of,
+)
+from broker.model.errors import NotAllowed, SubscriptionNotFound
+from broker.model.position import Position
+from broker.model.topic_name import TopicName
+from broker.service.backlog.analysis import analyze
+from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
+from broker.service.backlog.open_runs import nth_open
+from broker.service.backlog.sizes import bytes_behind
+from broker.service.namespaces import Json
+from broker.service.subscription import Subscription
+from broker.service.topic_subscriptions import INTERNAL_CURSORS
+
+_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
+_LONG = "-?[0-9]{1,18}"
+
+
+async def subscriptions_of_parts(broker: BrokerView, name: TopicName, wanted: str) -> list[Subscription]:
+    """Returns the subscription in each partition that has it. SubscriptionNotFound if none has."""
+    topics = await existing_parts(broker, name)
+    # A subscription may be missing in partitions that were added after it was made.
+    found = [topic.subscriptions[wanted] for topic in topics if wanted in topic.subscriptions]
+    if not found:
+        raise SubscriptionNotFound(f"Subscription {wanted} not found for topic {name}")
+    return found
+
+
+async def _one_subscription(request: web.Request, work: str) -> Subscription:
+    topic = await one_persistent(request.app[BROKER], topic_of(request), work)
+    return subscription_of(topic, request.match_info["subscription"])
+
+
+async def skip_all(request: web.Request) -> web.Response:
+    """Acknowledges every message that is stored now."""
+    broker, name = request.app[BROKER], topic_of(request)
+    _refuse_non_persistent(broker, name, "Skip messages")
+    for one in await subscriptions_of_parts(broker, name, request.match_info["subscription"]):
+        one.acknowledge_through(one.topic.ledger.last_confirmed)
+    return done()
+
+
+async def skip(request: web.Request) -> web.Response:
+    """Acknowledges the next so many unacknowledged entries; a batch counts as one."""
+    subscription = await _one_subscription(request, "Skip messages")
+    number = int(request.match_info["count"])
+    if number > 0:
+        place = await nth_open(subscription.cursor, number)
+        subscription.acknowledge_through(place or subscription.topic.ledger.last_confirmed)
+    return done()
+
+
+async def expire(request: web.Request) -> web.Response:
+    """Acknowledges entries older than so many seconds; 409 where nothing can expire."""
+    broker, name = request.app[BROKER], topic_of(request)
+    _refuse_non_persistent(broker, name, "Expire messages")
+    before_ms = _before_ms(request)
+    refusal: NotExpired | None = None
+    for one in await subscriptions_of_parts(broker, name, request.match_info["subscription"]):
+        try:
+            await expire_older(one, before_ms)
+        except NotExpired as error:
+            # The other partitions follow all the same; the text of the answer says so.
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    return done()
+
+
+async def expire_everywhere(request: web.Request) -> web.Response:
+    """Acknowledges entries older than so many seconds in all subscriptions; 409 where one has none."""
+    broker, name = request.app[BROKER], topic_of(request)
+    _refuse_non_persistent(broker, name, "Expire messages for all subscriptions")
+    before_ms = _before_ms(request)
+    refusal: NotExpired | None = None
+    for topic in await existing_parts(broker, name):
+        for one in list(topic.subscriptions.values()):
+            if one.name in INTERNAL_CURSORS:
+                continue
+            try:
+                await expire_older(one, before_ms)
+            except NotExpired as error:
+                refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    return done()
+
+
+async def expire_to_position(request: web.Request) -> web.Response:
+    """Acknowledges everything through the position in the body.
+
+    `isExcluded` changes nothing: Pulsar expires one entry more then, although its tools say that it keeps the position.
+    """
+    broker, name = request.app[BROKER], topic_of(request)
+    if await broker.registry.partitions.count(name):
+        raise NotAllowed("Expire message at position is not supported for partitioned-topic")
+    subscription = await _one_subscription(request, "Expire messages")
+    expire_through(subscription, (await reset_data_of(request)).position)
+    return done()
+
+
+def _before_ms(request: web.Request) -> int:
+    return request.app[BROKER].environment.wall_ms() - int(request.match_info["seconds"]) * 1000
+
+
+async def analyze_backlog(request: web.Request) -> web.Response:
+    """Counts the entries and messages of a backlog by reading them, within the broker's limits."""
+    broker = request.app[BROKER]
+    subscription = await _one_subscription(request, "Analyze backlog")
+    body = await body_of(request)
+    start = None if body is None else position_in(body)
+    found = await analyze(
+        subscription.cursor,
+        start,
+        entries_max=broker.settings.int("subscriptionBacklogScanMaxEntries"),
+        time_max_ms=broker.settings.int("subscriptionBacklogScanMaxTimeMs"),
+    )
+    # Without entry filters every entry is accepted.
+    shown: dict[str, Json] = {
+        "entries": found.entries,
+        "messages": found.messages,
+        "markerMessages": found.markers,
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": found.entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": found.messages,
+        "filterRescheduledMessages": 0,
+        "aborted": found.aborted,
+    }
+    if found.first is not None:
+        shown["firstMessageId"] = str(found.first)
+        shown["lastMessageId"] = str(found.last)
+    return answer(shown)
+
+
+async def backlog_size(request: web.Request) -> web.Response:
+    """Returns the bytes behind a message id; those of an entry are its ledger's mean."""
+    broker, name = request.app[BROKER], topic_of(request)
+    if await broker.registry.partitions.count(name):
+        raise NotAllowed("calculate backlog size is not allowed for partitioned-topic")
+    topic = await one_persistent(broker, name, "Calculate backlog size")
+    value = await body_of(request)
+    if value is None:
+        raise BadRequest("Give the message id in the body")
+    place, ledgers = position_in(value), topic.ledger.ledgers
+    # As in Pulsar, a ledger that the topic does not have stands for the beginning.
+    if place.ledger_id not in ledgers:
+        return answer(ledgers.size_bytes)
+    return answer(bytes_behind(ledgers, Position(place.ledger_id, max(-1, place.entry_id))))
+
+
+async def truncate(request: web.Request) -> web.Response:
+    """Moves all subscriptions to the end and removes every ledger but the current one."""
+    broker, name = request.app[BROKER], topic_of(request)
+    check_namespace(broker, name)
+    if not name.is_persistent:
+        raise PreconditionFailed("unsupport truncate")
+    for part in await parts(broker, name):
+        topic = await existing_persistent(broker, part)
+        for one in list(topic.subscriptions.values()):
+            if one.name not in INTERNAL_CURSORS:
+                one.acknowledge_through(topic.ledger.last_confirmed)
+        now_ms = broker.environment.wall_ms()
+        topic.ledger.trimming.trim(now_ms, without_cursors=True, without_retention=True)
+    return done()
+
+
+async def trim(request: web.Request) -> web.Response:
+    """Removes ledgers that no subscription and no retention keeps, now and not at the next check."""
+    broker, name = request.app[BROKER], topic_of(request)
+    _refuse_non_persistent(broker, name, "Trim")
+    for topic in await existing_parts(broker, name):
+        topic.ledger.trimming.trim(broker.environment.wall_ms(), without_cursors=True)
+    return empty()
+
+
+def _refuse_non_persistent(broker: BrokerView, name: TopicName, work: str) -> None:
+    check_namespace(broker, name)
+    if not name.is_persistent:
+        raise NotAllowed(f"{work} on a non-persistent topic is not allowed")
+
+
+BACKLOG_ROUTES = (
+    web.post(_SUBSCRIPTION + "/skip_all", skip_all),
+    web.post(f"{_SUBSCRIPTION}/skip/{{count:{_LONG}}}", skip),
+    web.post(_SUBSCRIPTION + "/expireMessages", expire_to_position),
+    web.post(f"{_SUBSCRIPTION}/expireMessages/{{seconds:{_LONG}}}", expire),
+    web.post(f"{_TOPIC}/all_subscription/expireMessages/{{seconds:{_LONG}}}", expire_everywhere),
+    web.post(_SUBSCRIPTION + "/analyzeBacklog", analyze_backlog),
+    web.put(_TOPIC + "/backlogSize", backlog_size),
+    web.delete(_TOPIC + "/truncate", truncate),
+    web.post(_TOPIC + "/trim", trim),
+)
+"""Requests about backlogs."""

@@ -1,0 +1,45 @@
+"""Backlog rounds: the looks at every topic's backlog that fall due with time.
+
+Quotas, the time to live of messages, and subscriptions without a consumer have an interval each; a changed interval acts at
+the next start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.timers import Timers
+from broker.service.backlog.rounds import TopicRounds
+from broker.service.backlog.unused_subscriptions import delete_unused_subscriptions
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_registry import TopicRegistry
+
+_SECONDS_PER_MINUTE: Final = 60
+
+
+def start_backlog_rounds(registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks) -> None:
+    """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
+    settings = registry.settings
+    expiry = TopicRounds(registry, "expiry", _expire)
+    quotas = TopicRounds(registry, "backlog quotas", _compare_with_quotas)
+    unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
+    for rounds, interval_s in (
+        (expiry, settings.ttl_interval_min * _SECONDS_PER_MINUTE),
+        (quotas, settings.quota_interval_s),
+        (unused, settings.subscription_interval_min * _SECONDS_PER_MINUTE),
+    ):
+        timers.every(interval_s, partial(_begin, tasks, rounds))
+
+
+def _begin(tasks: BackgroundTasks, rounds: TopicRounds) -> None:
+    tasks.spawn(rounds.run(), rounds.title)
+
+
+async def _expire(topic: PersistentTopic) -> None:
+    await topic.expiry.look()
+
+
+async def _compare_with_quotas(topic: PersistentTopic) -> None:
+    await topic.quotas.look()

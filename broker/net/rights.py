@@ -1,0 +1,112 @@
+"""Rights on the wire: the checks of commands, and the end of clients whose right was withdrawn.
+
+Every check is one call that reads memory; a connection of a broker without authorization pays one attribute test per
+command. SEND, ACK and FLOW are not checked: their producer or consumer was, and it is closed when its right ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.model.errors import Unauthorized
+from broker.model.topic_name import TopicName
+from broker.net.connection_context import ConnectionContext
+from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
+from broker.service.topic import SubscriptionLike
+
+log = logging.getLogger("magnetar.net")
+
+CONNECTIONS_PER_SLICE = 100
+"""Connections that are looked at before the loop serves others."""
+
+
+def require_look_up(cnx: Connection, topic: TopicName, command: str) -> None:
+    """Raises Unauthorized unless the client may look the topic up."""
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.may_look_up(cnx.principal, topic):
+        raise _refused(cnx, command, str(topic))
+
+
+def require_produce(cnx: Connection, topic: TopicName, command: str) -> None:
+    """Raises Unauthorized unless the client may publish to the topic."""
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.may_produce(cnx.principal, topic):
+        raise _refused(cnx, command, str(topic))
+
+
+def require_consume(cnx: Connection, topic: TopicName, subscription: str, command: str) -> None:
+    """Raises Unauthorized unless the client may consume from the topic through the subscription."""
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.may_consume(cnx.principal, topic, subscription):
+        raise _refused(cnx, command, f"{topic} {subscription}")
+
+
+def require_list(cnx: Connection, namespace: str, command: str) -> None:
+    """Raises Unauthorized unless the client may see the names of topics of the namespace."""
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.may_list_topics(cnx.principal, namespace):
+        raise _refused(cnx, command, namespace)
+
+
+def require_superuser(cnx: Connection, target: str, command: str) -> None:
+    """Raises Unauthorized unless the client is a superuser, as brokers are towards each other."""
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.is_superuser(cnx.principal):
+        raise _refused(cnx, command, target)
+
+
+def _refused(cnx: Connection, command: str, target: str) -> Unauthorized:
+    cnx.context.audit.refused(cnx.principal, cnx.address, command, target, "AuthorizationError")
+    return Unauthorized(
+        f"{command} of {target}: the role lacks the right; an administrator of the tenant grants it"
+    )
+
+
+async def end_withdrawn(context: ConnectionContext) -> None:
+    """Closes all producers, consumers and watchers whose role has lost its right."""
+    for count, cnx in enumerate(list(context.connections)):
+        await cnx.end_withdrawn()
+        if count % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
+            await asyncio.sleep(0)
+
+
+async def end_withdrawn_of(cnx: Connection) -> None:
+    """Closes what one connection has open without the right to it. Its client is told and may ask again."""
+    authorizer, principal = cnx.context.authorizer, cnx.principal
+    for watcher_id, watcher in list(cnx.watchers.items()):
+        if not authorizer.may_list_topics(principal, watcher.namespace):
+            watcher.stop()
+            del cnx.watchers[watcher_id]
+    for consumer in list(cnx.consumers.values()):
+        name, subscribed = consumer.topic, consumer.subscription
+        if name is None or subscribed is None:
+            continue
+        if not authorizer.may_consume(principal, name, subscribed.name):
+            _end_consumer(cnx, consumer, name, subscribed)
+    # Last, because only these wait: the list of a topic's producers may have to be stored.
+    for producer in list(cnx.producers.values()):
+        opened = producer.producer
+        if opened is not None and not authorizer.may_produce(principal, opened.topic.name):
+            await _end_producer(cnx, producer)
+
+
+def _end_consumer(
+    cnx: Connection, port: ConsumerOnConnection, topic: TopicName, subscribed: SubscriptionLike
+) -> None:
+    target = f"{topic} {subscribed.name}"
+    cnx.context.audit.refused(cnx.principal, cnx.address, "withdrawn SUBSCRIBE", target, "CLOSE_CONSUMER")
+    log.info("- %s consumer on %s: the right was withdrawn", cnx.address, target)
+    port.closed_by_broker()
+    if port.consumer is not None:
+        subscribed.remove_consumer(port.consumer)
+
+
+async def _end_producer(cnx: Connection, port: ProducerOnConnection) -> None:
+    opened = port.producer
+    assert opened is not None, "checked by the caller"
+    target = str(opened.topic.name)
+    cnx.context.audit.refused(cnx.principal, cnx.address, "withdrawn PRODUCER", target, "CLOSE_PRODUCER")
+    log.info("- %s producer %s on %s: the right was withdrawn", cnx.address, opened.name, target)
+    port.closed_by_broker()
+    await opened.topic.remove_producer(opened)

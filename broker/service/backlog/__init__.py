@@ -1,0 +1,1 @@
+"""Operations on the backlog of a subscription: counting, skipping, expiring, and looking at its entries."""

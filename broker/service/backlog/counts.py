@@ -1,0 +1,22 @@
+"""ExpiredCounts: the counters of a subscription's expired messages."""
+
+from __future__ import annotations
+
+
+class ExpiredCounts:
+    """Counts entries that expired; kept by each subscription."""
+
+    __slots__ = ("last_ms", "running", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Entries that expired since the topic was opened."""
+        self.last_ms = 0
+        """Wall clock of the last expiry, ms since 1970; 0 = none yet."""
+        self.running = False
+        """True while an expiry searches for its end; a second one is refused."""
+
+    def count(self, entries: int, now_ms: int) -> None:
+        """Counts one expiry."""
+        self.total += entries
+        self.last_ms = now_ms

@@ -1,0 +1,160 @@
+"""Requests about backlogs: their effect on cursors and ledgers, and their refusals."""
+
+from __future__ import annotations
+
+from aiohttp import ClientSession
+
+from broker.compose.broker_service import BrokerService
+from broker.model.position import EARLIEST, LATEST, Position
+from broker.service.subscription import Subscription
+from tests.broker.admin.publishing import publish_plain
+from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
+
+
+async def subscribed(broker: BrokerService, name: str, count: int) -> Subscription:
+    await publish_plain(broker, f"{PERSISTENT}/{name}", count)
+    topic = await persistent(broker, name)
+    return await topic.subscribing.create("s", EARLIEST)
+
+
+def at(subscription: Subscription, entry: int) -> Position:
+    return Position(subscription.topic.ledger.last_confirmed.ledger_id, entry)
+
+
+async def test_skip_passes_over_acknowledged_entries(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 8)
+    one.cursor.acknowledge([at(one, 1), at(one, 2)])
+    assert (await call(admin, f"POST {TOPICS}/t/subscription/s/skip/2"))[0] == 204
+    # Entries 0 and 3: 1 and 2 were acknowledged before.
+    assert one.cursor.mark_delete_position == at(one, 3)
+    assert (await call(admin, f"POST {TOPICS}/t/subscription/s/skip/0"))[0] == 204
+    assert one.cursor.backlog == 4
+    assert (await call(admin, f"POST {TOPICS}/t/subscription/s/skip/100"))[0] == 204
+    assert one.cursor.backlog == 0
+
+
+async def test_skip_all_works_on_every_partition(admin: ClientSession, broker: BrokerService) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 2)
+    for index in range(2):
+        await subscribed(broker, f"p-partition-{index}", 2)
+    assert (await refusal(admin, f"POST {TOPICS}/p/subscription/s/skip/1"))[0] == 405
+    assert (await call(admin, f"POST {TOPICS}/p/subscription/s/skip_all"))[0] == 204
+    for index in range(2):
+        assert (await persistent(broker, f"p-partition-{index}")).subscriptions["s"].cursor.backlog == 0
+    missing = await refusal(admin, f"POST {TOPICS}/p/subscription/nope/skip_all")
+    assert missing == (404, f"Subscription nope not found for topic {PERSISTENT}/p")
+
+
+async def test_expiry_acknowledges_what_is_older(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    path = f"POST {TOPICS}/t/subscription/s/expireMessages"
+    assert (await call(admin, f"{path}/2000000000"))[0] == 204
+    assert one.cursor.backlog == 4
+    assert (await call(admin, f"{path}/-10"))[0] == 204
+    assert one.cursor.backlog == 0
+    assert one.expired.total == 4
+    status, reason = await refusal(admin, f"{path}/1")
+    assert (status, "ongoing message expiration" in reason) == (409, True)
+    stats = (await call(admin, f"GET {TOPICS}/t/stats"))[1]
+    assert isinstance(stats, dict)
+    assert stats["subscriptions"]["s"]["totalMsgExpired"] == 4
+    assert stats["subscriptions"]["s"]["lastExpireTimestamp"] > 0
+
+
+async def test_expiry_by_position_keeps_what_is_behind(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    path = f"POST {TOPICS}/t/subscription/s/expireMessages"
+    place = {"ledgerId": at(one, 1).ledger_id, "entryId": 1}
+    assert (await call(admin, path, place))[0] == 204
+    assert one.cursor.mark_delete_position == at(one, 1)
+    # An earlier position changes nothing, as in Pulsar.
+    assert (await call(admin, path, {**place, "entryId": 0}))[0] == 204
+    assert one.cursor.mark_delete_position == at(one, 1)
+    assert (await refusal(admin, path, {**place, "entryId": 4}))[0] == 409
+    assert (await call(admin, path, 3))[0] == 400
+    assert one.cursor.backlog == 2
+
+
+async def test_expiry_of_all_subscriptions_reports_one_that_is_empty(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    one = await subscribed(broker, "t", 2)
+    await one.topic.subscribing.create("late", LATEST)  # type: ignore[attr-defined]  # Of the topic's own class.
+    assert (await refusal(admin, f"POST {TOPICS}/t/all_subscription/expireMessages/-10"))[0] == 409
+    assert one.cursor.backlog == 0
+
+
+async def test_reset_behind_a_message_leaves_it_out(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    path = f"POST {TOPICS}/t/subscription/s/resetcursor"
+    place = {"ledgerId": at(one, 1).ledger_id, "entryId": 1}
+    assert (await call(admin, path, place))[0] == 204
+    assert one.cursor.read_position == at(one, 1)
+    assert (await call(admin, path, {**place, "excluded": True}))[0] == 204
+    assert one.cursor.read_position == at(one, 2)
+    await call(admin, f"PUT {TOPICS}/p/partitions", 2)
+    assert (await refusal(admin, path.replace("/t/", "/p/"), "earliest"))[0] == 405
+
+
+async def test_backlog_is_analyzed_within_the_limits(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 250)
+    one.cursor.acknowledge([at(one, 3)])
+    path = f"POST {TOPICS}/t/subscription/s/analyzeBacklog"
+    status, found = await call(admin, path)
+    assert status == 200
+    assert isinstance(found, dict)
+    counts = (found["entries"], found["messages"], found["aborted"], found["lastMessageId"])
+    assert counts == (249, 249, False, str(at(one, 249)))
+    from_there = (await call(admin, path, {"ledgerId": at(one, 0).ledger_id, "entryId": 248}))[1]
+    assert isinstance(from_there, dict)
+    assert from_there["entries"] == 2
+    assert one.cursor.backlog == 249
+
+
+async def test_analysis_ends_at_the_limit_of_entries(broker: BrokerService) -> None:
+    from broker.service.backlog.analysis import analyze
+
+    one = await subscribed(broker, "t", 20)
+    found = await analyze(one.cursor, None, entries_max=7, time_max_ms=60_000)
+    assert (found.entries, found.aborted) == (7, True)
+
+
+async def test_backlog_size_counts_bytes_behind_an_id(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    total = one.topic.ledger.ledgers.size_bytes
+    ledger_id = at(one, 0).ledger_id
+    path = f"PUT {TOPICS}/t/backlogSize"
+    assert await call(admin, path, {"ledgerId": -1, "entryId": -1}) == (200, total)
+    assert await call(admin, path, {"ledgerId": ledger_id, "entryId": 1}) == (200, total // 2)
+    assert await call(admin, path, {"ledgerId": ledger_id, "entryId": 99}) == (200, 0)
+    assert await call(admin, path, {"ledgerId": 10**9, "entryId": 0}) == (200, total)
+    assert (await call(admin, path))[0] == 400
+    assert (await call(admin, path, {"ledgerId": True, "entryId": 0}))[0] == 400
+
+
+async def test_truncate_empties_backlogs_and_trims(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 4)
+    first = at(one, 0).ledger_id
+    await broker.registry.unload(one.topic.name)
+    await publish_plain(broker, f"{PERSISTENT}/t", 2)
+    topic = await persistent(broker, "t")
+    topic.ledger.trimming.keep_ms = -1
+    assert first in topic.ledger.ledgers
+    assert (await call(admin, f"POST {TOPICS}/t/trim"))[0] == 200
+    assert first in topic.ledger.ledgers
+    assert (await call(admin, f"DELETE {TOPICS}/t/truncate"))[0] == 204
+    assert first not in topic.ledger.ledgers
+    assert topic.subscriptions["s"].cursor.backlog == 0
+
+
+async def test_replicated_mark_is_kept_over_a_restart(admin: ClientSession, broker: BrokerService) -> None:
+    await subscribed(broker, "t", 1)
+    path = f"{TOPICS}/t/subscription/s/replicatedSubscriptionStatus"
+    assert await call(admin, f"GET {path}") == (200, {f"{PERSISTENT}/t": False})
+    assert (await call(admin, f"POST {path}", True))[0] == 204
+    await call(admin, f"PUT {TOPICS}/t/unload")
+    assert await call(admin, f"GET {path}") == (200, {f"{PERSISTENT}/t": True})
+    assert (await call(admin, f"POST {path}", False))[0] == 204
+    assert await call(admin, f"GET {path}") == (200, {f"{PERSISTENT}/t": False})
+    assert (await call(admin, f"POST {path}", "x"))[0] == 400
+    assert (await call(admin, f"POST {path}"))[0] == 400

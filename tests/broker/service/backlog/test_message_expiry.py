@@ -1,0 +1,169 @@
+"""Messages expire by their time to live, delayed ones not before they are due, and their ledgers by the retention rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.model.position import Position
+from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies import table
+from broker.service.subscription import Subscription
+from tests.fakes.stage import SHARED, TOPIC, Stage
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+async def unread(stage: Stage, topic: PersistentTopic) -> Subscription:
+    """A subscription without a consumer, at the first message."""
+    subscription, consumer, _ = await stage.consume(topic, SHARED)
+    subscription.remove_consumer(consumer)
+    return subscription
+
+
+async def look(stage: Stage, topic: PersistentTopic, after_ms: int) -> None:
+    stage.wall_ms += after_ms
+    await stage.run(topic.expiry.look())
+
+
+def left(subscription: Subscription) -> list[int]:
+    """Numbers of the unacknowledged entries, in a topic with one ledger."""
+    cursor = subscription.cursor
+    ledger_id = cursor.ledger.ledgers.current.ledger_id
+    entries = range(cursor.ledger.ledgers.entries)
+    return [number for number in entries if not cursor.acks.is_acknowledged(Position(ledger_id, number))]
+
+
+async def test_message_of_the_age_counts_as_acknowledged() -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3)
+    stage.wall_ms += 30_000
+    await stage.publish(topic, 2)
+    await look(stage, topic, 30_000)
+    assert left(subscription) == [0, 1, 2, 3, 4], "an age equal to the limit is not above it"
+    await look(stage, topic, 1)
+    assert left(subscription) == [3, 4]
+    assert (subscription.expired.total, subscription.expired.last_ms) == (3, stage.wall_ms)
+
+
+async def test_policy_of_a_topic_outranks_that_of_its_namespace() -> None:
+    stage = Stage(ttl_s=0)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 1)
+    await stage.run(stage.namespaces.set_policy("public/default", table.MESSAGE_TTL.name, 10))
+    await stage.run(stage.namespaces.set_topic_policy(TOPIC, table.MESSAGE_TTL.topic_name, 100))
+    await look(stage, topic, 50_000)
+    assert left(subscription) == [0]
+    await look(stage, topic, 51_000)
+    assert left(subscription) == []
+
+
+async def test_delayed_message_lives_until_it_is_due() -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4, delays_ms=[0, 600_000, 0, 30_000])
+    await look(stage, topic, 61_000)
+    assert left(subscription) == [1], "the last one was due before its time to live ended"
+    await look(stage, topic, 530_000)
+    assert left(subscription) == [1], "no dispatcher has taken it out, so it is still held"
+    await stage.pass_time(20_000)
+    await look(stage, topic, 0)
+    assert left(subscription) == []
+
+
+async def test_delayed_message_of_a_former_lifetime_is_found() -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    await unread(stage, topic)
+    await stage.publish(topic, 3, delays_ms=[0, 600_000, 0])
+    await stage.run(stage.registry.unload(topic.name))
+    topic = await stage.open()
+    subscription = topic.subscriptions["s"]
+    stage.wall_ms += 61_000
+    await stage.run(topic.expiry.look())
+    acks = subscription.cursor.acks
+    first = topic.ledger.ledgers.infos()[0].ledger_id
+    assert [acks.is_acknowledged(Position(first, number)) for number in range(3)] == [True, False, True]
+
+
+async def test_delayed_message_expires_by_the_key() -> None:
+    stage = Stage(ttl_s=60, ttl_ignores_delays=True)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 2, delays_ms=[600_000])
+    await look(stage, topic, 61_000)
+    assert left(subscription) == []
+
+
+@pytest.mark.parametrize("first", ["mark-delete", "single"])
+async def test_expiry_and_acknowledgement_meet_in_any_order(first: str) -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription, consumer, _ = await stage.consume(topic, SHARED, permits=10)
+    await stage.publish(topic, 4)
+    ledger_id = topic.ledger.ledgers.current.ledger_id
+    if first == "single":
+        subscription.acknowledge(consumer, [(ledger_id, 2)])
+    await look(stage, topic, 61_000)
+    subscription.acknowledge(consumer, [(ledger_id, 2), (ledger_id, 0)])
+    assert left(subscription) == []
+    assert subscription.cursor.backlog == 0
+    assert subscription.expired.total == (3 if first == "single" else 4)
+
+
+# The life of a ledger: acknowledged or expired, and retention over. Reference: bookkeeper.md 5.3 of Pulsar's code.
+
+
+@pytest.mark.parametrize(
+    ("ttl_min", "retention", "gone_after_min"),
+    [
+        (0, (0, 0), None),
+        (10, (0, 0), 10),
+        (10, (30, -1), 30),
+        (30, (10, -1), 30),
+        (10, (-1, -1), None),
+        (10, (-1, 1), None),
+    ],
+)
+async def test_ledger_goes_when_expired_and_out_of_retention(
+    ttl_min: int, retention: tuple[int, int], gone_after_min: int | None
+) -> None:
+    stage = Stage(
+        entries_per_ledger=2, ttl_s=ttl_min * 60, retention_minutes=retention[0], retention_mib=retention[1]
+    )
+    topic = await stage.open()
+    await unread(stage, topic)
+    # The first ledger is full and closed, the second one stays current.
+    await stage.publish(topic, 3)
+    first = topic.ledger.ledgers.infos()[0].ledger_id
+    gone_at = None
+    for minute in range(1, 61):
+        await look(stage, topic, MINUTE_MS)
+        topic.ledger.trimming.trim(stage.wall_ms, without_cursors=True)
+        await stage.settle()
+        if first not in topic.ledger.ledgers:
+            gone_at = minute
+            break
+    # A message of exactly the age is not above it, and neither is a ledger: the next look takes them.
+    assert gone_at == (None if gone_after_min is None else pytest.approx(gone_after_min, abs=1))
+
+
+async def test_retention_policy_acts_on_an_open_topic() -> None:
+    stage = Stage(entries_per_ledger=2)
+    topic = await stage.open()
+    policy: dict[str, Json] = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    await stage.run(stage.namespaces.set_policy("public/default", table.RETAINED.name, policy))
+    await stage.run(topic.policies_changed())
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3)
+    subscription.acknowledge_through(topic.ledger.last_confirmed)
+    await stage.settle()
+    assert topic.ledger.ledgers.entries == 3
+    stage.wall_ms += HOUR_MS + 1
+    topic.ledger.trimming.trim(stage.wall_ms)
+    assert topic.ledger.ledgers.entries == 1
