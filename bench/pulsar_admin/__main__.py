@@ -57,10 +57,17 @@ def run(pulsar_home: Path, admin_url: str) -> list[Outcome]:
     """Runs the session against one broker."""
     with urllib.request.urlopen(f"{admin_url}/admin/v2/brokers/leaderBroker", timeout=30) as answer:
         broker = json.load(answer)["brokerId"]
-    lines = [line for line in COMMANDS.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [line for line in COMMANDS.read_text("utf-8").splitlines() if not line.startswith("#")]
+    outcomes: list[Outcome] = []
+    for part in "\n".join(lines).format(broker=broker).split("\n---\n"):
+        outcomes += _run_shell(pulsar_home, admin_url, part.splitlines())
+    return outcomes
+
+
+def _run_shell(pulsar_home: Path, admin_url: str, commands: list[str]) -> list[Outcome]:
     with tempfile.TemporaryDirectory() as folder:
         script, conf = Path(folder, "session.txt"), Path(folder, "client.conf")
-        script.write_text("".join(f"admin {line.format(broker=broker)}\n" for line in lines), "utf-8")
+        script.write_text("".join(f"admin {command}\n" for command in commands), "utf-8")
         # The port of messages is never used by these commands, but the shell wants an address.
         conf.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl=pulsar://localhost:6650\n", "utf-8")
         environment = {
@@ -80,11 +87,13 @@ def run(pulsar_home: Path, admin_url: str) -> list[Outcome]:
             check=False,
         )
     parts = _HEAD.split(session.stdout)
-    if len(parts) < 4:
-        sys.exit(f"pulsar-shell ran no command:\n{session.stdout[-2000:]}")
-    return [
-        Outcome(command, output.strip()) for command, output in zip(parts[2::3], parts[3::3], strict=True)
+    found = [
+        Outcome(command.strip(), output.strip())
+        for command, output in zip(parts[2::3], parts[3::3], strict=True)
     ]
+    if len(found) != len(commands):
+        sys.exit(f"pulsar-shell ran {len(found)} of {len(commands)} commands:\n{session.stdout[-2000:]}")
+    return found
 
 
 def report(outcomes: list[Outcome], others: list[Outcome] | None) -> str:

@@ -44,6 +44,10 @@ from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
 
+TOPICS_PER_SLICE = 20
+"""Topics that get changed policies before the loop serves clients again."""
+NAMES_PER_SLICE = 2_000
+"""Names that are made before the loop serves clients again: 2 ms."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
 
@@ -289,7 +293,9 @@ class TopicRegistry:
     async def _apply(self, topics: list[Topic]) -> None:
         self._policy_changes += 1
         errors = []
-        for topic in topics:
+        for index, topic in enumerate(topics):
+            if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
+                await asyncio.sleep(0)
             if not topic.closed:
                 try:
                     await topic.policies_changed()
@@ -375,19 +381,29 @@ class TopicRegistry:
 
         Non-persistent topics are listed while they are open here.
         """
-        found: set[str] = set()
-        if persistent:
-            found.update(await self._stored_names(namespace))
-        for topic in self.topics.values():
-            wanted = persistent if topic.name.is_persistent else non_persistent
-            if wanted and topic.name.namespace == namespace and not topic.closed:
-                found.add(str(topic.name))
-        # Plain order would put "non-persistent://" first.
-        return sorted(found, key=lambda name: (not name.startswith(f"{PERSISTENT}://"), name))
+        found = set(await self._stored_names(namespace)) if persistent else set()
+        others: list[str] = []
+        for name, topic in self.topics.items():
+            if topic.name.namespace == namespace and not topic.closed:
+                if not topic.name.is_persistent:
+                    others.append(name)
+                elif persistent:
+                    found.add(name)
+        # Two sorts, because plain order would put "non-persistent://" first.
+        return sorted(found) + (sorted(others) if non_persistent else [])
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
-        return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
+        names: list[str] = []
+        # In slices: the names of many thousands of topics take long enough to delay clients.
+        for start in range(0, len(locals_), NAMES_PER_SLICE):
+            if start:
+                await asyncio.sleep(0)
+            names += [
+                f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}"
+                for last in locals_[start : start + NAMES_PER_SLICE]
+            ]
+        return names
 
     def watch(self, watcher: TopicEvent) -> Callable[[], None]:
         """Calls `watcher` for each topic created or deleted; returns a function that ends this."""

@@ -17,10 +17,9 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Namespace policies that this broker does not obey yet are refused with 501.": """
-        namespaces-unsubscribe
+    "Policies that are not obeyed yet are refused with 501, and an unknown action of a permission with 400.": """
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-permissions-bad-action ns-policies-after-many
+        ns-permissions-bad-action
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """

@@ -19,7 +19,8 @@ from broker.model.errors import BrokerError
 
 _PART: Final = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 """A variable part of a path, with its pattern if it has one; a pattern may contain braces."""
-_DOMAINS: Final = "persistent|non-persistent"
+_DOMAIN: Final = "domain"
+"""The variable part whose pattern is a list of words."""
 
 
 NOT_BUILT: Final = "Pulsar has this request, and this version of Magnetar does not"
@@ -66,11 +67,11 @@ def unserved(served: Iterable[web.RouteDef]) -> list[PulsarRoute]:
 
 def _shapes(path: str) -> Iterator[str]:
     """Yields the path with `{}` for each variable part; one per domain where the domain is variable."""
-    domain = next((part for part in _PART.finditer(path) if part[2] == _DOMAINS), None)
+    domain = next((part for part in _PART.finditer(path) if part[1] == _DOMAIN and part[2]), None)
     if domain is None:
         yield _PART.sub("{}", path)
     else:
-        for name in _DOMAINS.split("|"):
+        for name in domain[2].split("|"):
             yield _PART.sub("{}", path[: domain.start()] + name + path[domain.end() :])
 
 

@@ -7,6 +7,7 @@ import logging
 from aiohttp import web
 
 from broker.admin.http.answers import (
+    BadRequest,
     Conflict,
     PreconditionFailed,
     answer,
@@ -26,6 +27,7 @@ from broker.service.administration import bundles
 from broker.service.administration.bundles import bundles_of
 from broker.service.administration.namespace_topics import delete_namespace
 from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
+from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.table import BACKLOG
 
 log = logging.getLogger("magnetar")
@@ -53,11 +55,8 @@ async def create(request: web.Request) -> web.Response:
     policies = policies_of_body(broker, {**body, **_unchanged(body)})
     default = broker.registry.settings.bundles
     policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
-    quotas = body.get(BACKLOG.name)
-    if isinstance(quotas, dict) and quotas:
-        policies[BACKLOG.name] = {
-            kind: checked_quota(quota) for kind, quota in quotas.items() if isinstance(quota, dict)
-        }
+    if quotas := body.get(BACKLOG.name):
+        policies[BACKLOG.name] = _checked_quotas(quotas)
     tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
     if clusters and broker.namespaces.tenant_exists(tenant):
         policies[REPLICATION] = await checked_clusters(request, checked_names(clusters))
@@ -66,6 +65,19 @@ async def create(request: web.Request) -> web.Response:
         raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{tenant}")
     await broker.namespaces.create(namespace_of(request), policies)
     return done()
+
+
+def _checked_quotas(quotas: Json) -> dict[str, Json]:
+    if not isinstance(quotas, dict):
+        raise BadRequest(f"{BACKLOG.name} must be a JSON object of quotas by type")
+    checked: dict[str, Json] = {}
+    for kind, quota in quotas.items():
+        if kind not in QUOTA_TYPES or not isinstance(quota, dict):
+            raise BadRequest(
+                f"{BACKLOG.name}: {kind[:50]} is no quota; the types are {', '.join(QUOTA_TYPES)}"
+            )
+        checked[kind] = checked_quota(quota)
+    return checked
 
 
 def _unchanged(body: dict[str, Json]) -> dict[str, Json]:
@@ -111,6 +123,7 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         ALLOWED: policies.get(ALLOWED) or [],
         bundles.KEY: bundles_of(broker.namespaces, namespace).json(),
         DELETED: policies.get(DELETED, False),
+        PERMISSIONS: policies.get(PERMISSIONS) or _ALWAYS[PERMISSIONS],
         BACKLOG.name: policies.get(BACKLOG.name, {}),
     }
     return everything | shown_policies(broker, namespace)

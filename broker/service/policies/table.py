@@ -15,7 +15,18 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from broker.service.namespaces import Json
 from broker.service.policies.backlog_quota import AGE, SIZE, BacklogQuota, Quotas
-from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Names, Subset, Text, Texts, Whole
+from broker.service.policies.forms import (
+    LONG_MAX,
+    Choice,
+    Flag,
+    Form,
+    Members,
+    Names,
+    Subset,
+    Text,
+    Texts,
+    Whole,
+)
 from broker.service.policies.values import (
     AUTO_SUBSCRIPTION_CREATION,
     AUTO_TOPIC_CREATION,
@@ -329,7 +340,7 @@ OFFLOAD_DELETION: Final = Policy(
     title="milliseconds until an offloaded ledger leaves the bookies", form=Whole(0, LONG_MAX, LONG_MAX),
     name="offload_deletion_lag_ms", namespace=Rest("offloadDeletionLagMs", "PUT"))
 OFFLOAD_POLICIES: Final = Policy(
-    title="offloading", form=Texts(),
+    title="offloading", form=Members(),
     name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
     topic_name="offloadPolicies", topic=Rest("offloadPolicies", applied=True))
 

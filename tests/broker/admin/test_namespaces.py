@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 import pytest
 from aiohttp import ClientSession
 
@@ -9,6 +12,7 @@ from broker.compose.broker_service import BrokerService
 from broker.model.errors import TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
+from broker.service.administration import namespace_topics
 from broker.service.administration.bundles import bundles_of
 from broker.service.persistent_topic import PersistentTopic
 from tests.broker.admin.test_rest import call, refusal
@@ -108,6 +112,8 @@ async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientS
         ({"deduplicationEnabled": 5}, 400),
         ({"max_producers_per_topic": -1}, 412),
         ({"offload_threshold": 7}, 501),
+        ({"backlog_quota_map": {"other": {"limitSize": 1, "policy": "producer_exception"}}}, 400),
+        ({"backlog_quota_map": {"message_age": {"limitTime": 1, "policy": "other"}}}, 400),
         ({"replication_clusters": ["nope"]}, 403),
         ({"replication_clusters": "standalone"}, 400),
         ({"bundles": {"boundaries": ["0x10000000", "0xffffffff"]}}, 400),
@@ -293,3 +299,37 @@ async def test_shutdown_is_refused_inside_of_another_program(
     broker.stop_process = lambda: asked.append(1)
     assert await call(admin, "POST /admin/v2/brokers/shutdown") == (204, "")
     assert asked == [1]
+
+
+async def turns_beside(work: Awaitable[object]) -> int:
+    """Returns the turns of the loop that others got while the work ran."""
+    done = False
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while not done:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.ensure_future(count())
+    await work
+    done = True
+    await counting
+    return turns
+
+
+async def test_work_on_many_topics_lets_clients_run_between_slices(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    for index in range(100):
+        await with_subscriptions(broker, f"t{index}")
+    registry = broker.registry
+    # Each step lets the loop run once per topic or per slice; without slices it is a handful in all.
+    assert await turns_beside(registry.namespace_changed("public/n")) >= 5
+    assert await turns_beside(namespace_topics.clear_backlog(registry, "public/n")) >= 100
+    assert await turns_beside(namespace_topics.unload(registry, "public/n")) >= 100
+    assert await turns_beside(namespace_topics.delete_namespace(registry, "public/n")) >= 30
+    assert not broker.namespaces.exists("public/n")
+    assert not await registry.names("public/n")
