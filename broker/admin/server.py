@@ -39,8 +39,10 @@ from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
+from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
 from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
@@ -172,6 +174,8 @@ def create_app(
     app.add_routes(SCHEMA_ROUTES)
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LIST_ROUTES)
+    app.add_routes(replication_routes())
+    app.add_routes(SUBSCRIPTION_RATE_ROUTES)
     app.add_routes(INTERNAL_ROUTES)
     app.add_routes(PARTITIONED_STATS_ROUTES)
     app.add_routes(TOPIC_PROPERTY_ROUTES)

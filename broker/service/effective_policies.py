@@ -23,7 +23,7 @@ from broker.service.policies import table
 from broker.service.policies.backlog_quota import BacklogQuota
 from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.table import Policy
-from broker.service.policies.values import PARTITIONED
+from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -42,6 +42,12 @@ SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
     "FullTransitive": "FULL_TRANSITIVE",
 }
 """Strategies by the words of the older policy."""
+
+
+def subscription_rate_key(subscription: str) -> str:
+    """Returns the key, in the stored policies of a topic, of the delivery rate of one subscription."""
+    # No other key has a colon behind this word, so no subscription's name can hit another policy.
+    return f"{table.SUBSCRIPTION_DISPATCH.topic_name}:{subscription}"
 
 
 class EffectivePolicies:
@@ -116,6 +122,18 @@ class EffectivePolicies:
         copies = Copies(policy.ensemble, policy.write_quorum, policy.ack_quorum)
         rate = settings.mark_delete_rate if policy.mark_delete_rate < 0 else policy.mark_delete_rate
         return replace(settings, copies=copies, mark_delete_rate=rate)
+
+    def subscription_dispatch(self, name: TopicName, subscription: str) -> DispatchRate:
+        """Returns the delivery rate of one subscription: its own, else the topic's for each of its subscriptions."""
+        if self.settings.topic_policies:
+            topic, key = str(name.base), subscription_rate_key(subscription)
+            for stored in (key, GLOBAL + key):
+                value = self._read(
+                    table.SUBSCRIPTION_DISPATCH, self._namespaces.topic_policy(topic, stored), topic
+                )
+                if value is not None:
+                    return value
+        return self.of(name, table.SUBSCRIPTION_DISPATCH)
 
     def retain(self, name: TopicName, trimming: Trimming) -> None:
         """Tells the part that removes ledgers how long acknowledged ones stay."""

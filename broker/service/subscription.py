@@ -29,7 +29,7 @@ from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
 from broker.service.limits.broker_limits import TopicRates
 from broker.service.limits.dispatch_limit import DispatchLimit
-from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION, SUBSCRIPTION_DISPATCH
+from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION
 from broker.service.settings import ServiceSettings
 from broker.service.topic_positions import TopicPositions
 from broker.service.transactions.subscription_transactions import (
@@ -294,7 +294,7 @@ class Subscription:
     def renew_limits(self) -> None:
         """Gives the dispatcher the delivery rates that hold now."""
         topic = self.topic
-        rate = topic.policies.of(topic.name, SUBSCRIPTION_DISPATCH)
+        rate = topic.policies.subscription_dispatch(topic.name, self.name)
         self.dispatch_limit = topic.rates.limit_of(self.dispatch_limit, rate)
         if self.dispatcher is not None:
             self.dispatcher.limits = topic.rates.dispatch_limits(self.dispatch_limit)

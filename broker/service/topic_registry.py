@@ -372,19 +372,23 @@ class TopicRegistry:
 
         Non-persistent topics are listed while they are open here.
         """
-        found: set[str] = set()
-        if persistent:
-            found.update(await self._stored_names(namespace))
-        for topic in self.topics.values():
-            wanted = persistent if topic.name.is_persistent else non_persistent
-            if wanted and topic.name.namespace == namespace and not topic.closed:
-                found.add(str(topic.name))
-        # Plain order would put "non-persistent://" first.
-        return sorted(found, key=lambda name: (not name.startswith(f"{PERSISTENT}://"), name))
+        stored = set(await self._stored_names(namespace)) if persistent else set()
+        found: dict[str, set[str]] = {PERSISTENT: stored, NON_PERSISTENT: set()}
+        for domain, wanted in ((PERSISTENT, persistent), (NON_PERSISTENT, non_persistent)):
+            start = f"{domain}://{namespace}/"
+            # By the key, not by the parts of the name: there may be many thousands of open topics.
+            found[domain].update(
+                name
+                for name, topic in self.topics.items()
+                if wanted and name.startswith(start) and not topic.closed
+            )
+        return [*sorted(found[PERSISTENT]), *sorted(found[NON_PERSISTENT])]
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
-        return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
+        start = f"{PERSISTENT}://{namespace}/"
+        # Most names have no character that was encoded.
+        return [start + (TopicName.local_from_ledger_name(last) if "%" in last else last) for last in locals_]
 
     def watch(self, watcher: TopicEvent) -> Callable[[], None]:
         """Calls `watcher` for each topic created or deleted; returns a function that ends this."""
