@@ -221,7 +221,8 @@ def _topic_getter(policy: Policy[Any], rest: Rest) -> Handler:
         value = broker.namespaces.topic_policy(str(name.base), topic_key(request, policy))
         if value is None and rest.applied and is_true(request, "applied"):
             if policy.setting is None:
-                _refuse_unbuilt(policy, f"{rest.word}?applied=true")
+                # Without an effect and without a setting of the broker nothing is in force.
+                return _unset(rest)
             value = policy.form.write(broker.registry.policies.of(name, policy))
         return _unset(rest) if value is None else answer(value)
 

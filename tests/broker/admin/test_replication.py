@@ -82,3 +82,14 @@ async def test_requests_for_partitions_name_the_other_request(admin: ClientSessi
     await call(admin, f"PUT {NON_PERSISTENT}/n")
     assert (await refusal(admin, f"POST {NON_PERSISTENT}/n/terminate"))[0] == 406
     assert (await refusal(admin, f"GET {NON_PERSISTENT}/n/properties"))[0] == 406
+
+
+async def test_partitioned_topic_grows_after_a_compaction(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 1)
+    await call(admin, f"PUT {TOPICS}/p/subscription/s", "earliest")
+    assert (await call(admin, f"PUT {TOPICS}/p/compaction"))[0] == 204
+    await (await persistent(broker, "p-partition-0")).compaction.wait()
+    assert (await call(admin, f"POST {TOPICS}/p/partitions", 2))[0] == 204
+    assert list((await persistent(broker, "p-partition-1")).subscriptions) == ["s"]
