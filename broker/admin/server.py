@@ -48,6 +48,7 @@ from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
 from broker.admin.topics.subscription_rates import SUBSCRIPTION_RATE_ROUTES
@@ -202,6 +203,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *SCHEMA_ROUTES,
         *TOPIC_ROUTES,
         *LIST_ROUTES,
+        *replication_routes(),
         *INTERNAL_ROUTES,
         *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,

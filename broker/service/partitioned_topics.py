@@ -15,6 +15,7 @@ from broker.service.namespaces import AlreadyExists
 from broker.service.partition_limit import check_partitions
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
+from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are created at the same time. Each takes the loop for 0.2 ms."""
@@ -135,7 +136,10 @@ class PartitionedTopics:
             return
         first = await self._registry.get(name.with_partition(0), create=True)
         assert isinstance(first, PersistentTopic)
-        durable = [subscription.name for subscription in first.subscriptions.values() if subscription.durable]
+        # The broker makes its own cursors on each partition when it needs them.
+        durable = [
+            name for name, one in first.subscriptions.items() if one.durable and name not in INTERNAL_CURSORS
+        ]
         for index in indexes:
             topic = await self._registry.get(name.with_partition(index), create=True)
             assert isinstance(topic, PersistentTopic)

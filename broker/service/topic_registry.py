@@ -383,24 +383,27 @@ class TopicRegistry:
         """
         found = set(await self._stored_names(namespace)) if persistent else set()
         others: list[str] = []
+        stored, memory = f"{PERSISTENT}://{namespace}/", f"{NON_PERSISTENT}://{namespace}/"
+        # By the key, not by the parts of the name: there may be many thousands of open topics.
         for name, topic in self.topics.items():
-            if topic.name.namespace == namespace and not topic.closed:
-                if not topic.name.is_persistent:
-                    others.append(name)
-                elif persistent:
-                    found.add(name)
+            if persistent and name.startswith(stored) and not topic.closed:
+                found.add(name)
+            elif non_persistent and name.startswith(memory) and not topic.closed:
+                others.append(name)
         # Two sorts, because plain order would put "non-persistent://" first.
-        return sorted(found) + (sorted(others) if non_persistent else [])
+        return sorted(found) + sorted(others)
 
     async def _stored_names(self, namespace: str) -> list[str]:
         locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        first = f"{PERSISTENT}://{namespace}/"
         names: list[str] = []
         # In slices: the names of many thousands of topics take long enough to delay clients.
         for start in range(0, len(locals_), NAMES_PER_SLICE):
             if start:
                 await asyncio.sleep(0)
+            # Most names have no character that was encoded.
             names += [
-                f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}"
+                first + (TopicName.local_from_ledger_name(last) if "%" in last else last)
                 for last in locals_[start : start + NAMES_PER_SLICE]
             ]
         return names

@@ -68,6 +68,8 @@ async def create(request: web.Request) -> web.Response:
 async def grow(request: web.Request) -> web.Response:
     """Raises the number of partitions; 422 unless it is above the present one."""
     broker, name = request.app[BROKER], topic_of(request)
+    if name.partition >= 0:
+        raise PreconditionFailed("Partitioned Topic Name should not contain '-partition-'")
     count = await _count(request)
     before = await broker.registry.partitions.count(name)
     if not before:
@@ -82,6 +84,10 @@ async def delete(request: web.Request) -> web.Response:
     """Deletes all partitions; 412 while clients are connected, unless `force` is set."""
     broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
     if not await broker.registry.partitions.count(name):
+        if await broker.registry.exists(name):
+            raise Conflict(
+                f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            )
         raise TopicNotFound(f"Topic {name} not found.")
     # All partitions are checked before the first is deleted, so that a refusal leaves the topic whole.
     for part in await parts(broker, name):
@@ -95,8 +101,10 @@ async def delete(request: web.Request) -> web.Response:
 
 async def create_missed(request: web.Request) -> web.Response:
     """Creates those partitions of the topic that do not exist."""
-    broker = request.app[BROKER]
-    for part in await parts(broker, topic_of(request)):
+    broker, name = request.app[BROKER], topic_of(request)
+    if not await broker.registry.partitions.count(name):
+        raise TopicNotFound(f"Topic {name} does not exist")
+    for part in await parts(broker, name):
         await broker.registry.get(part, create=True, by_admin=True)
     return done()
 

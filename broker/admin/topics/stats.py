@@ -221,20 +221,21 @@ def _subscription(
     options: StatsOptions,
 ) -> dict[str, Json]:
     connected = subscription.consumers
-    stats: dict[str, Json] = {
-        **_NO_SUBSCRIPTION_NUMBERS,
-        "msgRateOut": rates.rate_out if rates else 0.0,
-        "msgThroughputOut": rates.throughput_out if rates else 0.0,
-        "msgRateRedeliver": rates.redeliver_rate if rates else 0.0,
-        "messageAckRate": rates.ack_rate if rates else 0.0,
-        "bytesOutCounter": sum(one.bytes_out for one in connected),
-        "msgOutCounter": sum(one.messages_out for one in connected),
-        "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in connected),
-        "unackedMessages": sum(one.unacked for one in connected),
-        "type": subscription.kind.label,
-        "lastConsumedFlowTimestamp": max((one.last_consumed_flow_ms for one in connected), default=0),
-        "consumers": [_consumer(one) for one in connected] if options.consumers else [],
-    }
+    stats: dict[str, Json] = {**_NO_SUBSCRIPTION_NUMBERS, "type": subscription.kind.label, "consumers": []}
+    # Both are missing for most subscriptions of a topic with a thousand partitions.
+    if rates is not None:
+        stats["msgRateOut"] = rates.rate_out
+        stats["msgThroughputOut"] = rates.throughput_out
+        stats["msgRateRedeliver"] = rates.redeliver_rate
+        stats["messageAckRate"] = rates.ack_rate
+    if connected:
+        stats["bytesOutCounter"] = sum(one.bytes_out for one in connected)
+        stats["msgOutCounter"] = sum(one.messages_out for one in connected)
+        stats["blockedSubscriptionOnUnackedMsgs"] = any(one.blocked for one in connected)
+        stats["unackedMessages"] = sum(one.unacked for one in connected)
+        stats["lastConsumedFlowTimestamp"] = max(one.last_consumed_flow_ms for one in connected)
+        if options.consumers:
+            stats["consumers"] = [_consumer(one) for one in connected]
     if connected and subscription.kind is SubscriptionType.KEY_SHARED:
         wish = connected[0].options.key_shared
         stats["keySharedMode"] = "STICKY" if wish.sticky else "AUTO_SPLIT"
@@ -361,6 +362,15 @@ _NOT_HERE: dict[str, Json] = {
 _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
     "lastMarkDeleteAdvancedTimestamp": 0,
     "earliestMsgPublishTimeInBacklog": 0,
+    "msgRateOut": 0.0,
+    "msgThroughputOut": 0.0,
+    "msgRateRedeliver": 0.0,
+    "messageAckRate": 0.0,
+    "bytesOutCounter": 0,
+    "msgOutCounter": 0,
+    "blockedSubscriptionOnUnackedMsgs": False,
+    "unackedMessages": 0,
+    "lastConsumedFlowTimestamp": 0,
     "msgBacklog": 0,
     "msgBacklogNoDelayed": 0,
     "backlogSize": 0,

@@ -9,7 +9,15 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done, object_of, topic_of
+from broker.admin.http.answers import (
+    BadRequest,
+    NotAcceptable,
+    PreconditionFailed,
+    answer,
+    done,
+    object_of,
+    topic_of,
+)
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import existing_persistent
 from broker.model.topic_name import TopicName
@@ -33,7 +41,7 @@ async def texts_of(request: web.Request) -> dict[str, str]:
 
 async def properties(request: web.Request) -> web.Response:
     """Returns all properties."""
-    broker, name = request.app[BROKER], topic_of(request)
+    broker, name = request.app[BROKER], _persistent_name(request)
     if await broker.registry.partitions.count(name):
         return answer(dict(await broker.registry.partitions.properties(name)))
     return answer(dict((await existing_persistent(broker, name)).properties))
@@ -41,7 +49,7 @@ async def properties(request: web.Request) -> web.Response:
 
 async def set_properties(request: web.Request) -> web.Response:
     """Adds the properties of the body; those of the same name are replaced."""
-    await _change(request.app[BROKER], topic_of(request), await texts_of(request))
+    await _change(request.app[BROKER], _persistent_name(request), await texts_of(request))
     return done()
 
 
@@ -52,8 +60,15 @@ async def remove_property(request: web.Request) -> web.Response:
         raise PreconditionFailed("Name the property with the parameter key")
     if key in OWN_PROPERTIES:
         raise PreconditionFailed(f"The property {key} is the broker's own")
-    await _change(request.app[BROKER], topic_of(request), {key: None})
+    await _change(request.app[BROKER], _persistent_name(request), {key: None})
     return done()
+
+
+def _persistent_name(request: web.Request) -> TopicName:
+    name = topic_of(request)
+    if not name.is_persistent:
+        raise NotAcceptable("Need to provide a persistent topic name")
+    return name
 
 
 async def _change(broker: BrokerView, name: TopicName, changes: Mapping[str, str | None]) -> None:

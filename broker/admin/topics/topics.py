@@ -6,6 +6,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import (
     Conflict,
+    NotAcceptable,
     PreconditionFailed,
     answer,
     done,
@@ -92,6 +93,8 @@ async def unload(request: web.Request) -> web.Response:
 async def terminate(request: web.Request) -> web.Response:
     """Lets the topic accept no further message; returns the id of its last one."""
     broker, name = request.app[BROKER], topic_of(request)
+    if not name.is_persistent:
+        raise NotAcceptable("Need to provide a persistent topic name")
     if await broker.registry.partitions.count(name):
         raise NotAllowed("Termination of a partitioned topic is not allowed")
     topic = await existing_persistent(broker, name)
@@ -100,7 +103,13 @@ async def terminate(request: web.Request) -> web.Response:
 
 async def terminate_partitions(request: web.Request) -> web.Response:
     """Terminates every partition; returns the id of the last message by partition."""
-    topics = await existing_parts(request.app[BROKER], topic_of(request))
+    broker, name = request.app[BROKER], topic_of(request)
+    if not await broker.registry.partitions.count(name):
+        raise NotAllowed(
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate,"
+            " please use terminate commands"
+        )
+    topics = await existing_parts(broker, name)
     return answer({str(index): message_id(await topic.terminate()) for index, topic in enumerate(topics)})
 
 

@@ -53,4 +53,4 @@ async def test_removal_without_a_key_or_of_the_brokers_own_is_refused(admin: Cli
     assert (await refusal(admin, f"DELETE {PROPERTIES}?key=index"))[0] == 412
     name = TOPIC.replace("persistent", "non-persistent", 1)
     await call(admin, f"PUT {name}")
-    assert (await refusal(admin, f"PUT {name}/properties", {"a": "b"}))[0] == 405
+    assert (await refusal(admin, f"PUT {name}/properties", {"a": "b"}))[0] == 406
