@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -130,6 +131,8 @@ class BrokerService:
     """Everything that client connections share."""
     loop_watch: LoopWatch
     """Measures how long the event loop is held."""
+    stop_process: Callable[[], None] | None = None
+    """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
     def __init__(
         self,
