@@ -18,28 +18,12 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501.": """
-        namespaces-unsubscribe
-        ns-replication-default ns-replication-get
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-resourcegroup-default ns-allowedClusters-default
-        ns-allowedClusters-set ns-allowedClusters-get
         ns-permissions-bad-action ns-policies-after-many
-    """,
-    "A topic's retention is compared with a quota that is set, not with a default.": """
-        topic-retention-below-quota
-    """,
-    "Statistics over REST have only the fields that are counted so far.": """
-        stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
-        internal-stats internal-stats-empty internal-info partitioned-internal-stats
-        subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
-    """,
-    "Resource quotas and groups, racks, functions and packages are not built.": """
-        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
-        functions-list packages-list
     """,
 }
 
