@@ -34,6 +34,17 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
     return command_frame(command)
 
 
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
+    """AUTH_CHALLENGE: asks for new credentials of the method; the text in it is Pulsar's."""
+    command = api.BaseCommand(type=api.BaseCommand.AUTH_CHALLENGE)
+    question = command.authChallenge
+    question.server_version = server_version
+    question.protocol_version = protocol_version
+    question.challenge.auth_method_name = method
+    question.challenge.auth_data = b"PulsarAuthRefresh"
+    return command_frame(command)
+
+
 def ping() -> bytes:
     """PING."""
     command = api.BaseCommand(type=api.BaseCommand.PING)

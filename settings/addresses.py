@@ -27,10 +27,10 @@ def advertised_host(settings: Settings) -> Computed:
     return host_name(settings)
 
 
-def check_addresses(settings: Settings, ports: str) -> list[Note]:
+def check_addresses(settings: Settings, ports: str, *, authenticated: bool = False) -> list[Note]:
     """Notes ports that the network reaches without authentication, and an address that it cannot reach.
 
-    `ports` names the keys of the ports.
+    `ports` names the keys of the ports; `authenticated` is True when they ask clients for credentials.
     """
     bound = settings.str("bindAddress")
     if is_loopback(bound):
@@ -38,6 +38,8 @@ def check_addresses(settings: Settings, ports: str) -> list[Note]:
             return []
         text = f"other machines cannot connect there while bindAddress={bound}; 0.0.0.0 admits all of them"
         return [Note("warning", settings.error("advertisedAddress", text).line)]
+    if authenticated:
+        return []
     text = (
         f"without authentication, everyone who reaches {ports} can read, write and delete everything;"
         f" bindAddress={LOOPBACK} admits this machine only"

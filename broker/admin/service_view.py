@@ -6,7 +6,7 @@ object under each of the keys below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -15,6 +15,7 @@ from broker.admin.topics.stats import RatesOf
 from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
@@ -90,8 +91,12 @@ class BrokerView(Protocol):
     """Notes admin writes and refused accesses."""
     namespaces: Namespaces
     """Tenants, namespaces and their policies."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     version: str
     """Magnetar's version."""
+    stop_process: Callable[[], None] | None
+    """Begins to stop the process; None inside of another program."""
 
     @property
     def coordinators(self) -> Coordinators | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -56,6 +57,7 @@ from broker.net.rights import end_withdrawn
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
@@ -122,6 +124,8 @@ class BrokerService:
     """All open topics."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
     authorizer: Authorizer
     """Decides about rights of roles."""
     audit: AuditTrail
@@ -130,6 +134,8 @@ class BrokerService:
     """Everything that client connections share."""
     loop_watch: LoopWatch
     """Measures how long the event loop is held."""
+    stop_process: Callable[[], None] | None = None
+    """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
     def __init__(
         self,
@@ -140,8 +146,12 @@ class BrokerService:
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        """Composes the broker inside the running loop; opens nothing.
+
+        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
+        """
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
@@ -180,16 +190,25 @@ class BrokerService:
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
+        self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
         self.audit = AuditTrail(clock.monotonic_ns)
         self.namespaces.rights_changed = self._end_withdrawn
-        self.net = self._connection_context(turn)
+        self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port = HealthPort(self.loop_watch)
         self._websockets = self._websocket_context()
 
-    def _connection_context(self, turn: Turn) -> ConnectionContext:
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+        return self.net.coordinators
+
+    def _connections(self, turn: Turn) -> ConnectionContext:
+        if self.settings.bool("authenticationEnabled") != (self.authenticator is not None):
+            # Without this a caller that forgets the authenticator would open the broker to everyone.
+            raise ValueError("authenticationEnabled and the authenticator do not go together")
         return ConnectionContext(
             registry=self.registry,
             partitioned=self.partitioned,
@@ -200,13 +219,9 @@ class BrokerService:
             wall_ms=clock.wall_ms,
             authorizer=self.authorizer,
             audit=self.audit,
+            authenticator=self.authenticator,
             server_version=f"Magnetar {self.version}",
         )
-
-    @property
-    def coordinators(self) -> Coordinators | None:
-        """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
-        return self.net.coordinators
 
     # Start
 
@@ -368,6 +383,8 @@ class BrokerService:
         # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
         await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         if self.recorder is not None:
             # In a thread, because it joins its own writer thread. After the topics: their last evictions belong to it.
             await asyncio.to_thread(self.recorder.close, totals_of(self.cache))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.config.authorization_keys import AUTHORIZATION
 from broker.config.expiry_keys import EXPIRY
+from broker.config.security_keys import AUTHENTICATION
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.tls_keys import BOOKIE_TLS, TLS
@@ -32,6 +33,7 @@ BROKER_KEYS = KeyTable(
     (
         MAGNETAR,
         SERVER,
+        AUTHENTICATION,
         AUTHORIZATION,
         TLS,
         FLOW,

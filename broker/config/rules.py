@@ -132,7 +132,9 @@ def check(settings: Settings) -> list[Note]:
     _check_authorization(settings)
     check_tls(settings)
     return [
-        *check_addresses(settings, open_ports(settings)),
+        *check_addresses(
+            settings, open_ports(settings), authenticated=settings.bool("authenticationEnabled")
+        ),
         *_without_effect(settings),
         *_smaller_than_a_read(settings),
         *_one_copy(settings),

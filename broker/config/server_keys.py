@@ -46,7 +46,7 @@ SERVER = Section("Server", (
             "none."),
     Key("bindAddress", "string", LOOPBACK,
         doc="Address that all ports listen on. Pulsar's default is 0.0.0.0, every address of the machine; "
-            "there is no authentication here yet, so a start with more than the loopback logs a warning."),
+             "a start with more than the loopback and without authenticationEnabled logs a warning."),
     Key("advertisedAddress", "string", None, standalone="localhost",
         computed="the machine's host name; localhost if bindAddress is the loopback",
         doc="Host name or address that clients are told to connect to."),

@@ -60,6 +60,8 @@ class LedgerListStore:
         """The last entry, if no entry may follow."""
         self.buckets = list(info.delayed)
         """Ledgers that keep buckets of delayed entries; `start_bucket` and `drop_buckets` change it."""
+        self.created_ms = info.created_ms
+        """When the managed ledger was made, ms since 1970; 0 = not known."""
         self.current_started = False
         """The current ledger is in the metadata store, so it may have entries."""
         self.lock = asyncio.Lock()
@@ -204,7 +206,13 @@ class LedgerListStore:
         ]
         return encode_ledger_info(
             ManagedLedgerInfo(
-                kept, self.properties, self.terminated, self._deleting, self.buckets, beside=self.beside
+                kept,
+                self.properties,
+                self.terminated,
+                self._deleting,
+                self.buckets,
+                beside=self.beside,
+                created_ms=self.created_ms,
             )
         )
 

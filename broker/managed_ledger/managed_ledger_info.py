@@ -3,11 +3,11 @@
 Managed ledger (Pulsar's ManagedLedgerInfo), under `/managed-ledgers/<name>`:
     {"ledgers": [{"id": 5, "entries": 50000, "size": 51200000, "closed": 1700000000000}, {"id": 9}],
      "properties": {"index": "49999"}, "terminated": [9, 12], "deleting": [3], "delayed": [7], "beside": [8],
-     "deleted": true}
+     "created": 1690000000000, "deleted": true}
 A ledger without "closed" (ms since 1970) was open when this was written: its end is in the bookie. "terminated",
 "deleting" (ledgers whose removal was decided and may not be finished), "delayed" (ledgers that keep buckets of delayed
 entries), "beside" (further ledgers that hold no part of the log: compacted ones) and "deleted" (the whole managed ledger)
-are left out when they are empty or false.
+are left out when they are empty or false, and "created" (ms since 1970) where an older version made the list.
 
 Cursor (Pulsar's ManagedCursorInfo), under `/managed-ledgers/<name>/<percent-encoded cursor name>`:
     {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": {"0": "280000", "256": "f"}},
@@ -53,6 +53,8 @@ class ManagedLedgerInfo:
     """The managed ledger itself is being removed; an open finishes that first."""
     beside: list[int] = field(default_factory=list)
     """Ledgers that belong to it and hold no part of its log."""
+    created_ms: int = 0
+    """When it was made, ms since 1970; 0 = not known."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
         value["delayed"] = info.delayed
     if info.beside:
         value["beside"] = info.beside
+    if info.created_ms:
+        value["created"] = info.created_ms
     if info.deleted:
         value["deleted"] = True
     return _dump(value)
@@ -120,6 +124,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
             list(found.get("delayed", [])),
             found.get("deleted", False),
             list(found.get("beside", [])),
+            found.get("created", 0),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataError(f"a managed ledger's metadata cannot be read: {error!r}") from error

@@ -61,6 +61,8 @@ async def open_ledger_list(
     if info.deleted:
         await _store(name, environment, info, [], version, 0).finish_delete()
         info, version = ManagedLedgerInfo(), ABSENT
+    if version == ABSENT:
+        info.created_ms = environment.wall_ms()
     stamp.index = int(info.properties.get(INDEX, "-1"))
     ends: list[LedgerInfo] = []
     emptied: list[int] = []

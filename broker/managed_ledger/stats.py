@@ -32,6 +32,7 @@ class ManagedLedgerStats:
         "entries_added",
         "entries_read",
         "entry_size_buckets",
+        "last_added_ns",
         "read_errors",
         "storage_bytes_read",
         "storage_entries_read",
@@ -42,6 +43,8 @@ class ManagedLedgerStats:
         """Confirmed."""
         self.bytes_added = 0
         """Payload bytes of those."""
+        self.last_added_ns = 0
+        """Monotonic time of the last confirmation; 0 = none since the managed ledger was opened."""
         self.add_errors = 0
         """Entries that failed after they had been added to a ledger or queued for one."""
         self.add_latency_buckets = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
@@ -83,6 +86,7 @@ class ManagedLedgerStats:
         total += size * same
         self.entries_added += len(entries)
         self.bytes_added += total
+        self.last_added_ns = now_ns
         self._count_latency(asked_ns, now_ns)
         return total
 

@@ -14,6 +14,7 @@ from broker.net.connection_limits import ConnectionLimits
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.security.audit import AuditTrail
+from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
@@ -96,6 +97,8 @@ class ConnectionContext:
     """Notes refused accesses."""
     server_version: str
     """Sent in CONNECTED."""
+    authenticator: Authenticator | None = None
+    """Finds the roles of clients; None without authentication."""
     coordinators: Coordinators | None = None
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))

@@ -1,22 +1,102 @@
-"""Handlers of CONNECT, AUTH_RESPONSE, PING and PONG. There is no authentication yet."""
+"""Handlers of CONNECT, AUTH_RESPONSE, PING and PONG."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Final
 
 from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authentication.credentials import (
+    AuthenticationFailed,
+    Credentials,
+    Identity,
+    checked_role,
+)
+from broker.security.principal import Principal
 from protocol import answers
 from protocol.errors import ProtocolError
-from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand
+from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand, CommandConnect
 
 log = logging.getLogger("magnetar.net")
+
+FAILED: Final = answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate")
+"""Answer to credentials that prove nothing: always the same text, so that a guesser learns nothing from it."""
 
 
 def connect(cnx: Connection, command: BaseCommand) -> None:
     """Handles CONNECT. Without authentication every method and role is accepted, as in Pulsar."""
     if cnx.connected:
         raise ProtocolError("a second CONNECT")
-    request = command.connect
+    authenticator = cnx.context.authenticator
+    if authenticator is None:
+        _accept(cnx, command.connect)
+        return
+    # Frames behind this one wait: they are handled as the role that is not known yet.
+    cnx.pause()
+    cnx.run(_authenticate(cnx, authenticator, command.connect), lambda _: FAILED, "authenticate")
+
+
+async def _authenticate(cnx: Connection, authenticator: Authenticator, request: CommandConnect) -> None:
+    try:
+        method = _method_of(request)
+        identity = await authenticator.identify(
+            Credentials(method, request.auth_data, cnx.host, cnx.common_name)
+        )
+        original = await _original(cnx, authenticator, request)
+        cnx.principal = Principal(identity.role, original)
+        if cnx.is_open:
+            _accept(cnx, request)
+            supported = request.feature_flags.supports_auth_refresh
+            cnx.refresh.watch(authenticator, method, identity.expires_at_s, supported=supported)
+    except AuthenticationFailed as error:
+        await _refuse(cnx, authenticator, error)
+    finally:
+        cnx.go_on()
+
+
+def _method_of(request: CommandConnect) -> str:
+    """Returns the name of the method; old clients send a number, of which Pulsar's enumeration has the name."""
+    if request.HasField("auth_method_name"):
+        return request.auth_method_name
+    if request.HasField("auth_method"):
+        return _OLD_METHODS.get(request.auth_method, "none")
+    return "none"
+
+
+_OLD_METHODS: Final = {1: "ycav1", 2: "athens"}
+
+
+async def _original(cnx: Connection, authenticator: Authenticator, request: CommandConnect) -> str | None:
+    """Returns the role of the client behind a proxy; None for a direct connection.
+
+    Whether the connection's own role may speak for another one is a matter of authorization.
+    """
+    if not request.original_principal:
+        return None
+    if not authenticator.settings.checks_original:
+        return checked_role(request.original_principal)
+    method = request.original_auth_method or "none"
+    identity = await authenticator.identify(
+        Credentials(method, request.original_auth_data.encode(), cnx.host)
+    )
+    if identity.role is None:
+        raise AuthenticationFailed("the client behind the proxy has no role")
+    return identity.role
+
+
+async def _refuse(cnx: Connection, authenticator: Authenticator, error: AuthenticationFailed) -> None:
+    """Answers after a pause that grows with the failures of the address, then ends the connection."""
+    delay_s = authenticator.refusal_delay_s(cnx.address, cnx.host, error)
+    if delay_s:
+        await asyncio.sleep(delay_s)
+    cnx.send(FAILED)
+    cnx.close("")
+
+
+def _accept(cnx: Connection, request: CommandConnect) -> None:
+    """Answers CONNECTED."""
     cnx.connected = True
     cnx.client_version = request.client_version
     # A newer client keeps to the version that CONNECTED names.
@@ -44,5 +124,31 @@ def pong(cnx: Connection, command: BaseCommand) -> None:
 
 
 def auth_response(cnx: Connection, command: BaseCommand) -> None:
-    """Handles AUTH_RESPONSE, which no client should send here: the broker never asks for it."""
-    cnx.send(answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate"))
+    """Handles AUTH_RESPONSE: new credentials for those that expired. One without a question is an error."""
+    authenticator = cnx.context.authenticator
+    if authenticator is None or not cnx.refresh.challenged:
+        cnx.send(FAILED)
+        return
+    # One answer per question; a second one finds none open.
+    cnx.refresh.challenged = False
+    response = command.authResponse.response
+    credentials = Credentials(
+        response.auth_method_name or "none", response.auth_data, cnx.host, cnx.common_name
+    )
+    cnx.run(_renew(cnx, authenticator, credentials), lambda _: FAILED, "authenticate")
+
+
+async def _renew(cnx: Connection, authenticator: Authenticator, credentials: Credentials) -> None:
+    try:
+        identity = await authenticator.identify(credentials)
+        _check_same_role(identity, cnx.principal)
+    except AuthenticationFailed as error:
+        await _refuse(cnx, authenticator, error)
+        return
+    cnx.refresh.renew(identity.expires_at_s)
+
+
+def _check_same_role(identity: Identity, principal: Principal) -> None:
+    """Refuses another role: rights were decided for the first one when producers and consumers were opened."""
+    if identity.role != principal.role:
+        raise AuthenticationFailed("the new credentials are of another role")

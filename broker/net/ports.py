@@ -9,6 +9,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
+from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
@@ -63,6 +64,18 @@ class Connection(Protocol):
     """Decides when the connection is read."""
     outbox: Outbox
     """Frames to be written."""
+    refresh: CredentialsRefresh
+    """Asks for new credentials when those of the client expire."""
+
+    @property
+    def host(self) -> str:
+        """Address of the client without its port."""
+        ...
+
+    @property
+    def common_name(self) -> str | None:
+        """The CN of the client's certificate; None without TLS or certificate."""
+        ...
 
     @property
     def unfinished_frame(self) -> int:
@@ -87,7 +100,7 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """Writes waiting frames and closes; `reason` is logged."""
+        """Writes waiting frames and closes; `reason` is logged, unless it is empty."""
         ...
 
     def ignore_sends_of(self, producer_id: int) -> None:

@@ -24,12 +24,14 @@ from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
+from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.rights import end_withdrawn_of
 from broker.net.topic_list_watcher import TopicListWatcher
+from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
@@ -80,7 +82,9 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.connected = False
         """True once CONNECT was answered."""
         self.principal = NOBODY
-        """The roles behind the connection; known when CONNECT is answered, renewed by AUTH_RESPONSE."""
+        """The roles behind the connection; known when CONNECT is answered."""
+        self.refresh = CredentialsRefresh(context, self)
+        """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
@@ -159,6 +163,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._transport = None
         self._ended = True
         self.liveness.detach()
+        self.refresh.detach()
         self._inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
@@ -194,11 +199,25 @@ class ServerCnx(asyncio.BufferedProtocol):
         """False from the moment the connection is lost."""
         return self._transport is not None
 
+    @property
+    def host(self) -> str:
+        """Address of the client without its port."""
+        return self._host
+
+    @property
+    def common_name(self) -> str | None:
+        """The CN of the client's certificate; None without TLS or certificate."""
+        return common_name(self._transport)
+
     def close(self, reason: str) -> None:
-        """Writes waiting frames, then closes; `reason` is logged. Ignored for a connection that closes already."""
+        """Writes waiting frames, then closes; `reason` is logged, unless it is empty.
+
+        Ignored for a connection that closes already.
+        """
         if self._transport is None or self._transport.is_closing():
             return
-        log.warning("! %s closed: %s", self.address, reason)
+        if reason:
+            log.warning("! %s closed: %s", self.address, reason)
         self.outbox.write_now()
         self._ended = True
         self._transport.close()

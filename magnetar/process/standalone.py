@@ -29,6 +29,8 @@ from broker.config.rules import EMBEDDED
 from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authentication.make import make_authenticator
 from magnetar import __version__
 from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
@@ -93,6 +95,8 @@ class ProcessSettings(NamedTuple):
     """Warnings about the settings, for the log."""
     memory: bool
     """True when nothing is kept on disk."""
+    authenticator: Authenticator | None
+    """Finds the roles of clients; None without authentication."""
 
 
 def run(options: BrokerOptions) -> int:
@@ -119,7 +123,10 @@ def run(options: BrokerOptions) -> int:
 
 
 def load(options: BrokerOptions) -> ProcessSettings:
-    """Reads the settings, and empties the data folder if that was asked for. Raises SettingsError."""
+    """Reads the settings, and empties the data folder if that was asked for.
+
+    Raises SettingsError, also for files of keys and passwords that cannot be used.
+    """
     path = options.config_path or default_file(options.role, os.environ)
     overrides = list(options.overrides)
     if options.data is not None:
@@ -140,12 +147,13 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
             )
+    authenticator = make_authenticator(broker)
     if options.wipe_data:
         # Not before all settings are accepted: a typing error must not cost the data.
         data = Path(broker.str("magnetarDataDirectory")).absolute()
         if data.exists():
             shutil.rmtree(data)
-    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"))
+    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator)
 
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:
@@ -161,6 +169,7 @@ def _run_loop(main: Coroutine[object, object, None]) -> None:
 async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     stop = _stop_on_signals()
     service = await _start(settings, stop)
+    service.stop_process = stop.set
     # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
     gc.collect()
     gc.freeze()
@@ -221,7 +230,13 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             elif ids is None and not settings.memory:
                 ids = LedgerIdsUnused(LedgerIds(metadata), bookies)
         service = BrokerService(
-            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__, ids=ids
+            settings.broker,
+            metadata=metadata,
+            ledgers=ledgers,
+            turn=turn,
+            version=__version__,
+            ids=ids,
+            authenticator=settings.authenticator,
         )
         await service.start()
         opened.pop_all()

@@ -216,7 +216,7 @@ def test_start_is_refused_when_a_file_asks_for_a_missing_protection(role: str, t
     asking = (
         "bookieAuthProviderFactoryClass=org.example.Auth"
         if role == "bookie"
-        else "authenticationEnabled=true"
+        else "saslJaasServerSectionName=Mine"
     )
     conf.write_text(f"# mine\n{asking}\n")
     code, out, errors = run("magnetar", role, "--config", str(conf), "--data", str(tmp_path / "data"))

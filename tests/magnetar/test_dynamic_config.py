@@ -101,9 +101,9 @@ def test_value_with_special_characters_arrives_unchanged(config: Config) -> None
 
 
 def test_secret_is_masked_when_it_is_refused(refusal: Config) -> None:
-    key = "brokerClientAuthenticationParameters"
+    key = "tokenSecretKey"
     error = refusal("set", key, "token:hunter2")
-    assert f"{key}=********: asks for authentication towards brokers (not built)" in error
+    assert key in error
     assert "hunter2" not in error
 
 

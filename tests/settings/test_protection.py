@@ -123,7 +123,7 @@ def asking_rows() -> Iterator[tuple[KeyTable, str]]:
 
 HARMLESS = """
     Sizes, times and file formats:
-    authenticationRefreshCheckSeconds inflightSaslContextExpiryMs maxInflightSaslContext tokenAllowedClockSkewSeconds
+    inflightSaslContextExpiryMs maxInflightSaslContext
     bookkeeperTlsCertFilesRefreshDurationSeconds bookkeeperTLSKeyFileType bookkeeperTLSTrustCertTypes
     brokerClientTlsKeyStoreType brokerClientTlsTrustStoreType tlsCertFilesRefreshDurationSeconds
     tlsCertRefreshCheckDurationSec tlsKeyStoreType tlsTrustStoreType tlsTrustStorePasswordPath
@@ -136,6 +136,10 @@ HARMLESS = """
     authorizationAllowWildcardsMatching tlsAllowInsecureConnection dispatchThrottlingOnBatchMessageEnabled
     dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingOnNonBacklogConsumerEnabled
     dispatchThrottlingRateRelativeToPublishRate readWorkerThreadsThrottlingEnabled
+
+    The broker has no client inside that would prove itself to another broker:
+    brokerClientAuthenticationParameters brokerClientAuthenticationPlugin brokerClient_authParamMap
+    brokerClient_authParams brokerClient_authPluginClassName
 
     No role appears in the log, and there is no replication to throttle:
     authenticationRoleLoggingAnonymizer dispatchThrottlingRatePerReplicatorInByte

@@ -1,31 +1,35 @@
-"""Makes JSON web tokens by hand, so that a test can sign wrongly too."""
+"""Tokens for tests, signed by hand, so that the broker's library is not its own judge; wrong ones too."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 from collections.abc import Mapping
 from typing import Final
 
-HS256_HEADER: Final = b'{"alg":"HS256"}'
+from tests.support.command_json import Json
+
+SECRET: Final = bytes(range(32))
+"""A secret key for HS256."""
+SECRET_URL: Final = "data:;base64," + base64.b64encode(SECRET).decode()
+"""The key as a setting names it."""
 
 
-def hs256_token(claims: Mapping[str, object], key: bytes) -> str:
-    """A token signed with a shared secret."""
-    signed = _unsigned(HS256_HEADER, claims)
-    return f"{signed}.{_text(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
-
-
-def unsigned_token(claims: Mapping[str, object]) -> str:
-    """A token that says `"alg":"none"` and has an empty signature."""
-    return _unsigned(b'{"alg":"none"}', claims) + "."
-
-
-def _unsigned(header: bytes, claims: Mapping[str, object]) -> str:
-    return f"{_text(header)}.{_text(json.dumps(claims, separators=(',', ':')).encode())}"
-
-
-def _text(data: bytes) -> str:
+def base64_url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(
+    claims: Mapping[str, Json], *, key: bytes = SECRET, header: Mapping[str, Json] | None = None
+) -> str:
+    """A token with these claims, signed with HS256 whatever the header says."""
+    parts = [json.dumps(part).encode() for part in (header or {"alg": "HS256"}, claims)]
+    text = ".".join(map(base64_url, parts))
+    return f"{text}.{base64_url(hmac.digest(key, text.encode(), 'sha256'))}"
+
+
+def unsigned_token(claims: Mapping[str, Json]) -> str:
+    """A token that says `"alg":"none"` and has an empty signature."""
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    return ".".join(map(base64_url, parts)) + "."

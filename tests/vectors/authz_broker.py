@@ -17,13 +17,13 @@ import yarl
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.support.command_json import Json
 from tests.support.raw_client import RawConnection, build_command, payload_frame
-from tests.support.tokens import hs256_token, unsigned_token
+from tests.support.tokens import token, unsigned_token
 from tests.vectors.broker_process import BrokerProcess, profile_settings
 
 ADMIN: Final = "admin"
 _TOKEN_PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
 _REQUEST_TIMEOUT_S: Final = 30.0
-_CLAIMS: Final[Mapping[str, dict[str, object]]] = {
+_CLAIMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "expired": {"sub": ADMIN, "exp": 1_000_000_000},
     "future": {"sub": ADMIN, "exp": 4_000_000_000},
     "nosub": {"iss": "x"},
@@ -71,10 +71,10 @@ class AuthzBroker:
         """The token that a role of the recordings shows."""
         claims = _CLAIMS.get(role, {"sub": role})
         if role == "bad":
-            return hs256_token({"sub": ADMIN}, secrets.token_bytes(32))
+            return token({"sub": ADMIN}, key=secrets.token_bytes(32))
         if role == "algnone":
             return unsigned_token({"sub": ADMIN})
-        return "not-a-token" if role == "garbage" else hs256_token(claims, self._key)
+        return "not-a-token" if role == "garbage" else token(claims, key=self._key)
 
     async def request(self, method: str, path: str, body: Json, role: str) -> Answer:
         """Sends one request with the token of a role."""

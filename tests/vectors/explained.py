@@ -21,32 +21,14 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Namespace policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        namespaces-unsubscribe ns-retention-get ns-messageTTL-set ns-messageTTL-get
-        ns-subscriptionAuthMode-get ns-replication-default ns-replication-get
+    "Namespace policies that this broker does not obey yet are refused with 501.": """
+        namespaces-unsubscribe
         ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-subscriptionExpirationTime-get ns-resourcegroup-default ns-allowedClusters-default
-        ns-allowedClusters-set ns-allowedClusters-get ns-retention-below-quota ns-permissions-get
-        ns-permissions-bad-action ns-permissions-revoke ns-policies-after-many
-    """,
-    "Topic policies that this broker does not obey yet are refused with 501, and permissions are missing.": """
-        topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
-        topic-retention-delete
-        topic-messageTTL-set
-        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota
-    """,
-    "Statistics over REST have only the fields that are counted so far.": """
-        stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
-        internal-stats internal-stats-empty internal-info partitioned-internal-stats
-        subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
+        ns-permissions-bad-action ns-policies-after-many
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
-    """,
-    "Resource quotas and groups, racks, functions and packages are not built.": """
-        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
-        functions-list packages-list
     """,
 }
 

@@ -23,7 +23,7 @@ from broker.admin.cluster.transaction_stats import (
 )
 from broker.admin.http.answers import BadRequest, NotAcceptable, answer, body_of, done, is_true, whole_number
 from broker.admin.service_view import BROKER
-from broker.admin.topics.stats import ledger_stats
+from broker.admin.topics.internals import ledger_stats
 from broker.admin.topics.topic_access import existing_persistent, subscription_of
 from broker.model.errors import (
     CoordinatorNotFound,

@@ -33,8 +33,8 @@ from broker.model.topic_name import TopicName
 from broker.service.backlog.analysis import analyze
 from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
 from broker.service.backlog.open_runs import nth_open
+from broker.service.backlog.sizes import bytes_behind
 from broker.service.namespaces import Json
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
@@ -170,22 +170,11 @@ async def backlog_size(request: web.Request) -> web.Response:
     value = await body_of(request)
     if value is None:
         raise BadRequest("Give the message id in the body")
-    return answer(bytes_behind(topic, position_in(value)))
-
-
-def bytes_behind(topic: PersistentTopic, position: Position) -> int:
-    """Returns the stored bytes behind a position. One in a ledger that the topic does not have counts as the earliest."""
-    ledgers = topic.ledger.ledgers
-    if position.ledger_id not in ledgers:
-        return ledgers.size_bytes
-    size = 0
-    for info in ledgers.infos():
-        if info.ledger_id > position.ledger_id:
-            size += info.size_bytes
-        elif info.ledger_id == position.ledger_id and info.entries:
-            behind = max(0, info.entries - 1 - max(-1, position.entry_id))
-            size += info.size_bytes * behind // info.entries
-    return size
+    place, ledgers = position_in(value), topic.ledger.ledgers
+    # As in Pulsar, a ledger that the topic does not have stands for the beginning.
+    if place.ledger_id not in ledgers:
+        return answer(ledgers.size_bytes)
+    return answer(bytes_behind(ledgers, Position(place.ledger_id, max(-1, place.entry_id))))
 
 
 async def truncate(request: web.Request) -> web.Response:

@@ -50,11 +50,9 @@ async def get(request: web.Request) -> web.Response:
         count = await broker.registry.partitions.count(name)
     else:
         raise TopicNotFound(f"Topic {name} not found")
-    shown: dict[str, Json] = {"partitions": count, "deleted": False}
     properties = await broker.registry.partitions.properties(name)
-    if properties:
-        shown["properties"] = dict(properties)
-    return answer(shown)
+    shown: dict[str, Json] = {"partitions": count, "deleted": False}
+    return answer(shown | {"properties": {**properties}} if properties else shown)
 
 
 async def create(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The answers of `…/stats` and `…/internalStats`: the numbers of a topic under Pulsar's names.
+"""The answer of `…/stats`: the numbers of a topic under Pulsar's names.
 
 Fields of features that this broker does not have yet (transactions, offloading) have the values that Pulsar shows where
 these are not in use. Rates are those of the metrics' last whole window.
@@ -7,15 +7,17 @@ these are not in use. Rates are those of the metrics' last whole window.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.position import Position
-from broker.model.range_set import RangeSet
-from broker.service.compaction.compacted_ledger import CompactedLedger
-from broker.service.consumer import Consumer
+from broker.service.backlog.open_runs import nth_open
+from broker.service.backlog.sizes import bytes_behind
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
+from broker.service.consumer import Consumer, SubscriptionType
+from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.entry_facts import facts_of
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
 from broker.service.persistent_topic import PersistentTopic
@@ -70,11 +72,59 @@ RatesOf = Callable[[str], TopicRates]
 """Returns the rates of a topic by its full name."""
 
 
-def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
+@dataclass(frozen=True, slots=True)
+class StatsOptions:
+    """The parts of the statistics that a request asks for."""
+
+    backlog_sizes: bool = True
+    """With the bytes of each backlog; -1 without."""
+    earliest_times: bool = False
+    """With the publish time of each subscription's first unacknowledged entry, which is read for that."""
+    publishers: bool = True
+    """With the list of producers."""
+    consumers: bool = True
+    """With the lists of consumers."""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> StatsOptions:
+        """Returns the options of a query; each value but `true` is false, as in Pulsar."""
+
+        def flag(name: str, default: str) -> bool:
+            return query.get(name, default).lower() == "true"
+
+        # getPreciseBacklog changes nothing: backlogs are always counted exactly.
+        return cls(
+            backlog_sizes=flag("subscriptionBacklogSize", "true"),
+            earliest_times=flag("getEarliestTimeInBacklog", "false"),
+            publishers=not flag("excludePublishers", "false"),
+            consumers=not flag("excludeConsumers", "false"),
+        )
+
+
+ALL_PARTS = StatsOptions()
+"""The parts that a request without parameters gets."""
+
+
+async def topic_stats(
+    topic: Topic, owner: str, rates: TopicRates, options: StatsOptions = ALL_PARTS
+) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
-    subscriptions = _subscriptions(topic, rates)
-    publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
+    stats = stats_now(topic, owner, rates, options)
+    if options.earliest_times and isinstance(topic, PersistentTopic):
+        await _add_earliest_times(stats, topic)
+    return stats
+
+
+def stats_now(
+    topic: Topic, owner: str, rates: TopicRates, options: StatsOptions = ALL_PARTS
+) -> dict[str, Json]:
+    """Returns the statistics that are in memory; the earliest times are 0."""
+    subscriptions = _subscriptions(topic, rates, options)
+    publishers: list[Json] = []
+    if options.publishers:
+        publishers += [_publisher(one) for one in topic.access.producers.values()]
     stats: dict[str, Json] = {
+        **_NOT_HERE,
         "msgRateIn": rates.rate_in,
         "msgThroughputIn": rates.throughput_in,
         "msgRateOut": rates.rate_out,
@@ -84,29 +134,46 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
         "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
         "averageMsgSize": rates.average_msg_size,
-        "storageSize": topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0,
-        "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
-        **_quotas(topic),
         "publishers": publishers,
         "waitingPublishers": len(topic.access.waiting),
         "subscriptions": dict(subscriptions),
         "replication": {},
         "publishRateLimitedTimes": topic.publish_rate_limited,
         "ownerBroker": owner.partition("://")[2],
-        **_NOT_HERE,
+        "nonContiguousDeletedMessagesRanges": _sum(subscriptions, "nonContiguousDeletedMessagesRanges"),
     }
     if isinstance(topic, PersistentTopic):
-        buffer = topic.transactions.buffer
-        if buffer is not None:
-            stats["ongoingTxnCount"] = len(buffer.open)
-            stats["committedTxnCount"] = buffer.commits
-            stats["abortedTxnCount"] = buffer.aborts
-        stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
-        stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
-        stats["compaction"] = _compaction(topic)
+        _add_log(stats, topic)
     else:
         stats["msgDropRate"] = 0.0
     return stats
+
+
+def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
+    """Adds the numbers of a topic that is stored."""
+    log, buffer = topic.ledger, topic.transactions.buffer
+    behind = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
+    slowest = min(behind, default=None)
+    stats["storageSize"] = log.ledgers.size_bytes
+    stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
+    stats["backlogQuotaLimitSize"] = topic.quotas.size.size_max
+    stats["backlogQuotaLimitTime"] = topic.quotas.age.age_max_s
+    stats["oldestBacklogMessageAgeSeconds"] = topic.quotas.oldest_age_s
+    if buffer is not None:
+        stats["ongoingTxnCount"] = len(buffer.open)
+        stats["committedTxnCount"] = buffer.commits
+        stats["abortedTxnCount"] = buffer.aborts
+    stats["delayedMessageIndexSizeInBytes"] = topic.delays.entries.size_bytes
+    stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
+    stats["compaction"] = _compaction(topic)
+    stats["topicCreationTimeStamp"] = log.store.created_ms
+    stats["lastPublishTimeStamp"] = _last_publish_ms(topic)
+
+
+def _last_publish_ms(topic: PersistentTopic) -> int:
+    """Returns the wall clock of the last confirmed entry; 0 = none since the topic was opened."""
+    environment, last_ns = topic.ledger.environment, topic.ledger.stats.last_added_ns
+    return environment.wall_ms() - (environment.now_ns() - last_ns) // 1_000_000 if last_ns else 0
 
 
 def _compaction(topic: PersistentTopic) -> dict[str, Json]:
@@ -119,63 +186,81 @@ def _compaction(topic: PersistentTopic) -> dict[str, Json]:
     }
 
 
-def _subscriptions(topic: Topic, rates: TopicRates) -> dict[str, Json]:
+async def _add_earliest_times(stats: dict[str, Json], topic: PersistentTopic) -> None:
+    """Adds the publish time of the first unacknowledged entry of each subscription; -1 without a backlog."""
+    shown = stats["subscriptions"]
+    assert isinstance(shown, dict)
+    times = []
+    for name, subscription in list(topic.subscriptions.items()):
+        one = shown.get(name)
+        time_ms = await earliest_publish_ms(topic, subscription)
+        if isinstance(one, dict):
+            one["earliestMsgPublishTimeInBacklog"] = time_ms
+        times.append(time_ms)
+    stats["earliestMsgPublishTimeInBacklogs"] = min((ms for ms in times if ms > 0), default=0)
+
+
+async def earliest_publish_ms(topic: PersistentTopic, subscription: Subscription) -> int:
+    """Returns the publish time of the first unacknowledged entry, -1 without one; reads it past no cursor."""
+    place = await nth_open(subscription.cursor, 1)
+    if place is None:
+        return -1
+    facts = facts_of(await topic.ledger.read_entry(place))
+    return -1 if facts is None else facts.publish_time_ms
+
+
+def _subscriptions(topic: Topic, rates: TopicRates, options: StatsOptions) -> dict[str, Json]:
     # Both kinds of topics have subscriptions, of different classes; their common base has none.
     found = getattr(topic, "subscriptions", {})
-    return {name: _subscription(one, rates.subscriptions.get(name)) for name, one in found.items()}
+    return {name: _subscription(one, rates.subscriptions.get(name), options) for name, one in found.items()}
 
 
 def _subscription(
-    subscription: Subscription | NonPersistentSubscription, rates: SubscriptionRates | None
+    subscription: Subscription | NonPersistentSubscription,
+    rates: SubscriptionRates | None,
+    options: StatsOptions,
 ) -> dict[str, Json]:
-    consumers: list[Json] = [_consumer(one) for one in subscription.consumers]
+    connected = subscription.consumers
     stats: dict[str, Json] = {
+        **_NO_SUBSCRIPTION_NUMBERS,
         "msgRateOut": rates.rate_out if rates else 0.0,
         "msgThroughputOut": rates.throughput_out if rates else 0.0,
         "msgRateRedeliver": rates.redeliver_rate if rates else 0.0,
         "messageAckRate": rates.ack_rate if rates else 0.0,
-        "bytesOutCounter": sum(one.bytes_out for one in subscription.consumers),
-        "msgOutCounter": sum(one.messages_out for one in subscription.consumers),
-        "msgBacklog": 0,
-        "msgBacklogNoDelayed": 0,
-        "backlogSize": 0,
-        "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in subscription.consumers),
-        "unackedMessages": sum(one.unacked for one in subscription.consumers),
-        "msgInReplay": 0,
+        "bytesOutCounter": sum(one.bytes_out for one in connected),
+        "msgOutCounter": sum(one.messages_out for one in connected),
+        "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in connected),
+        "unackedMessages": sum(one.unacked for one in connected),
         "type": subscription.kind.label,
-        "consumers": consumers,
-        "isDurable": False,
-        "durable": False,
-        "isReplicated": False,
-        "replicated": False,
-        **_NO_SUBSCRIPTION_NUMBERS,
+        "lastConsumedFlowTimestamp": max((one.last_consumed_flow_ms for one in connected), default=0),
+        "consumers": [_consumer(one) for one in connected] if options.consumers else [],
     }
+    if connected and subscription.kind is SubscriptionType.KEY_SHARED:
+        wish = connected[0].options.key_shared
+        stats["keySharedMode"] = "STICKY" if wish.sticky else "AUTO_SPLIT"
+        stats["allowOutOfOrderDelivery"] = wish.out_of_order
     if isinstance(subscription, Subscription):
-        _add_cursor(stats, subscription)
+        _add_cursor(stats, subscription, options)
     else:
         stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
 
 
-def _quotas(topic: Topic) -> dict[str, Json]:
-    if not isinstance(topic, PersistentTopic):
-        # Pulsar's numbers for topics that keep nothing.
-        return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
-    return {
-        "backlogQuotaLimitSize": topic.quotas.size.size_max,
-        "backlogQuotaLimitTime": topic.quotas.age.age_max_s,
-        "oldestBacklogMessageAgeSeconds": topic.quotas.oldest_age_s,
-    }
-
-
-def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
+def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: StatsOptions) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
-    delayed = subscription.delayed
+    delayed, dispatcher = subscription.delayed, subscription.dispatcher
+    if dispatcher is None and subscription.name != COMPACTION_CURSOR:
+        # No consumer has come since the topic was opened, so the type is not known.
+        stats["type"] = "None"
+    elif isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
     stats["msgBacklog"], stats["msgBacklogNoDelayed"] = backlog, backlog - delayed
     stats["msgDelayed"] = delayed
     stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_index_bytes
-    # An estimate by the mean size of an entry, like that of the metrics.
-    stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
+    stats["backlogSize"] = (
+        bytes_behind(log.ledgers, subscription.cursor.mark_delete_position) if options.backlog_sizes else -1
+    )
+    stats["nonContiguousDeletedMessagesRanges"] = subscription.cursor.acks.beyond.count_ranges()
     for word, limit in subscription.topic.rates.dispatch_events(subscription.dispatch_limit).items():
         stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages if limit else 0
         stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes if limit else 0
@@ -183,10 +268,8 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["msgInReplay"] = subscription.waiting_for_redelivery
-    stats["totalMsgExpired"], stats["lastExpireTimestamp"] = (
-        subscription.expired.total,
-        subscription.expired.last_ms,
-    )
+    stats["totalMsgExpired"] = subscription.expired.total
+    stats["lastExpireTimestamp"] = subscription.expired.last_ms
     # Pulsar prints this field, and replication's above, under both names.
     stats["isDurable"] = stats["durable"] = subscription.durable
     stats["isReplicated"] = stats["replicated"] = subscription.replicated
@@ -201,11 +284,13 @@ def _time(ms: int) -> str:
 def _consumer(consumer: Consumer) -> dict[str, Json]:
     options = consumer.options
     return {
+        **_NO_CONSUMER_NUMBERS,
         "consumerName": consumer.name,
         "msgOutCounter": consumer.messages_out,
         "bytesOutCounter": consumer.bytes_out,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": round(consumer.messages_per_entry),
         "blockedConsumerOnUnackedMsgs": consumer.blocked,
         "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
         "address": consumer.port.address,
@@ -219,6 +304,7 @@ def _publisher(producer: Producer) -> dict[str, Json]:
     # `WAIT_FOR_EXCLUSIVE` is `WaitForExclusive` in Pulsar's JSON.
     mode = "".join(word.capitalize() for word in producer.access_mode.name.split("_"))
     return {
+        **_NO_PUBLISHER_NUMBERS,
         "accessMode": mode,
         "producerId": producer.producer_id,
         "producerName": producer.name,
@@ -229,64 +315,6 @@ def _publisher(producer: Producer) -> dict[str, Json]:
         "connectedSince": _time(producer.connected_at_ms),
         "metadata": dict(producer.metadata),
     }
-
-
-def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
-    """Returns the body of `…/internalStats`: the ledgers and cursors of the topic's log."""
-    active = {name for name, one in topic.subscriptions.items() if one.consumers}
-    return {
-        **ledger_stats(topic.ledger, active),
-        "compactedLedger": _compacted_ledger(topic.compaction.current),
-    }
-
-
-def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
-    """Returns the ledgers and cursors of a managed ledger; `active` are names of cursors in use."""
-    infos = log.ledgers.infos()
-    cursors: dict[str, Json] = {
-        name: {
-            "markDeletePosition": _text(cursor.mark_delete_position),
-            "readPosition": _text(cursor.read_position),
-            "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
-            "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
-            "properties": dict(cursor.acks.properties),
-            "active": name in active,
-        }
-        for name, cursor in log.cursors.by_name.items()
-    }
-    return {
-        "entriesAddedCounter": log.stats.entries_added,
-        "numberOfEntries": log.ledgers.entries,
-        "totalSize": log.ledgers.size_bytes,
-        "currentLedgerEntries": infos[-1].entries,
-        "currentLedgerSize": infos[-1].size_bytes,
-        "lastConfirmedEntry": _text(log.last_confirmed),
-        "state": "Terminated" if log.is_terminated else "LedgerOpened",
-        "ledgers": [
-            {"ledgerId": one.ledger_id, "entries": one.entries, "size": one.size_bytes, "offloaded": False}
-            for one in infos
-        ],
-        "cursors": cursors,
-        "properties": dict(log.properties),
-    }
-
-
-def _compacted_ledger(compacted: CompactedLedger | None) -> dict[str, Json]:
-    known = (compacted.ledger_id, compacted.entries, compacted.size_bytes) if compacted else (-1, -1, -1)
-    ledger_id, entries, size = known
-    return {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False}
-
-
-def _ranges(acknowledged: RangeSet) -> str:
-    """Returns the ranges as Pulsar writes them: open at the front, closed at the end."""
-    ranges = (
-        f"({one.ledger_id}:{one.first - 1}..{one.ledger_id}:{one.last}]" for one in acknowledged.ranges()
-    )
-    return f"[{','.join(ranges)}]"
-
-
-def _text(position: Position) -> str:
-    return f"{position.ledger_id}:{position.entry_id}"
 
 
 def _int(values: Json, key: str) -> int:
@@ -304,6 +332,11 @@ _NOT_HERE: dict[str, Json] = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "msgChunkPublished": False,
+    "storageSize": 0,
+    "backlogSize": 0,
+    "backlogQuotaLimitSize": 0,
+    "backlogQuotaLimitTime": 0,
+    "oldestBacklogMessageAgeSeconds": 0,
     "earliestMsgPublishTimeInBacklogs": 0,
     "offloadedStorageSize": 0,
     "lastOffloadLedgerId": 0,
@@ -315,16 +348,78 @@ _NOT_HERE: dict[str, Json] = {
     "delayedMessageIndexSizeInBytes": 0,
     "nonContiguousDeletedMessagesRanges": 0,
     "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+    "topicCreationTimeStamp": 0,
+    "lastPublishTimeStamp": 0,
+    "compaction": {
+        "lastCompactionRemovedEventCount": 0,
+        "lastCompactionSucceedTimestamp": 0,
+        "lastCompactionFailedTimestamp": 0,
+        "lastCompactionDurationTimeInMills": 0,
+    },
 }
-"""Fields of a topic's features that do not exist here."""
+"""Values of a non-persistent topic, and of features that do not exist here."""
 _NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
+    "lastMarkDeleteAdvancedTimestamp": 0,
+    "earliestMsgPublishTimeInBacklog": 0,
+    "msgBacklog": 0,
+    "msgBacklogNoDelayed": 0,
+    "backlogSize": 0,
+    "msgInReplay": 0,
+    "isDurable": False,
+    "durable": False,
+    "isReplicated": False,
+    "replicated": False,
     "msgDelayed": 0,
     "msgRateExpired": 0.0,
     "msgExpired": 0,
     "totalMsgExpired": 0,
     "chunkedMessageRate": 0.0,
     "lastExpireTimestamp": 0,
+    "lastConsumedTimestamp": 0,
+    "lastAckedTimestamp": 0,
+    "allowOutOfOrderDelivery": False,
+    "consumersAfterMarkDeletePosition": {},
+    "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0,
+    "drainingHashesUnackedMessages": 0,
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+    "filterProcessedMsgCount": 0,
+    "filterAcceptedMsgCount": 0,
+    "filterRejectedMsgCount": 0,
+    "filterRescheduledMsgCount": 0,
     "subscriptionProperties": {},
     "delayedMessageIndexSizeInBytes": 0,
+    "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
+    "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
+    "dispatchThrottledMsgEventsByTopicLimit": 0,
+    "dispatchThrottledBytesEventsByTopicLimit": 0,
+    "dispatchThrottledMsgEventsByBrokerLimit": 0,
+    "dispatchThrottledBytesEventsByBrokerLimit": 0,
 }
-"""Fields of a subscription's features that do not exist here."""
+"""Values of a subscription without a cursor, and of numbers that are not counted here."""
+_NO_CONSUMER_NUMBERS: dict[str, Json] = {
+    "msgRateOut": 0.0,
+    "msgThroughputOut": 0.0,
+    "msgRateRedeliver": 0.0,
+    "messageAckRate": 0.0,
+    "chunkedMessageRate": 0.0,
+    "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0,
+    "drainingHashesUnackedMessages": 0,
+    "lastAckedTimestamp": 0,
+    "lastConsumedTimestamp": 0,
+    "firstMessagesSentTimestamp": 0,
+    "firstConsumedFlowTimestamp": 0,
+    "lastAckedTime": "1970-01-01T00:00:00Z",
+    "lastConsumedTime": "1970-01-01T00:00:00Z",
+}
+"""Numbers of a consumer that are not counted: each would cost a look at the clock per message or batch."""
+_NO_PUBLISHER_NUMBERS: dict[str, Json] = {
+    "msgRateIn": 0.0,
+    "msgThroughputIn": 0.0,
+    "averageMsgSize": 0.0,
+    "chunkedMessageRate": 0.0,
+    "supportsPartialProducer": False,
+}
+"""Numbers of a producer that are not counted."""

@@ -1,4 +1,4 @@
-"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: lists of topics, and single topics."""
+"""`/admin/v2/persistent` and `/admin/v2/non-persistent`: creates, deletes, unloads and ends single topics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from broker.admin.http.answers import (
     done,
     is_true,
     message_id,
-    namespace_of,
     topic_of,
 )
 from broker.admin.service_view import BROKER, RATES
-from broker.admin.topics.stats import internal_stats, topic_stats
-from broker.admin.topics.topic_access import clients, existing, existing_parts, existing_persistent, parts
+from broker.admin.topics.stats import StatsOptions, topic_stats
+from broker.admin.topics.topic_access import (
+    clients,
+    existing,
+    existing_parts,
+    existing_persistent,
+    owner_url,
+    parts,
+)
 from broker.admin.topics.topic_properties import texts_of
 from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound
@@ -25,23 +31,6 @@ from broker.service.topic_registry import TooManyTopics
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 _TOPIC = _LIST + "/{topic}"
-
-
-async def names(request: web.Request) -> web.Response:
-    """Returns the topics of a namespace, partitions included; 404 if the namespace does not exist."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
-    persistent = request.match_info["domain"] == "persistent"
-    found = await broker.registry.names(namespace, persistent=persistent, non_persistent=not persistent)
-    return answer(list(found))
-
-
-async def partitioned_names(request: web.Request) -> web.Response:
-    """Returns the partitioned topics of a namespace."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)
-    found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
-    return answer(list(found))
 
 
 async def create(request: web.Request) -> web.Response:
@@ -119,26 +108,16 @@ async def stats(request: web.Request) -> web.Response:
     """Returns the topic's counters, rates, producers, subscriptions and consumers."""
     broker, name = request.app[BROKER], topic_of(request)
     topic = await existing(broker, name)
-    return answer(
-        topic_stats(
-            topic, broker.addresses.admin_url or broker.addresses.admin_url_tls, request.app[RATES](str(name))
-        )
-    )
-
-
-async def internal(request: web.Request) -> web.Response:
-    """Returns the ledgers and cursors of the topic."""
-    return answer(internal_stats(await existing_persistent(request.app[BROKER], topic_of(request))))
+    options = StatsOptions.of(request.query)
+    rates = request.app[RATES](str(name))
+    return answer(await topic_stats(topic, owner_url(broker), rates, options))
 
 
 TOPIC_ROUTES = (
-    web.get(_LIST, names),
-    web.get(_LIST + "/partitioned", partitioned_names),
     web.put(_TOPIC, create),
     web.delete(_TOPIC, delete),
     web.put(_TOPIC + "/unload", unload),
     web.post(_TOPIC + "/terminate", terminate),
     web.post(_TOPIC + "/terminate/partitions", terminate_partitions),
     web.get(_TOPIC + "/stats", stats),
-    web.get(_TOPIC + "/internalStats", internal),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.admin.topics.stats import NO_RATES, topic_stats
+from broker.admin.topics.stats import NO_RATES, stats_now
 from broker.service.consumer import SubscriptionType
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, Stage
 
@@ -19,6 +19,6 @@ async def test_stats_count_entries_that_wait_for_redelivery(kind: SubscriptionTy
     assert len(port.got) == 3
     subscription.redeliver(consumer, None, None)
     await stage.settle()
-    (stats,) = topic_stats(topic, "", NO_RATES)["subscriptions"].values()  # type: ignore[union-attr]
+    (stats,) = stats_now(topic, "", NO_RATES)["subscriptions"].values()  # type: ignore[union-attr]
     assert isinstance(stats, dict)
     assert stats["msgInReplay"] == subscription.waiting_for_redelivery == waiting

@@ -112,3 +112,11 @@ def test_two_range_sets_agree_with_two_sets(
     behind = {item for item in first - second if item > (ledger_id, entry_id)}
     assert one.count_behind(ledger_id, entry_id, other) == len(behind)
     assert one.pages == len({(ledger, number // PAGE_ENTRIES) for ledger, number in first})
+
+
+def test_count_of_ranges_joins_those_that_cross_pages() -> None:
+    ranges = RangeSet()
+    for entry_id in (0, 1, 5, 254, 255, 256, 257, 511, 512, 1023):
+        ranges.add(3, entry_id)
+    ranges.add(4, 7)
+    assert ranges.count_ranges() == len(list(ranges.ranges())) == 6

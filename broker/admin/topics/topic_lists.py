@@ -1,0 +1,68 @@
+"""Lists of the topics of a namespace: all, partitioned ones, and those of one bundle."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.admin.http.answers import answer, is_true, namespace_of
+from broker.admin.service_view import BROKER
+from broker.model.topic_name import parse_topic_name
+from broker.service.administration.bundles import bundles_of
+
+_LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
+
+
+async def names(request: web.Request) -> web.Response:
+    """Returns the topics of a namespace, partitions included, of one bundle where `bundle` names it.
+
+    System topics are listed with `includeSystemTopic=true`. 404 if the namespace does not exist.
+    """
+    found = await _names(request)
+    bundle = request.query.get("bundle")
+    if bundle is not None:
+        bundles = {
+            str(one): one for one in bundles_of(request.app[BROKER].namespaces, namespace_of(request)).all()
+        }
+        # Each other text, as in Pulsar, is a bundle without topics.
+        found = [name for name in found if bundles[bundle].has(name)] if bundle in bundles else []
+    return answer([*found])
+
+
+async def names_in_bundle(request: web.Request) -> web.Response:
+    """Returns the non-persistent topics of a bundle; 412 for a range that is no bundle of the namespace."""
+    namespace, found = namespace_of(request), await _names(request)
+    bundle = bundles_of(request.app[BROKER].namespaces, namespace).find(
+        namespace, request.match_info["bundle"]
+    )
+    return answer([name for name in found if bundle.has(name)])
+
+
+async def partitioned_names(request: web.Request) -> web.Response:
+    """Returns the partitioned topics of a namespace; system topics with `includeSystemTopic=true`."""
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
+    found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
+    return answer([*_without_system(request, found)])
+
+
+async def _names(request: web.Request) -> list[str]:
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker.namespaces.policies(namespace)
+    persistent = request.match_info["domain"] == "persistent"
+    found = await broker.registry.names(namespace, persistent=persistent, non_persistent=not persistent)
+    return _without_system(request, found)
+
+
+def _without_system(request: web.Request, found: list[str]) -> list[str]:
+    # Only names with this sign can be those of system topics, so that ten thousand others need no parsing.
+    if is_true(request, "includeSystemTopic") or namespace_of(request) == "pulsar/system":
+        return found
+    return [name for name in found if "/__" not in name or not parse_topic_name(name).is_system]
+
+
+LIST_ROUTES = (
+    web.get(_LIST, names),
+    web.get(_LIST + "/partitioned", partitioned_names),
+    web.get("/admin/v2/{domain:non-persistent}/{tenant}/{namespace}/{bundle}", names_in_bundle),
+)
+"""Lists of topics."""

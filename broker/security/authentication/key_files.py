@@ -1,0 +1,71 @@
+"""Reads keys as Pulsar's settings name them: a path, `file:PATH`, `data:;base64,TEXT`, or base64 itself.
+
+Errors are ValueErrors whose text never repeats the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, unquote_to_bytes
+
+KEY_BYTES_MAX: Final = 1 << 20
+"""Largest file of keys or passwords."""
+
+
+def read_key(text: str) -> bytes:
+    """Returns the bytes that `text` names or contains. Raises ValueError with the reason."""
+    if text.startswith("data:"):
+        return _data_url(text)
+    if text.startswith("file:"):
+        return _file(Path(_path_of(text)))
+    path = Path(text)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # A key in base64 may be longer than a path can be.
+        is_file = False
+    if is_file:
+        return _file(path)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(
+            "no such file, and no base64 either; allowed are a path, file:PATH and data:;base64,TEXT"
+        ) from None
+
+
+def _path_of(url: str) -> str:
+    """Returns the path of `file:PATH` and of `file:///PATH`."""
+    path = url.removeprefix("file:")
+    if path.startswith("//"):
+        _, slash, rest = path[2:].partition("/")
+        path = slash + rest
+    return unquote(path)
+
+
+def _file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(KEY_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ValueError(f"the file cannot be read: {reason}") from None
+    if len(data) > KEY_BYTES_MAX:
+        raise ValueError(f"the file has more than {KEY_BYTES_MAX} bytes")
+    if not data:
+        raise ValueError("the file is empty")
+    return data
+
+
+def _data_url(text: str) -> bytes:
+    head, comma, body = text.removeprefix("data:").partition(",")
+    if not comma:
+        raise ValueError("a data: URL needs a comma in front of its data: data:;base64,TEXT")
+    if not head.endswith(";base64"):
+        return unquote_to_bytes(body)
+    try:
+        return base64.b64decode("".join(body.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("the part behind the comma is no base64") from None

@@ -1,0 +1,83 @@
+"""Makes the Authenticator that the settings describe. Imports each provider's libraries only when it is listed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
+from broker.loop import clock
+from broker.loop.rare_lines import RareLines
+from broker.security.authentication.authenticator import Authenticator
+from broker.security.authentication.credentials import Provider
+from broker.security.authentication.settings import AuthenticationSettings
+from settings.settings import Settings
+
+log = logging.getLogger("magnetar.security")
+
+
+def make_authenticator(settings: Settings) -> Authenticator | None:
+    """Returns the authenticator, None without authentication.
+
+    Reads the files of keys and passwords. Raises SettingsError for one that cannot be used.
+    """
+    if not settings.bool("authenticationEnabled"):
+        return None
+    names = settings.list("authenticationProviders")
+    if not names:
+        raise settings.error(
+            "authenticationEnabled", "authenticationProviders names no class; nobody could prove anything"
+        )
+    own = AuthenticationSettings.of(settings)
+    closes: list[Callable[[], None]] = []
+    providers = [_provider(name, settings, own, closes) for name in dict.fromkeys(names)]
+
+    def close() -> None:
+        for one in closes:
+            one()
+
+    return Authenticator(
+        providers,
+        own,
+        now_ns=clock.monotonic_ns,
+        wall_s=_wall_s,
+        lines=RareLines(log, clock.monotonic_ns),
+        close=close,
+    )
+
+
+def _wall_s() -> float:
+    return clock.wall_ms() / 1000
+
+
+def _provider(
+    name: str, settings: Settings, own: AuthenticationSettings, closes: list[Callable[[], None]]
+) -> Provider:
+    """Makes the provider of a class name; adds to `closes` what ends its threads."""
+    if name == TLS_PROVIDER:
+        from broker.security.authentication.certificates import CertificateProvider
+
+        return CertificateProvider()
+    if name == BASIC_PROVIDER:
+        from broker.security.authentication.passwords import PasswordProvider, stored_passwords
+
+        passwords = PasswordProvider(stored_passwords(settings), clock.monotonic_ns)
+        closes.append(passwords.close)
+        return passwords
+    if name == TOKEN_PROVIDER:
+        from broker.security.authentication.tokens import TokenProvider, token_keys
+
+        return TokenProvider(token_keys(settings), own, _wall_s)
+    assert name == OPENID_PROVIDER, name
+    from broker.security.authentication.discovery import Discovery
+    from broker.security.authentication.issuer_keys import IssuerKeys
+    from broker.security.authentication.openid import OpenIdProvider, check_openid
+
+    check_openid(settings)
+    try:
+        discovery = Discovery(own)
+    except ValueError as error:
+        raise settings.error("openIDTokenIssuerTrustCertsFilePath", str(error)) from None
+    keys = IssuerKeys(discovery.keys_of, own, clock.monotonic_ns, RareLines(log, clock.monotonic_ns))
+    closes.append(keys.close)
+    return OpenIdProvider(keys, own, _wall_s)

@@ -1,0 +1,117 @@
+"""PasswordProvider: an .htpasswd file, checks in threads, and the memory of proven passwords."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from passlib.hash import apr_md5_crypt, bcrypt, ldap_sha1
+
+from broker.security.authentication.credentials import AuthenticationFailed, Credentials
+from broker.security.authentication.passwords import (
+    PROVEN_NS,
+    WAITING_PER_HOST_MAX,
+    PasswordProvider,
+    parse_htpasswd,
+)
+
+LINES = (
+    "# people\n"
+    f"ann:{bcrypt.using(rounds=4, ident='2y').hash('a')}\n"
+    f"bob:{apr_md5_crypt.hash('b:b')}\n"
+    f"cy:{ldap_sha1.hash('ç')}\n"
+)
+
+
+class Clock:
+    ns = 0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def provider(clock: Clock) -> Iterator[PasswordProvider]:
+    made = PasswordProvider(parse_htpasswd(LINES.encode()), lambda: clock.ns)
+    yield made
+    made.close()
+
+
+async def role(provider: PasswordProvider, data: bytes) -> str | None:
+    return (await provider.authenticate(Credentials("basic", data, "h"))).role
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"), [(b"ann:a", "ann"), (b"bob:b:b", "bob"), ("cy:ç".encode(), "cy")]
+)
+async def test_each_form_of_password_proves_its_name(
+    provider: PasswordProvider, data: bytes, expected: str
+) -> None:
+    assert await role(provider, data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b":", b"ann", b"ann:", b"ann:A", b"bob:a", b"eve:a", b"\xff:a", b"ann:\0", b"ann:" + b"a" * 5000],
+)
+async def test_wrong_credentials_are_refused(provider: PasswordProvider, data: bytes) -> None:
+    with pytest.raises(AuthenticationFailed):
+        await role(provider, data)
+
+
+async def test_proven_password_is_remembered_for_a_while(
+    provider: PasswordProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = []
+    verify = provider._context.verify
+
+    def counted(*given: Any) -> bool:
+        checks.append(given)
+        return bool(verify(*given))
+
+    monkeypatch.setattr(provider._context, "verify", counted)
+    for _ in range(3):
+        await role(provider, b"ann:a")
+    assert len(checks) == 1
+    with pytest.raises(AuthenticationFailed):
+        await role(provider, b"ann:b")
+    assert len(checks) == 2
+    clock.ns = PROVEN_NS
+    await role(provider, b"ann:a")
+    assert len(checks) == 3
+
+
+async def test_address_with_many_checks_is_refused_more_and_others_are_not(
+    provider: PasswordProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(provider._context, "verify", lambda *_: go.wait())
+    waiting = [asyncio.ensure_future(role(provider, b"ann:%d" % n)) for n in range(WAITING_PER_HOST_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(AuthenticationFailed, match="too many"):
+        await role(provider, b"ann:x")
+    other = asyncio.ensure_future(provider.authenticate(Credentials("basic", b"bob:x", "other")))
+    go.set()
+    assert (await other).role == "bob"
+    assert {await one for one in waiting} == {"ann"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no name"),
+        ("ann\n", "line 1 is not of the form"),
+        (f"{LINES}dan:hunter2\n", "line 5: the password is in no form"),
+        (f"{LINES}ann:{ldap_sha1.hash('z')}\n", "line 5 repeats"),
+        ("eve:mQQQIsyvvKRtU\n", "line 1: the password is in no form"),
+    ],
+)
+def test_file_is_refused_with_the_number_of_the_line(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        parse_htpasswd(text.encode())
+    assert "hunter2" not in str(caught.value)
