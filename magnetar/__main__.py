@@ -33,6 +33,10 @@ COMMANDS = MappingProxyType(
             "show settings and where they come from; change a running broker's",
         ),
         "admin": ("magnetar.commands.admin_command:main", "write a metadata store down as Parquet tables"),
+        "token": (
+            "magnetar.commands.token_command:main",
+            "make and check keys and tokens (as pulsar tokens)",
+        ),
         "cache": (
             "magnetar.commands.cache_command:main",
             "ask a running broker what is in its cache, and why not",

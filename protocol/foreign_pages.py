@@ -5,9 +5,10 @@ A page of any site may make its visitor's browser send requests to this machine,
     forged write    a form or a `text/plain` POST, which a browser sends without asking; the page cannot read the answer
     rebinding       the site's own name is made to lead to this machine, so that page and server have one origin
 
-A write is refused if the browser says that it comes from elsewhere (`Origin`, `Sec-Fetch-Site`), or if it is a POST whose
-content type a page may send without asking. Any request is refused if its `Host` is a name that is not the server's. An
-IP address as host is accepted always: a site cannot rebind an address, only a name.
+A write, or the opening of a WebSocket, is refused if the browser says that it comes from elsewhere (`Origin`,
+`Sec-Fetch-Site`), or if it is a POST whose content type a page may send without asking. Any request is refused if its
+`Host` is a name that is not the server's. An IP address as host is accepted always: a site cannot rebind an address, only
+a name.
 
 No header of CORS is ever sent, so a browser asks in vain for methods such as PUT and DELETE, and keeps answers from pages.
 """
@@ -59,7 +60,8 @@ class ForeignPages:
             return Refusal(
                 421, f"Host {host[:100]!r} is no name of this server: use an address, or {self._remedy}"
             )
-        if method in _READS:
+        # A browser asks no one before it opens a WebSocket to another origin, and shows the page all that it receives.
+        if method in _READS and headers.get("Upgrade", "").lower() != "websocket":
             return None
         origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site", "none")
         foreign = origin is not None and origin.lower().partition("://")[2] != (host or "no host")

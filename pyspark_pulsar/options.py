@@ -6,6 +6,7 @@ tasks. docs/how-to/spark_source.md explains every option to users.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -373,16 +374,42 @@ def _credentials(given: _Given) -> Credentials | None:
     if plugin in TLS_PLUGINS:
         # The broker reads the name in the certificate of the connection; there is no text to send.
         return Credentials("tls", b"")
-    if not plugin.endswith("AuthenticationToken") and plugin != "token":
+    method = _METHODS.get(plugin.removeprefix("org.apache.pulsar.client.impl.auth."))
+    if method is None:
         raise OptionError(
-            f"pulsar.client.authPluginClassName is {plugin!r}: built in are "
-            "org.apache.pulsar.client.impl.auth.AuthenticationToken and …AuthenticationTls"
+            f"pulsar.client.authPluginClassName is {plugin!r}: built in are AuthenticationToken, AuthenticationBasic and"
+            " AuthenticationTls of org.apache.pulsar.client.impl.auth"
         )
+    if method == "basic":
+        return Credentials(method, _name_and_password(params).encode())
     if params.startswith("file://"):
         # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
         with open(params.removeprefix("file://"), "rb") as file:
-            return Credentials("token", file.read().strip())
-    return Credentials("token", params.removeprefix("token:").encode())
+            return Credentials(method, file.read().strip())
+    return Credentials(method, params.removeprefix("token:").encode())
+
+
+_METHODS = {
+    "AuthenticationToken": "token",
+    "token": "token",
+    "AuthenticationBasic": "basic",
+    "basic": "basic",
+}
+"""Methods of authentication by the plugin's name, without its package."""
+
+
+def _name_and_password(params: str) -> str:
+    """Returns `name:password` of the client's JSON or of that text itself; the error repeats no part of it."""
+    if not params.lstrip().startswith("{"):
+        return params
+    try:
+        found = json.loads(params)
+        # The Java client says userId, the C++ client username.
+        return f"{found.get('userId') or found['username']}:{found['password']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OptionError(
+            'pulsar.client.authParams of AuthenticationBasic is {"userId": "…", "password": "…"}'
+        ) from None
 
 
 def _topics(given: _Given) -> TopicChoice:

@@ -36,6 +36,8 @@ MASKED = frozenset(
         "brokerClientAuthenticationParameters",
         "bookkeeperClientAuthenticationParameters",
         "tokenSecretKey",
+        # Public, until somebody puts the private key there by mistake.
+        "tokenPublicKey",
         "authParams",
         "brokerClient_authParams",
         "brokerClient_authParamMap",

@@ -14,7 +14,6 @@ from tests.vectors import authz
 from tests.vectors.explained_authz import EXPLAINED_COMMANDS, EXPLAINED_ROLES
 from tests.vectors.folder import find_vectors_folder
 
-
 COMPATIBILITY = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
 
 

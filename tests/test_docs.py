@@ -29,7 +29,7 @@ EXAMPLES: Final = {"bench/results/today.json", "broker/entry_cache/policies/cloc
 """Files that a page has its reader make."""
 FOLDERS: Final = (*PRODUCT, *HELPERS, "conf", "docs", "docker", ".ci")
 """A word that begins with one of these and a slash is a path below the root."""
-WITH_ACTIONS: Final = ("admin", "bookie", "cache", "config", "perf", "pipeline")
+WITH_ACTIONS: Final = ("admin", "bookie", "cache", "config", "perf", "pipeline", "token")
 """Commands whose next word names an action."""
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -183,3 +183,23 @@ def test_tour_gives_line_counts_that_are_about_right() -> None:
     lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path, _ in rows}
     wrong = {path: lengths[path] for path, lines in rows if abs(lengths[path] - int(lines)) > 10}
     assert wrong == {}, "docs/tour.md: correct these counts"
+
+
+def test_features_by_client_name_checks_that_exist() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = page.partition("### Features by client")[2].partition("\nLimits are")[0].splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")][2:]
+    assert len(cells) > 20
+    interop = ROOT / "tests" / "interop"
+    texts = {
+        column: "\n".join(file.read_text(encoding="utf-8") for file in (interop / folder).rglob(pattern))
+        for column, (folder, pattern) in enumerate(
+            (("go", "*.go"), ("java", "*.java"), ("rust/src", "*.rs")), 2
+        )
+    }
+    for row in cells:
+        if row[1] != "-":
+            assert (interop / f"test_{row[1].strip('`')}.py").exists(), row
+        for column, text in texts.items():
+            quoted = row[column].strip("`") if column == 4 else f'"{row[column].strip("`")}"'
+            assert row[column] == "-" or quoted in text, row

@@ -14,10 +14,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
 
+from broker.admin.cluster.bookies import BOOKIE_ROUTES
+from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
 from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
+from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
+from broker.admin.cluster.isolation import ISOLATION_ROUTES
+from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
+from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
 from broker.admin.http.answers import BODY_TIMEOUT_S, BadRequest, html_page, refused
@@ -25,9 +31,12 @@ from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
+from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
+from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
+from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
-from broker.admin.namespaces.policies import BUNDLE_ROUTES, POLICY_ROUTES
+from broker.admin.namespaces.policies import POLICY_ROUTES
 from broker.admin.rights.audit import note_outcome
 from broker.admin.rights.guard import check_rights
 from broker.admin.rights.permissions import PERMISSION_ROUTES
@@ -92,16 +101,20 @@ async def start_admin(
     rates: RatesOf | None = None,
     *,
     tls: tuple[socket.socket, Certificates] | None = None,
+    on_shutdown: Callable[[web.Application], Awaitable[None]] | None = None,
 ) -> Admin:
     """Serves sockets that are bound already, one of them with TLS; None for a port that is switched off.
 
-    `more` are routes of other rooms; `rates` returns the rates of a topic, None shows them as 0.
+    `more` are routes of other rooms, and `on_shutdown` ends their long answers; `rates` returns the rates of a topic,
+    None shows them as 0.
     """
     idle_s = broker.settings.int("httpServerIdleTimeout") / 1000
     lines = RareLines(log, clock.monotonic_ns)
     connections = HttpConnections(broker.settings.int("maxHttpServerConnections"), idle_s, lines)
     app = create_app(broker, more, rates)
     app[BODY_TIMEOUT_S] = idle_s
+    if on_shutdown is not None:
+        app.on_shutdown.append(on_shutdown)
     app.middlewares.insert(0, connections.count)
     runner = web.AppRunner(
         app,
@@ -153,34 +166,51 @@ def create_app(
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
     app[HEALTH] = HealthProbe(broker.environment)
+    served = routes(more)
+    app.add_routes(served)
+    app[UNSERVED] = UnservedRoutes(served)
+    return app
+
+
+def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
+    """Returns all routes in the order in which aiohttp tries them; `more` are those of other rooms."""
     # aiohttp takes the first route that fits: fixed words come before names in the same place of a path, or
     # /brokers/configuration would be read as the cluster named "configuration".
-    app.add_routes(CLUSTER_ROUTES)
-    app.add_routes(CONFIGURATION_ROUTES)
-    app.add_routes(BROKER_ROUTES)
-    app.add_routes(CACHE_ROUTES)
-    app.add_routes(TENANT_ROUTES)
-    app.add_routes(PERMISSION_ROUTES)
-    app.add_routes(TRANSACTION_ROUTES)
-    app.add_routes(NAMESPACE_ROUTES)
-    app.add_routes(BACKLOG_QUOTA_ROUTES)
-    app.add_routes(POLICY_ROUTES)
-    app.add_routes(PARTITION_ROUTES)
-    app.add_routes(SUBSCRIPTION_ROUTES)
-    app.add_routes(BACKLOG_ROUTES)
-    app.add_routes(MESSAGE_ROUTES)
-    app.add_routes(COMPACTION_ROUTES)
-    app.add_routes(SCHEMA_ROUTES)
-    app.add_routes(TOPIC_ROUTES)
-    app.add_routes(LIST_ROUTES)
-    app.add_routes(INTERNAL_ROUTES)
-    app.add_routes(PARTITIONED_STATS_ROUTES)
-    app.add_routes(TOPIC_PROPERTY_ROUTES)
-    app.add_routes(LOOKUP_ROUTES)
-    app.add_routes(list(more))
-    app.add_routes(SUBSCRIPTION_RATE_ROUTES)
-    app.add_routes(BUNDLE_ROUTES)
-    return app
+    return [
+        *CLUSTER_ROUTES,
+        *FAILURE_DOMAIN_ROUTES,
+        *ISOLATION_ROUTES,
+        *BOOKIE_ROUTES,
+        *CONFIGURATION_ROUTES,
+        *BROKER_ROUTES,
+        *BROKER_STATS_ROUTES,
+        *RESOURCE_ROUTES,
+        *CACHE_ROUTES,
+        *TENANT_ROUTES,
+        *PERMISSION_ROUTES,
+        *TRANSACTION_ROUTES,
+        *NAMESPACE_CLUSTER_ROUTES,
+        *NAMESPACE_ROUTES,
+        *OPERATION_ROUTES,
+        *BACKLOG_QUOTA_ROUTES,
+        *POLICY_ROUTES,
+        *PARTITION_ROUTES,
+        *SUBSCRIPTION_ROUTES,
+        *BACKLOG_ROUTES,
+        *MESSAGE_ROUTES,
+        *COMPACTION_ROUTES,
+        *SCHEMA_ROUTES,
+        *TOPIC_ROUTES,
+        *LIST_ROUTES,
+        *INTERNAL_ROUTES,
+        *PARTITIONED_STATS_ROUTES,
+        *TOPIC_PROPERTY_ROUTES,
+        *LOOKUP_ROUTES,
+        *NOT_ENABLED_ROUTES,
+        *more,
+        *SUBSCRIPTION_RATE_ROUTES,
+        *BUNDLE_ROUTES,
+    ]
 
 
 @web.middleware
@@ -196,6 +226,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except BrokerError as error:
         return refused(error.status, str(error))
     except web.HTTPException as error:
+        # A handler may raise such an error too; this one says that no route was found.
+        if request.match_info.http_exception is not None:
+            try:
+                request.app[UNSERVED].refuse(request)
+            except NotServed as refusal:
+                return refused(refusal.status, str(refusal))
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.

@@ -6,7 +6,7 @@ object under each of the keys below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -95,6 +95,8 @@ class BrokerView(Protocol):
     """Finds the roles of clients; None without authentication."""
     version: str
     """Magnetar's version."""
+    stop_process: Callable[[], None] | None
+    """Begins to stop the process; None inside of another program."""
 
     @property
     def coordinators(self) -> Coordinators | None:

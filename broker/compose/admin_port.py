@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
     from broker.metrics.scraper import Scraper
+    from broker.websocket.context import WebSocketContext
 
 
 class AdminPort:
@@ -41,8 +42,10 @@ class AdminPort:
         self._tls = listening, certificates
         return int(listening.getsockname()[1])
 
-    async def serve(self, broker: BrokerView, scraper: Scraper) -> None:
-        """Begins to answer requests."""
+    async def serve(
+        self, broker: BrokerView, scraper: Scraper, websockets: WebSocketContext | None = None
+    ) -> None:
+        """Begins to answer requests; `websockets` None: without the WebSocket API."""
         assert self._plain is not None or self._tls is not None, "bind comes first"
         # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
         for module in ("broker.admin.server", "broker.metrics.http"):
@@ -50,8 +53,17 @@ class AdminPort:
         from broker.admin.server import start_admin
         from broker.metrics.http import metrics_routes
 
+        routes, on_shutdown = metrics_routes(scraper), None
+        if websockets is not None:
+            await asyncio.to_thread(import_module, "broker.websocket.routes")
+            from broker.admin.http.principal import PRINCIPAL
+            from broker.websocket.routes import WebSocketRoutes
+
+            sockets = WebSocketRoutes(websockets, lambda request: request[PRINCIPAL])
+            routes += sockets.routes()
+            on_shutdown = sockets.close
         self._server = await start_admin(
-            broker, self._plain, metrics_routes(scraper), scraper.window_of, tls=self._tls
+            broker, self._plain, routes, scraper.window_of, tls=self._tls, on_shutdown=on_shutdown
         )
 
     async def close(self) -> None:

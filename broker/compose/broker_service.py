@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -68,6 +69,9 @@ from broker.service.topic_ownership import Listener, SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
+from broker.websocket.context import WebSocketContext
+from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
+from broker.websocket.settings import WebSocketSettings
 from settings.settings import Settings
 from tls.listener import TlsListener
 
@@ -121,7 +125,7 @@ class BrokerService:
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
     authenticator: Authenticator | None
-    """Finds the roles of clients; None without authentication."""
+    """Finds the roles of clients, as `make_authenticator` makes it of the settings; None without authentication."""
     authorizer: Authorizer
     """Decides about rights of roles."""
     audit: AuditTrail
@@ -130,6 +134,8 @@ class BrokerService:
     """Everything that client connections share."""
     loop_watch: LoopWatch
     """Measures how long the event loop is held."""
+    stop_process: Callable[[], None] | None = None
+    """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
     def __init__(
         self,
@@ -142,10 +148,7 @@ class BrokerService:
         ids: LedgerIdSource | None = None,
         authenticator: Authenticator | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing.
-
-        `ids` None: the metadata store counts them. `authenticator`: as `make_authenticator` makes it of the settings.
-        """
+        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
@@ -191,6 +194,7 @@ class BrokerService:
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
         self._health_port = HealthPort(self.loop_watch)
+        self._websockets = self._websocket_context()
 
     @property
     def coordinators(self) -> Coordinators | None:
@@ -264,10 +268,26 @@ class BrokerService:
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
-        await self._admin_port.serve(self, scraper)
+        enabled = self.settings.bool("webSocketServiceEnabled")
+        await self._admin_port.serve(self, scraper, self._websockets if enabled else None)
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
+
+    def _websocket_context(self) -> WebSocketContext:
+        net = self.net
+        return WebSocketContext(
+            registry=self.registry,
+            partitioned=self.partitioned,
+            settings=WebSocketSettings.of(self.settings),
+            publish_buffer=net.publish_buffer,
+            producer_name=net.producer_names.next,
+            authorizer=self.authorizer,
+            audit=self.audit,
+            call_later=net.call_later,
+            spawn=net.spawn,
+            wall_ms=net.wall_ms,
+        )
 
     async def _open_ports(self) -> None:
         settings = self.settings
@@ -337,6 +357,7 @@ class BrokerService:
         """Closes what clients have open without the right to it, after a change of rights."""
         if self.authorizer.enabled:
             self._tasks.spawn(end_withdrawn(self.net), "withdrawn rights")
+            self._tasks.spawn(end_withdrawn_sessions(self._websockets), "withdrawn rights of WebSockets")
 
     # Stop
 

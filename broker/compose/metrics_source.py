@@ -16,6 +16,7 @@ from broker.metrics.scraper import Scraper
 from broker.metrics.topic_reader import TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
+from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
@@ -92,6 +93,7 @@ class MetricsSource:
             limiter=self._broker.environment.reads_limiter,
             record=self._broker.recorder,
             connections=net.counters,
+            authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,
             connections_active=len(net.connections),
             ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
             coordinators={} if net.coordinators is None else net.coordinators.by_number,

@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.config.authorization_keys import AUTHORIZATION
 from broker.config.expiry_keys import EXPIRY
 from broker.config.security_keys import AUTHENTICATION
-from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
+from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER, WEBSOCKET
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
 from broker.config.tls_keys import BOOKIE_TLS, TLS
 from broker.config.topic_keys import (
@@ -37,6 +37,7 @@ BROKER_KEYS = KeyTable(
         AUTHORIZATION,
         TLS,
         FLOW,
+        WEBSOCKET,
         ENTRY_METADATA,
         TOPICS,
         SCHEMAS,

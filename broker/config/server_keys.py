@@ -139,6 +139,19 @@ FLOW = Section("Connections and back-pressure", (
         doc="Bytes waiting to be sent at which dispatching goes on again."),
 ))
 
+WEBSOCKET = Section("WebSocket", (
+    Key("webSocketServiceEnabled", "bool", False, standalone=True,
+        doc="Serve Pulsar's WebSocket API at the admin port, under `/ws/`."),
+    Key("webSocketMaxTextFrameSize", "int", MIB, "bytes", low=1024,
+        doc="Bytes of one text that a WebSocket client sends; a longer one ends its session (1009)."),
+    Key("webSocketSessionIdleTimeoutMillis", "int", 300_000, "ms", low=0,
+        doc="Milliseconds of silence in both directions after which a WebSocket session is closed, where "
+            "webSocketPingDurationSeconds sends no pings; 0 means never."),
+    Key("webSocketPingDurationSeconds", "int", -1, "s",
+        doc="Seconds between two pings to a WebSocket client, whose session is closed when it does not answer; 0 "
+            "or less sends none."),
+))
+
 ENTRY_METADATA = Section("Broker entry metadata", (
     Key("brokerEntryMetadataInterceptors", "list", None,
         shipped=(TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from broker.ledger_client.ledger_client import (
@@ -52,6 +52,11 @@ class Bookies(Protocol):
     @property
     def sole(self) -> LedgerClient | None:
         """The only bookie there is; None where there may be several."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the bookies for new entries, connected or not."""
         ...
 
     def client(self, address: str) -> LedgerClient:
@@ -107,6 +112,11 @@ class OneBookie:
         self._client = client
         self._connect = connect
         self._others: dict[str, LedgerClient] = {}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The one bookie."""
+        return (self._address,)
 
     def client(self, address: str) -> LedgerClient:
         """Warns at the first use of another bookie than the one."""
@@ -221,6 +231,11 @@ class BookieSet:
         self._next = 0
         self._addresses: tuple[str, ...] = ()
         self.set_addresses(addresses)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The bookies as `set_addresses` named them."""
+        return self._addresses
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Make these the bookies for new entries.

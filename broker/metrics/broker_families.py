@@ -36,6 +36,11 @@ BROKER: Final = (
         "inflight_available_bytes",
         "Bytes that further reads may request, -1 without a limit.",
     ),
+    counter(
+        "pulsar_expired_token_total",
+        "authentication.expired",
+        "Tokens refused because their time is over.",
+    ),
     gauge(
         "magnetar_event_loop_lag_seconds",
         "loop_lag_s",
@@ -142,6 +147,20 @@ COORDINATORS: Final = (
 """Labels cluster, coordinator_id; only with `transactionCoordinatorEnabled=true`."""
 
 BROKER_BY: Final = (
+    by(
+        "provider_name auth_method",
+        "",
+        "pulsar_authentication_success_total",
+        "authentication.successes",
+        "Connections and requests that have proven a role.",
+    ),
+    by(
+        "provider_name auth_method reason",
+        "",
+        "pulsar_authentication_failures_total",
+        "authentication.failures",
+        "Attempts to prove a role that failed.",
+    ),
     by(
         "reason",
         "ttl size ledger invalidate",

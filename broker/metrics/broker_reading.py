@@ -17,6 +17,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.transactions.coordinator import Coordinator
 
 
@@ -74,6 +75,8 @@ class BrokerReading:
     """None while nothing is recorded."""
     connections: ConnectionCounters
     """Client connections since the start."""
+    authentication: AuthenticationCounts
+    """Outcomes of authentication since the start."""
     connections_active: int
     """Client connections that are open."""
     ledgers_open: int

@@ -68,12 +68,11 @@ class BrokerCollector(Collector):
         # Without coordinators the families would have a head and no series.
         of_coordinators = COORDINATORS if reading.coordinators else ()
         for family in (*BROKER_BY, *of_coordinators):
-            counted = _by_label(cast(Mapping[object, float], self._value(family, reading)))
+            counted = cast(Mapping[object, float], self._value(family, reading))
             # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
-            values: dict[tuple[str, ...], float] = {
-                (value,): counted.get(value, 0) for value in (*family.values, *counted)
-            }
-            yield self._family(family, values, family.label)
+            values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}
+            values.update((_label_values(key), count) for key, count in counted.items())
+            yield self._family(family, values, *family.label.split())
         for family in HISTOGRAMS:
             measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
             yield self._histogram(family, measured)
@@ -198,4 +197,11 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
 
 def _by_label(counted: Mapping[object, Counted]) -> dict[str, Counted]:
     """Returns the mapping with label values as keys: an enum's value stands for its member."""
-    return {str(key.value if isinstance(key, Enum) else key): value for key, value in counted.items()}
+    return {_label_values(key)[0]: value for key, value in counted.items()}
+
+
+def _label_values(key: object) -> tuple[str, ...]:
+    """Returns the values of the labels: of a tuple each part, of an enum its value."""
+    if isinstance(key, tuple):
+        return tuple(map(str, key))
+    return (str(key.value if isinstance(key, Enum) else key),)

@@ -30,7 +30,7 @@ class Family:
     sums: bool = True
     """False for means and limits, which have no sum over the topics of a namespace."""
     label: str = ""
-    """The label whose values are the keys of the source, a mapping."""
+    """The label whose values are the keys of the source, a mapping; several labels, with tuples as keys, by spaces."""
     values: tuple[str, ...] = ()
     """Label values that are printed even before their first count."""
 

@@ -42,6 +42,8 @@ class Connection(Protocol):
     """Shared by all connections of the broker."""
     address: str
     """`host:port` of the client."""
+    host: str
+    """Address of the client without its port."""
     client_version: str
     """Name and version that the client gave."""
     protocol_version: int
@@ -66,11 +68,6 @@ class Connection(Protocol):
     """Frames to be written."""
     refresh: CredentialsRefresh
     """Asks for new credentials when those of the client expire."""
-
-    @property
-    def host(self) -> str:
-        """Address of the client without its port."""
-        ...
 
     @property
     def common_name(self) -> str | None:

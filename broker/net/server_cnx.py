@@ -31,7 +31,6 @@ from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from protocol import answers
@@ -43,7 +42,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
-from tls.peer import PeerCertificate, peer_certificate
+from tls.peer import common_name
 
 log = logging.getLogger("magnetar.net")
 
@@ -87,6 +86,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Asks for new credentials when those of the client expire."""
         self.address = ""
         """`host:port` of the client."""
+        self.host = ""
+        """Address of the client without its port, empty for a connection that was refused."""
         self.producers: dict[int, ProducerOnConnection] = {}
         """Producers by their id, also those that are being opened."""
         self.closed_producers: dict[int, None] = {}
@@ -115,8 +116,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
         self._ended = False
-        # Address of the client without its port, empty for a connection that was refused.
-        self._host = ""
         # Frames that wait until requests of the connection have ended, or until a publish rate is kept.
         self._postponed: list[tuple[int, int, int]] = []
         # Producers of this connection that exceed a publish rate, each once per limit.
@@ -146,7 +145,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             transport.write(answers.error(answers.NO_REQUEST_ID, NotAllowed.code, reason))
             transport.close()
             return
-        self._host = host
+        self.host = host
         context.connections.add(self)
         transport.set_write_buffer_limits(
             high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
@@ -158,8 +157,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         context = self.context
         context.counters.closed += 1
         context.connections.discard(self)
-        if self._host:
-            context.limits.leave(self._host)
+        if self.host:
+            context.limits.leave(self.host)
         self._transport = None
         self._ended = True
         self.liveness.detach()
@@ -199,32 +198,22 @@ class ServerCnx(asyncio.BufferedProtocol):
         """False from the moment the connection is lost."""
         return self._transport is not None
 
-    @property
-    def host(self) -> str:
-        """Address of the client without its port."""
-        return self._host
+    def close(self, reason: str) -> None:
+        """Writes waiting frames, then closes; `reason` is logged unless empty. Ignored when it closes already."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if reason:
+            # A peer of another protocol never says CONNECT and may try again at once, so its lines are limited.
+            lines = log if self.connected else self.context.refusals
+            lines.warning(f"! {self.address} closed: {reason}")
+        self.outbox.write_now()
+        self._ended = True
+        self._transport.close()
 
     @property
     def common_name(self) -> str | None:
         """The CN of the client's certificate; None without TLS or certificate."""
         return common_name(self._transport)
-
-    def close(self, reason: str) -> None:
-        """Writes waiting frames, then closes; `reason` is logged, unless it is empty.
-
-        Ignored for a connection that closes already.
-        """
-        if self._transport is None or self._transport.is_closing():
-            return
-        if reason:
-            log.warning("! %s closed: %s", self.address, reason)
-        self.outbox.write_now()
-        self._ended = True
-        self._transport.close()
-
-    def peer_certificate(self) -> PeerCertificate | None:
-        """Returns the client's certificate, which a trusted one vouches for; None without TLS, and if it showed none."""
-        return peer_certificate(self._transport)
 
     def pause_writing(self) -> None:
         """The transport holds more than the high-water mark. Called by the event loop."""
@@ -257,7 +246,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
-            self._end_broken(error)
+            self.close(f"{type(error).__name__}: {error}")
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
@@ -267,16 +256,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         else:
             self._handle(frames)
             self._inbox.settle()
-
-    def _end_broken(self, error: ProtocolError) -> None:
-        """Closes the connection after bytes that are no frames."""
-        if self.connected:
-            self.close(f"{type(error).__name__}: {error}")
-        elif self._transport is not None:
-            # A peer of another protocol may try again at once, so its lines are limited.
-            self.context.refusals.warning(f"! {self.address} closed: {error}")
-            self._ended = True
-            self._transport.close()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.

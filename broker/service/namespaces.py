@@ -38,6 +38,8 @@ PERMISSIONS: Final = "auth_policies"
 """Key of the permissions among a namespace's policies."""
 SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
 """Key of the policy that binds names of subscriptions to roles."""
+DELETED: Final = "deleted"
+"""Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _OLD_NAMES: Final = {
     "deduplication": "deduplicationEnabled",

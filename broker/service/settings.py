@@ -54,6 +54,16 @@ class ServiceSettings(RoomSettings):
     """Create a subscription for its first consumer."""
     partitions_max: int = broker_key.int("maxNumPartitionsPerPartitionedTopic")
     """Partitions of one topic; 0 = no limit."""
+    tenants_max: int = broker_key.int("maxTenants")
+    """Tenants that may be created; 0 = no limit."""
+    namespaces_max: int = broker_key.int("maxNamespacesPerTenant")
+    """Namespaces of one tenant; 0 = no limit."""
+    force_delete_tenants: bool = broker_key.bool("forceDeleteTenantAllowed")
+    """Tenants may be deleted with everything in them."""
+    force_delete_namespaces: bool = broker_key.bool("forceDeleteNamespaceAllowed")
+    """Namespaces may be deleted with their topics."""
+    bundles: int = broker_key.int("defaultNumberOfNamespaceBundles")
+    """Bundles of a namespace that is created without a number of them."""
     persistent_topics: bool = broker_key.bool("enablePersistentTopics")
     """Serve topics of the domain `persistent`."""
     non_persistent_topics: bool = broker_key.bool("enableNonPersistentTopics")

@@ -29,7 +29,7 @@ from broker.service.compaction.topic_compaction import Compactor
 from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
-from broker.service.namespaces import Namespaces
+from broker.service.namespaces import DELETED, Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.persistent_topic import PersistentTopic
@@ -181,7 +181,8 @@ class TopicRegistry:
         return topic
 
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
-        if not self.namespaces.exists(name.namespace):
+        # A namespace with the mark is being deleted with its topics, and would never become empty.
+        if not self.namespaces.exists(name.namespace) or self.namespaces.policy(name.namespace, DELETED):
             raise TopicNotFound("Namespace not found")
         partitions = await self.partitions.count(name.base)
         if name.partition >= 0:

@@ -6,12 +6,14 @@ first request, so that `--help` does not pay for it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from magnetar.clients.client import CommandError, read_client_conf
+from magnetar.clients.http_credentials import headers_of
 
 if TYPE_CHECKING:
     import ssl
@@ -34,15 +36,35 @@ class Answer(NamedTuple):
     """Texts of the `Warning` header, such as a key without effect."""
 
 
-def admin_url(flag: str | None) -> str:
-    """Returns the flag, else `webServiceUrl` of client.conf, else Pulsar's default, without a slash at the end.
+class AdminAddress(NamedTuple):
+    """The address of the admin API, and the proof of the client's role."""
+
+    url: str
+    """`http://host:port`, without a slash at the end."""
+    auth_plugin: str = ""
+    """Name of the authentication plugin; empty for none."""
+    auth_params: str = ""
+    """Parameters of the plugin. They are a secret, which no error text repeats."""
+
+    def __repr__(self) -> str:
+        """Hides the parameters."""
+        return f"AdminAddress({self.url!r})"
+
+
+def admin_address(arguments: argparse.Namespace) -> AdminAddress:
+    """Returns the address of the flags (`add_admin_url`), else that of client.conf, else Pulsar's default.
 
     Raises CommandError when client.conf cannot be read.
     """
-    return (flag or read_client_conf().get("webServiceUrl") or DEFAULT_ADMIN_URL).rstrip("/")
+    conf = read_client_conf()
+    return AdminAddress(
+        (arguments.admin_url or conf.get("webServiceUrl") or DEFAULT_ADMIN_URL).rstrip("/"),
+        arguments.auth_plugin or conf.get("authPlugin", ""),
+        arguments.auth_params or conf.get("authParams", ""),
+    )
 
 
-def ask(url: str, method: str, path: str) -> Answer:
+def ask(address: AdminAddress, method: str, path: str) -> Answer:
     """Sends a request without a body and returns the answer. `path` begins with a slash and is encoded.
 
     For https, client.conf says which certificates are trusted and shown.
@@ -51,6 +73,7 @@ def ask(url: str, method: str, path: str) -> Answer:
     """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
+    url = address.url
     try:
         # Raises ValueError here for broken brackets, or at `port` for a number above 65535.
         parts = urlsplit(url)
@@ -59,13 +82,14 @@ def ask(url: str, method: str, path: str) -> Answer:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise CommandError(f"{url} is no admin URL: allowed is http://host:port or https://host:port")
+    headers = {"Accept": "application/json", **headers_of(address.auth_plugin, address.auth_params)}
     connection = (
         HTTPSConnection(host, port, timeout=TIMEOUT_S, context=_context())
         if parts.scheme == "https"
         else HTTPConnection(host, port, timeout=TIMEOUT_S)
     )
     try:
-        connection.request(method, parts.path + path, headers={"Accept": "application/json"})
+        connection.request(method, parts.path + path, headers=headers)
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
@@ -75,6 +99,11 @@ def ask(url: str, method: str, path: str) -> Answer:
         ) from None
     finally:
         connection.close()
+    if response.status == 401 and not _reason(text):
+        raise CommandError(
+            f"{url} refused: credentials are missing or wrong (401); name them with --auth-plugin and --auth-params,"
+            " or in client.conf"
+        )
     if not 200 <= response.status < 300:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
     # Each warning is `299 - "text"` (RFC 7234); one header holds them all.

@@ -136,9 +136,9 @@ def _runtime(arguments: argparse.Namespace) -> None:
 
 
 def _ask(arguments: argparse.Namespace, method: str, path: str) -> Answer:
-    from magnetar.clients.admin_client import admin_url, ask
+    from magnetar.clients.admin_client import admin_address, ask
 
-    return ask(admin_url(arguments.admin_url), method, PATH + path)
+    return ask(admin_address(arguments), method, PATH + path)
 
 
 def _quoted(text: str) -> str:

@@ -120,13 +120,13 @@ def _topic_path(text: str) -> str:
 
 
 def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:
-    from magnetar.clients.admin_client import admin_url, ask
+    from magnetar.clients.admin_client import admin_address, ask
 
-    url = admin_url(arguments.admin_url)
-    body = ask(url, "GET", PATH + path).body
+    address = admin_address(arguments)
+    body = ask(address, "GET", PATH + path).body
     if not isinstance(body, dict):
         raise CommandError(
-            f"{url} answers without a description of a cache: name a Magnetar broker with --admin-url"
+            f"{address.url} answers without a description of a cache: name a Magnetar broker with --admin-url"
         )
     return body
 

@@ -33,8 +33,17 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_admin_url(parser: argparse.ArgumentParser) -> None:
-    """Adds the address of a running broker's admin API; it becomes `admin_url`, None when left out."""
+    """Adds the address of a running broker's admin API and the credentials for it.
+
+    They become `admin_url`, `auth_plugin` and `auth_params`, None when left out.
+    """
     parser.add_argument("--admin-url", metavar="URL", help="(client.conf, else http://localhost:8080)")
+    parser.add_argument(
+        "--auth-plugin", metavar="NAME", help="token or basic, or the Java class (client.conf)"
+    )
+    parser.add_argument(
+        "--auth-params", metavar="TEXT", help="token:…, file:PATH or name:password (client.conf)"
+    )
 
 
 def data_override(data: Path | None) -> list[str]:

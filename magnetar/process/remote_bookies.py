@@ -7,7 +7,7 @@ the connections log why they cannot be made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.compose.background_tasks import BackgroundTasks
@@ -97,6 +97,11 @@ class RegisteredBookies:
         """See `Bookies.failed`."""
         self.reachable_clients: Callable[[], Collection[LedgerClient]] = self._set.reachable_clients
         """See `Bookies.reachable_clients`."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Bookies.names`."""
+        return self._set.names
 
     async def follow(self, metadata: MetadataStore) -> None:
         """Begin to watch ZooKeeper, where the broker's metadata must be.

@@ -169,6 +169,7 @@ def _run_loop(main: Coroutine[object, object, None]) -> None:
 async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     stop = _stop_on_signals()
     service = await _start(settings, stop)
+    service.stop_process = stop.set
     # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
     gc.collect()
     gc.freeze()

@@ -46,9 +46,13 @@ class Credentials(NamedTuple):
     """Authentication data that CONNECT carries."""
 
     method: str
-    """Pulsar's name of the method: `token` or `tls`."""
+    """Pulsar's name of the method: `token`, `basic` or `tls`."""
     data: bytes
-    """The token itself; empty for the method `tls`, whose certificate the connection shows."""
+    """The token itself, or `name:password`; empty for the method `tls`, whose certificate the connection shows."""
+
+    def __repr__(self) -> str:
+        """Hides the secret, which a stack trace of Spark would show otherwise."""
+        return f"Credentials({self.method!r})"
 
 
 class Endpoint(NamedTuple):

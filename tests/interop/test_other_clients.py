@@ -122,7 +122,7 @@ def tls_broker(
 def test_go_over_tls(
     tls_broker: BrokerProcess, go_program: Sequence[str], certificates: Certificates
 ) -> None:
-    # The check in Java asks for its address with the JVM's own HTTP client, which trusts other certificates.
+    # The check in Java makes its topic with the JVM's own HTTP client, which trusts other certificates.
     checks = (*OVER_TLS, "http_lookup")
     assert _over_tls(go_program, tls_broker, certificates, checks) == dict.fromkeys(checks, "ok")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -445,3 +446,30 @@ def test_start_stops_with_one_line_when_tls_settings_cannot_be_used(
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
+
+
+# The page that explains all this
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_commands_and_settings_of_the_page_make_a_broker_with_tls(tmp_path: Path, topic: str) -> None:
+    page = (REPOSITORY / "docs/how-to/tls.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    blocks = re.findall(r"^```properties\n(.*?)^```", page, re.M | re.S)
+    lines = [line.partition("=") for block in blocks for line in block.splitlines()]
+    settings = {
+        name: str(tmp_path / value) if value.endswith((".pem", ".key")) else value for name, _, value in lines
+    }
+    assert len(settings) == len(lines), "a key stands twice on the page"
+    free = {"brokerServicePortTls": "0", "webServicePortTls": "0"}
+    (tmp_path / "broker").mkdir()
+    with BrokerProcess(tmp_path / "broker", {**settings, **free}, memory=True) as broker:
+        trusted = {
+            "tls_trust_certs_file_path": str(tmp_path / "authority.pem"),
+            "tls_validate_hostname": True,
+        }
+        for url in (broker.addresses.pulsar_tls, broker.addresses.admin_tls):
+            client = connect(url, **trusted)
+            publish(client.create_producer(topic), numbered(3))
+            client.close()

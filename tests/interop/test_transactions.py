@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from tests.support.mover import TARGET, Mover
 from tests.support.raw_client import RawConnection
@@ -25,6 +26,8 @@ SETTINGS = {
 TIMEOUT_MS = 8_000
 """The broker may die before it has the END_TXN; readers then wait until the transaction is aborted."""
 SHORT_MS = 500
+VANISHED_MS = 12_000
+"""Longer than it takes to begin all transactions on a busy machine."""
 
 
 STEPS = ["published", "acknowledged", "commit sent", "commit sent later", "committed", "aborted"]
@@ -92,6 +95,39 @@ async def move_the_rest(url: str) -> list[int]:
     assert extra is None, extra
     await mover.cnx.close()
     return found
+
+
+OPEN = 10_000
+
+
+async def test_ten_thousand_transactions_of_a_client_that_vanishes_are_aborted(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        mover = await Mover.open(broker.addresses.pulsar)
+        await mover.subscribe(TARGET, 2, "reader")
+        # The first one has a message, which holds back the reader until its time is over.
+        txn = await mover.begin(VANISHED_MS)
+        await mover.publish(1, b"never seen", txn)
+        await mover.publish(1, b"behind it")
+        for number in range(OPEN - 1):
+            mover.cnx.send("NEW_TXN", request_id=1_000_000 + number, tc_id=3, txn_ttl_seconds=VANISHED_MS)
+        for _ in range(OPEN - 1):
+            await mover.hear("NEW_TXN_RESPONSE")
+        assert not mover.waiting
+        await mover.cnx.close()
+        async with ClientSession(base_url=broker.addresses.admin) as admin, asyncio.timeout(60):
+            while await _open_transactions(admin):  # noqa: ASYNC110 - the broker tells nobody of time-outs
+                await asyncio.sleep(0.1)
+        reader = await Mover.open(broker.addresses.pulsar)
+        await reader.subscribe(TARGET, 2, "reader")
+        assert (await reader.message())[2] == b"behind it"
+        # Numbers go on where they were.
+        assert (await reader.begin(VANISHED_MS))["txnid_least_bits"] == OPEN
+        await reader.cnx.close()
+
+
+async def _open_transactions(admin: ClientSession) -> int:
+    async with admin.get("/admin/v3/transactions/coordinatorStats?coordinatorId=3") as answer:
+        return int((await answer.json())["ongoingTxnSize"])
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])

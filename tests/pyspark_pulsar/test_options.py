@@ -60,7 +60,10 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
             },
             "/there/is/none: No such file or directory",
         ),
-        ({"pulsar.client.authPluginClassName": "Kerberos"}, "AuthenticationToken and …AuthenticationTls"),
+        (
+            {"pulsar.client.authPluginClassName": "Kerberos"},
+            "built in are AuthenticationToken, AuthenticationBasic and",
+        ),
     ],
 )
 def test_options_name_the_mistake_and_the_remedy(options: dict[str, str], sentence: str) -> None:

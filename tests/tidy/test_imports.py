@@ -31,6 +31,7 @@ LEVELS = {
     "broker.service": 4,
     "broker.net": 5,
     "broker.admin": 5,
+    "broker.websocket": 5,
     "broker.metrics": 5,
     "broker.recorder": 5,
     "broker.compose": 6,

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_QUOTAS: Final = "Backlog quotas are not built yet."
-
-EXPLAINED: Final[Mapping[str, str]] = {
-    "producer-backlog-quota": _QUOTAS,
-}
+EXPLAINED: Final[Mapping[str, str]] = {}
 """Scenarios of wire/, by name."""
 
 _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
@@ -22,18 +18,13 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         tenants-wrong-json-type
     """,
     "Namespace policies that this broker does not obey yet are refused with 501.": """
-        namespaces-unsubscribe ns-replication-default ns-replication-get
-        ns-offloadThreshold-set ns-offloadThreshold-get ns-resourcegroup-default ns-allowedClusters-default
-        ns-allowedClusters-set ns-allowedClusters-get
+        namespaces-unsubscribe
+        ns-offloadThreshold-set ns-offloadThreshold-get
         ns-permissions-bad-action ns-policies-after-many
     """,
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
-    """,
-    "Resource quotas and groups, racks, functions and packages are not built.": """
-        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
-        functions-list packages-list
     """,
 }
 

@@ -1,4 +1,4 @@
-"""`/admin/v2/brokers`: health, readiness, and the name, address and version of this broker."""
+"""`/admin/v2/brokers`: health, readiness, and the name, address, version and namespaces of this broker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer
+from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, HEALTH, BrokerView
+from broker.model.errors import BrokerError
+from broker.service.administration.bundles import Bundles, bundles_of
+from broker.service.namespaces import Json
+
+
+class BrokerNotFound(BrokerError):
+    """The request names a broker that is not in the cluster."""
+
+    status = 404
 
 
 async def health(request: web.Request) -> web.Response:
-    """Returns 200 `ok` after it stored an entry and a metadata key; 503 names the part that failed."""
+    """Returns 200 `ok` after it stored an entry and a metadata key; 503 names the part that failed.
+
+    `brokerId` names the broker to look at: 404 for another than this one. `topicVersion` is ignored, as in Pulsar 4.
+    """
+    asked = request.query.get("brokerId")
+    if asked:
+        _check_id(request.app[BROKER], asked)
     await request.app[HEALTH].check()
     return _ok()
 
@@ -23,31 +38,78 @@ async def ready(request: web.Request) -> web.Response:
 
 async def names(request: web.Request) -> web.Response:
     """Returns the brokers of the cluster: this one."""
-    return answer([_id(request.app[BROKER])])
+    return answer([broker_id(request.app[BROKER])])
 
 
 async def leader(request: web.Request) -> web.Response:
     """Returns the leader of the cluster: this broker."""
     broker = request.app[BROKER]
-    return answer({"serviceUrl": _url(broker), "brokerId": _id(broker)})
+    return answer({"serviceUrl": admin_url(broker), "brokerId": broker_id(broker)})
 
 
 async def version(request: web.Request) -> web.Response:
-    """Returns Magnetar's version as plain text."""
-    return web.Response(text=request.app[BROKER].version, content_type="text/plain")
+    """Returns Magnetar's version as plain text, which Pulsar calls JSON."""
+    return web.Response(text=request.app[BROKER].version, content_type="application/json")
+
+
+async def internal_configuration(request: web.Request) -> web.Response:
+    """Returns the addresses of the metadata store, for tools that read it themselves."""
+    url = request.app[BROKER].settings.str("metadataStoreUrl")
+    # Two names for each, because tools of older releases read the first two.
+    stores: dict[str, Json] = dict.fromkeys(
+        (
+            "zookeeperServers",
+            "configurationStoreServers",
+            "metadataStoreUrl",
+            "configurationMetadataStoreUrl",
+        ),
+        url,
+    )
+    return answer({**stores, "ledgersRootPath": "/ledgers"})
+
+
+async def owned_namespaces(request: web.Request) -> web.Response:
+    """Returns the bundles of this broker that have open topics."""
+    broker = request.app[BROKER]
+    _check_id(broker, request.match_info["broker"])
+    found: dict[str, Json] = {}
+    bundles: dict[str, Bundles] = {}
+    for topic in broker.registry.topics.values():
+        namespace = topic.name.namespace
+        if namespace not in bundles and broker.namespaces.exists(namespace):
+            bundles[namespace] = bundles_of(broker.namespaces, namespace)
+        if namespace in bundles:
+            name = f"{namespace}/{bundles[namespace].of(str(topic.name))}"
+            found[name] = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return answer(found)
+
+
+async def shutdown(request: web.Request) -> web.Response:
+    """Stops the process as SIGTERM does: confirmed messages and acknowledgements are stored first."""
+    stop = request.app[BROKER].stop_process
+    if stop is None:
+        return refused(501, "This broker runs inside another program, which has to stop it")
+    stop()
+    return done()
+
+
+def broker_id(broker: BrokerView) -> str:
+    """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
+    return urlsplit(admin_url(broker)).netloc
+
+
+def admin_url(broker: BrokerView) -> str:
+    """Returns the URL of the admin port, the one with TLS where no other is open."""
+    return broker.addresses.admin_url or broker.addresses.admin_url_tls
+
+
+def _check_id(broker: BrokerView, name: str) -> None:
+    if name != broker_id(broker):
+        raise BrokerNotFound(f"Broker id '{name}' not found in available brokers.")
 
 
 def _ok() -> web.Response:
     return web.Response(body=b"ok", content_type="application/json")
-
-
-def _id(broker: BrokerView) -> str:
-    """Returns `host:port` of the admin port, which is a broker's name in Pulsar."""
-    return urlsplit(_url(broker)).netloc
-
-
-def _url(broker: BrokerView) -> str:
-    return broker.addresses.admin_url or broker.addresses.admin_url_tls
 
 
 BROKER_ROUTES = (
@@ -55,6 +117,10 @@ BROKER_ROUTES = (
     web.get("/admin/v2/brokers/ready", ready),
     web.get("/admin/v2/brokers/version", version),
     web.get("/admin/v2/brokers/leaderBroker", leader),
+    web.get("/admin/v2/brokers/internal-configuration", internal_configuration),
+    web.post("/admin/v2/brokers/shutdown", shutdown),
     web.get("/admin/v2/brokers", names),
-    web.get("/admin/v2/brokers/{cluster}", names),
+    web.get("/admin/v2/brokers/{cluster:(?!backlog-quota-check$)[^/]+}", names),
+    web.get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", owned_namespaces),
 )
+"""The routes. `backlog-quota-check` is a request of Pulsar's that is not built, and no name of a cluster."""

@@ -2,11 +2,71 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
 from aiohttp import web
 
-from broker.admin.http.answers import answer, empty, object_of
+from broker.admin.http.answers import answer, done, empty, refused
+from broker.admin.http.fields import fields_of, names_of
 from broker.admin.service_view import BROKER, CLUSTERS
+from broker.model.errors import BrokerError
+from broker.service.clusters import PEERS
 from broker.service.namespaces import Json
+from broker.service.policies.forms import Flag, Form, Names, Text
+
+_CLUSTER = "/admin/v2/clusters/{cluster}"
+_FLAGS: Final = ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore")
+_TEXTS: Final = (
+    "serviceUrl",
+    "serviceUrlTls",
+    "brokerServiceUrl",
+    "brokerServiceUrlTls",
+    "proxyServiceUrl",
+    "proxyProtocol",
+    "authenticationPlugin",
+    "authenticationParameters",
+    "brokerClientTrustCertsFilePath",
+    "brokerClientTlsTrustStoreType",
+    "brokerClientTlsTrustStore",
+    "brokerClientTlsTrustStorePassword",
+    "brokerClientTlsKeyStoreType",
+    "brokerClientTlsKeyStore",
+    "brokerClientTlsKeyStorePassword",
+    "brokerClientCertificateFilePath",
+    "brokerClientKeyFilePath",
+    "brokerClientSslFactoryPlugin",
+    "brokerClientSslFactoryPluginParams",
+    "listenerName",
+)
+_FIELDS: Final[Mapping[str, Form[Any]]] = {
+    **{name: Text() for name in _TEXTS},
+    PEERS: Names(),
+    **{name: Flag() for name in _FLAGS},
+}
+_HOSTS: Final = r"(\[[0-9a-fA-F:.]+\]|[^/,:\s\[\]]+)(:[0-9]{1,5})?"
+_URLS: Final = {
+    "serviceUrl": ("http", "service url, example: http://pulsar.example.com:8080"),
+    "serviceUrlTls": ("https", "service tls url, example: https://pulsar.example.com:8443"),
+    "brokerServiceUrl": ("pulsar", "broker service url, example: pulsar://pulsar.example.com:6650"),
+    "brokerServiceUrlTls": (
+        "pulsar\\+ssl",
+        "broker service tls url, example: pulsar+ssl://pulsar.example.com:6651",
+    ),
+}
+_OWN_DEFAULTS: Final[dict[str, Json]] = {
+    "brokerClientTlsTrustStoreType": "JKS",
+    "brokerClientTlsKeyStoreType": "JKS",
+    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+"""Further members that Pulsar shows of the cluster that it made itself."""
+
+
+class ClusterDataRefused(BrokerError):
+    """The description of a cluster lacks a member, or has a wrong one."""
+
+    status = 400
 
 
 async def names(request: web.Request) -> web.Response:
@@ -17,55 +77,75 @@ async def names(request: web.Request) -> web.Response:
 async def get(request: web.Request) -> web.Response:
     """Returns one cluster; of this cluster the addresses too, unless other ones were stored."""
     name = request.match_info["cluster"]
-    data: dict[str, Json] = {}
+    stored = await request.app[CLUSTERS].get(name)
+    own: dict[str, Json] = {}
     addresses = request.app[BROKER].addresses
-    if name == request.app[BROKER].namespaces.cluster:
-        own = {
+    if name == request.app[CLUSTERS].own:
+        urls = {
             "serviceUrl": addresses.admin_url,
             "serviceUrlTls": addresses.admin_url_tls,
             "brokerServiceUrl": addresses.service_url,
             "brokerServiceUrlTls": addresses.service_url_tls,
         }
-        data = {field: url for field, url in own.items() if url}
-    # Stored fields win over our own addresses: an administrator may have put a proxy in front.
-    data.update(await request.app[CLUSTERS].get(name))
-    return answer({**data, **_NO_TLS})
+        own = {**{field: url for field, url in urls.items() if url}, **_OWN_DEFAULTS}
+    # Stored members win over our own addresses: an administrator may have put a proxy in front.
+    return answer({**own, **dict.fromkeys(_FLAGS, False), **stored})
 
 
-async def put(request: web.Request) -> web.Response:
-    """Stores a cluster in place of the former description."""
-    await request.app[CLUSTERS].put(request.match_info["cluster"], await object_of(request))
+async def create(request: web.Request) -> web.Response:
+    """Stores a new cluster; 409 if it exists."""
+    await request.app[CLUSTERS].create(request.match_info["cluster"], await _data(request))
     return empty()
 
 
 async def update(request: web.Request) -> web.Response:
-    """Changes the given fields of a cluster."""
-    name = request.match_info["cluster"]
-    known = await request.app[CLUSTERS].get(name)
-    await request.app[CLUSTERS].put(name, {**known, **await object_of(request)})
+    """Replaces the description of a cluster; 404 if it does not exist."""
+    await request.app[CLUSTERS].update(request.match_info["cluster"], await _data(request))
     return empty()
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Deletes the stored description."""
+    """Deletes a cluster; 412 for the own one, and while it has isolation policies."""
     await request.app[CLUSTERS].delete(request.match_info["cluster"])
-    return empty()
+    return done()
 
 
-_NO_TLS: dict[str, Json] = {
-    "brokerClientTlsEnabled": False,
-    "tlsAllowInsecureConnection": False,
-    "brokerClientTlsEnabledWithKeyStore": False,
-    "brokerClientTlsTrustStoreType": "JKS",
-    "brokerClientTlsKeyStoreType": "JKS",
-    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
-}
-"""Fields that Pulsar shows of a cluster without TLS."""
+async def peers(request: web.Request) -> web.Response:
+    """Returns the peers of a cluster; 200 without a body if it has none."""
+    found = (await request.app[CLUSTERS].get(request.match_info["cluster"])).get(PEERS)
+    return answer(found) if found else empty()
+
+
+async def set_peers(request: web.Request) -> web.Response:
+    """Replaces the peers of a cluster, by none for an empty list; 412 for a cluster that does not exist."""
+    await request.app[CLUSTERS].set_peers(request.match_info["cluster"], await names_of(request) or [])
+    return done()
+
+
+async def migration(request: web.Request) -> web.Response:
+    """Returns 404: no cluster is ever migrated, and Pulsar answers so for one that is not."""
+    return refused(404, "Cluster does not exist")
+
+
+async def _data(request: web.Request) -> dict[str, Json]:
+    data = await fields_of(request, _FIELDS)
+    if data is None:
+        raise ClusterDataRefused("cluster data is required")
+    for name, (scheme, words) in _URLS.items():
+        url = data.get(name)
+        if isinstance(url, str) and url and not re.fullmatch(f"{scheme}://{_HOSTS}(,{_HOSTS})*/?", url):
+            raise ClusterDataRefused(f"Illegal {words}")
+    return data
+
 
 CLUSTER_ROUTES = (
     web.get("/admin/v2/clusters", names),
-    web.get("/admin/v2/clusters/{cluster}", get),
-    web.put("/admin/v2/clusters/{cluster}", put),
-    web.post("/admin/v2/clusters/{cluster}", update),
-    web.delete("/admin/v2/clusters/{cluster}", delete),
+    web.get(_CLUSTER, get),
+    web.put(_CLUSTER, create),
+    web.post(_CLUSTER, update),
+    web.delete(_CLUSTER, delete),
+    web.get(_CLUSTER + "/peers", peers),
+    web.post(_CLUSTER + "/peers", set_peers),
+    web.get(_CLUSTER + "/migrate", migration),
 )
+"""The routes; changes of `migrate` are not built."""

@@ -1,12 +1,23 @@
-"""`/admin/v2/tenants`: the tenants, each with its admin roles and allowed clusters (stored, not enforced)."""
+"""`/admin/v2/tenants`: the tenants, each with its admin roles and the clusters that its namespaces may be on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
 from aiohttp import web
 
-from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, body_of, done
-from broker.admin.service_view import BROKER
-from broker.service.namespaces import Json
+from broker.admin.http.answers import PreconditionFailed, answer, done, is_true
+from broker.admin.http.fields import fields_of
+from broker.admin.service_view import BROKER, CLUSTERS
+from broker.model.errors import NotAllowed
+from broker.service.administration.namespace_topics import delete_namespace
+from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.policies.forms import Form, Names
+
+_ROLES: Final = "adminRoles"
+_CLUSTERS: Final = "allowedClusters"
+_FIELDS: Final[Mapping[str, Form[Any]]] = {_ROLES: Names(), _CLUSTERS: Names()}
 
 
 async def names(request: web.Request) -> web.Response:
@@ -20,37 +31,64 @@ async def get(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a tenant; 409 if it exists."""
-    await request.app[BROKER].namespaces.create_tenant(request.match_info["tenant"], await _info(request))
+    """Creates a tenant; 409 if it exists, 412 above `maxTenants`."""
+    broker, name, info = request.app[BROKER], request.match_info["tenant"], await _info(request)
+    limit = broker.registry.settings.tenants_max
+    if 0 < limit <= len(broker.namespaces.tenants()):
+        raise PreconditionFailed("Exceed the maximum number of tenants")
+    await broker.namespaces.create_tenant(name, info)
     return done()
 
 
 async def update(request: web.Request) -> web.Response:
-    """Replaces the description of a tenant; 404 if it does not exist."""
-    await request.app[BROKER].namespaces.update_tenant(request.match_info["tenant"], await _info(request))
+    """Replaces the description of a tenant; 404 if it does not exist, 412 if a namespace is on a removed cluster."""
+    namespaces, name = request.app[BROKER].namespaces, request.match_info["tenant"]
+    info = await _info(request)
+    if not namespaces.tenant_exists(name):
+        raise NamespaceNotFound(f"Tenant {name} not found")
+    kept = cast("list[Json]", info[_CLUSTERS])
+    removed = [one for one in cast("list[Json]", namespaces.tenant(name)[_CLUSTERS]) if one not in kept]
+    for namespace in namespaces.names(name):
+        used = namespaces.policy(namespace, "replication_clusters") or [namespaces.cluster]
+        for cluster in removed:
+            if cluster in cast("list[Json]", used):
+                raise PreconditionFailed(
+                    f"Cannot remove cluster {cluster} from tenant {name}: namespace {namespace} still has it as a"
+                    " replication cluster"
+                )
+    await namespaces.update_tenant(name, info)
     return done()
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Deletes a tenant; 409 while it has namespaces."""
-    await request.app[BROKER].namespaces.delete_tenant(request.match_info["tenant"])
+    """Deletes a tenant; 409 while it has namespaces, unless `force` is set and allowed (`forceDeleteTenantAllowed`)."""
+    broker, name = request.app[BROKER], request.match_info["tenant"]
+    if is_true(request, "force") and broker.namespaces.tenant_exists(name):
+        if not broker.registry.settings.force_delete_tenants:
+            raise NotAllowed("Broker doesn't allow forced deletion of tenants")
+        for namespace in broker.namespaces.names(name):
+            await delete_namespace(broker.registry, namespace)
+    await broker.namespaces.delete_tenant(name)
     return done()
 
 
 async def _info(request: web.Request) -> dict[str, Json]:
-    body = await body_of(request)
-    # In the order and with the texts of Pulsar's checks.
-    if body is None:
+    """Returns the description in the body, checked in the order and with the texts of Pulsar's checks."""
+    info = await fields_of(request, _FIELDS)
+    if info is None:
         raise PreconditionFailed("TenantInfo is null")
-    if not isinstance(body, dict):
-        raise BadRequest("A tenant is a JSON object with adminRoles and allowedClusters")
-    clusters = body.get("allowedClusters")
-    if not isinstance(clusters, list) or not clusters:
+    clusters = cast("list[str] | None", info.get(_CLUSTERS))
+    if clusters is None:
+        raise PreconditionFailed("Clusters cannot be null")
+    if not clusters or not all(name.strip() for name in clusters):
         raise PreconditionFailed("Clusters cannot be empty or blank")
-    roles = body.get("adminRoles") or []
-    if not isinstance(roles, list) or not all(isinstance(name, str) for name in (*roles, *clusters)):
-        raise BadRequest("adminRoles and allowedClusters must be JSON lists of names")
-    return {"adminRoles": roles, "allowedClusters": clusters}
+    roles = cast("list[str]", info.setdefault(_ROLES, []))
+    if any(role != role.strip() for role in roles):
+        raise PreconditionFailed("AdminRoles contains whitespace in the beginning or end.")
+    known = await request.app[CLUSTERS].names()
+    if not set(clusters) <= set(known):
+        raise PreconditionFailed("Clusters do not exist")
+    return info
 
 
 TENANT_ROUTES = (
@@ -60,3 +98,4 @@ TENANT_ROUTES = (
     web.post("/admin/v2/tenants/{tenant}", update),
     web.delete("/admin/v2/tenants/{tenant}", delete),
 )
+"""The routes."""

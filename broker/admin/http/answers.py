@@ -78,18 +78,23 @@ def refused(status: int, reason: str) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json")
 
 
-async def body_of(request: web.Request) -> Json:
-    """Returns the JSON in the body, None for an empty body.
-
-    Raises BadRequest for anything else, and for JSON beyond the limits of `bounded_json`.
-    """
+async def bytes_of(request: web.Request) -> bytes:
+    """Returns the body. RequestTimeout if it comes too slowly, BadRequest if its encoding is wrong."""
     try:
         async with asyncio.timeout(request.app.get(BODY_TIMEOUT_S)):
-            data = await request.read()
+            return await request.read()
     except TimeoutError:
         raise RequestTimeout("The body did not arrive within httpServerIdleTimeout") from None
     except FAULTS_OF_PEERS as error:
         raise BadRequest(f"The body cannot be read: {type(error).__name__}") from None
+
+
+async def body_of(request: web.Request) -> Json:
+    """Returns the JSON in the body, None for an empty body.
+
+    Raises as `bytes_of`, and BadRequest for anything that is no JSON, or beyond the limits of `bounded_json`.
+    """
+    data = await bytes_of(request)
     if not data.strip():
         return None
     try:

@@ -23,8 +23,8 @@ from broker.security.authentication.credentials import (
     Identity,
     checked_role,
 )
-from broker.security.authentication.peer import common_name
 from broker.security.principal import NOBODY, Principal
+from tls.peer import common_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """The rest of the middlewares, and the route behind them."""

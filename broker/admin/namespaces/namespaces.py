@@ -15,16 +15,17 @@ from broker.admin.http.answers import (
     namespace_of,
     object_of,
 )
-from broker.admin.namespaces.namespace_values import (
-    BUNDLES,
-    BUNDLES_MAX,
-    checked_bundles,
-    checked_clusters,
-)
-from broker.admin.namespaces.policies import shown_policies
+from broker.admin.http.fields import checked_names
+from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
+from broker.admin.namespaces.namespace_values import checked_bundles
+from broker.admin.namespaces.policies import policies_of_body, shown_policies
+from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
-from broker.service.namespaces import PERMISSIONS, Json, NamespaceNotFound
+from broker.service.administration import bundles
+from broker.service.administration.bundles import bundles_of
+from broker.service.administration.namespace_topics import delete_namespace
+from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.table import BACKLOG
 
 log = logging.getLogger("magnetar")
@@ -47,24 +48,41 @@ async def get(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a namespace; 409 if it exists. Of the body only replication clusters and bundles are stored."""
-    body = await object_of(request)
-    policies: dict[str, Json] = {}
-    if "bundles" in body:
-        policies["bundles"] = {"numBundles": checked_bundles(body["bundles"])}
-    if body.get("replication_clusters"):
-        policies["replication_clusters"] = checked_clusters(body["replication_clusters"])
-    await request.app[BROKER].namespaces.create(namespace_of(request), policies)
+    """Creates a namespace with the policies of the body; 409 if it exists, 501 for a policy that is not obeyed."""
+    broker, body = request.app[BROKER], await object_of(request)
+    policies = policies_of_body(broker, {**body, **_unchanged(body)})
+    default = broker.registry.settings.bundles
+    policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
+    quotas = body.get(BACKLOG.name)
+    if isinstance(quotas, dict) and quotas:
+        policies[BACKLOG.name] = {
+            kind: checked_quota(quota) for kind, quota in quotas.items() if isinstance(quota, dict)
+        }
+    tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
+    if clusters and broker.namespaces.tenant_exists(tenant):
+        policies[REPLICATION] = await checked_clusters(request, checked_names(clusters))
+    limit = broker.registry.settings.namespaces_max
+    if 0 < limit <= len(broker.namespaces.names(tenant)):
+        raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{tenant}")
+    await broker.namespaces.create(namespace_of(request), policies)
     return done()
 
 
+def _unchanged(body: dict[str, Json]) -> dict[str, Json]:
+    """Returns None for members with the value that Pulsar's tools send when nothing was chosen."""
+    return {name: None for name, value in _ALWAYS.items() if body.get(name) == value}
+
+
 async def delete(request: web.Request) -> web.Response:
-    """Deletes a namespace without topics; 409 while it has some."""
+    """Deletes a namespace; 409 while it has topics, unless `force` is set and allowed (`forceDeleteNamespaceAllowed`)."""
     broker, namespace = request.app[BROKER], namespace_of(request)
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
     if is_true(request, "force"):
-        raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+        if not broker.registry.settings.force_delete_namespaces:
+            raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+        await delete_namespace(broker.registry, namespace)
+        return done()
     if await broker.registry.names(namespace) or await broker.registry.partitions.names(namespace):
         raise Conflict("Cannot delete non empty namespace")
     await broker.namespaces.delete(namespace)
@@ -75,43 +93,27 @@ async def topics(request: web.Request) -> web.Response:
     """Returns the topics of a namespace, of the kinds that the parameter `mode` names."""
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)
-    mode = request.query.get("mode", "PERSISTENT").upper()
+    mode = request.query.get("mode", "PERSISTENT")
     if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
-        raise PreconditionFailed(f"mode={mode}: PERSISTENT, NON_PERSISTENT or ALL is allowed")
+        # A page, as Pulsar answers a parameter that is no value of the type.
+        raise web.HTTPNotFound()
     found = await broker.registry.names(
         namespace, persistent=mode != "NON_PERSISTENT", non_persistent=mode != "PERSISTENT"
     )
     return answer(list(found))
 
 
-async def unload(request: web.Request) -> web.Response:
-    """Closes the open topics of a namespace; clients connect again and so open them again."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
-    broker.namespaces.policies(namespace)  # Raises NamespaceNotFound for a namespace that does not exist.
-    # Over a copy: unloading waits, and topics may come and go meanwhile.
-    for topic in [topic.name for topic in broker.registry.topics.values()]:
-        if topic.namespace == namespace and str(topic) in broker.registry.topics:
-            await broker.registry.unload(topic)
-    return done()
-
-
 def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
     policies = broker.namespaces.policies(namespace)
-    bundles = policies.get("bundles")
-    # Stored by an older version perhaps, which kept any number.
-    count = bundles.get("numBundles") if isinstance(bundles, dict) else None
     everything: dict[str, Json] = {
         **_ALWAYS,
-        "replication_clusters": policies.get("replication_clusters") or [broker.namespaces.cluster],
-        "bundles": _bundles(count if isinstance(count, int) and 0 < count <= BUNDLES_MAX else BUNDLES),
+        REPLICATION: policies.get(REPLICATION) or [broker.namespaces.cluster],
+        ALLOWED: policies.get(ALLOWED) or [],
+        bundles.KEY: bundles_of(broker.namespaces, namespace).json(),
+        DELETED: policies.get(DELETED, False),
         BACKLOG.name: policies.get(BACKLOG.name, {}),
     }
     return everything | shown_policies(broker, namespace)
-
-
-def _bundles(count: int) -> dict[str, Json]:
-    boundaries = [f"0x{min(0xFFFFFFFF, (index << 32) // count):08x}" for index in range(count + 1)]
-    return {"boundaries": list(boundaries), "numBundles": count}
 
 
 _ALWAYS: dict[str, Json] = {
@@ -144,5 +146,4 @@ NAMESPACE_ROUTES = (
     web.put(_NAMESPACE, create),
     web.delete(_NAMESPACE, delete),
     web.get(_NAMESPACE + "/topics", topics),
-    web.put(_NAMESPACE + "/unload", unload),
 )

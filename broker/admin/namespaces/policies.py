@@ -9,7 +9,8 @@ range before the owner. That order and the answers are Pulsar's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from broker.admin.http.answers import (
     PreconditionFailed,
     answer,
     body_of,
+    bytes_of,
     done,
     empty,
     is_true,
@@ -63,7 +65,32 @@ def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
     return found
 
 
+def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, Json]:
+    """Returns the policies in Pulsar's JSON of a namespace that is to be created, for the store.
+
+    Raises BadRequest or PolicyRefused for a wrong value, NotBuilt for a policy that is not obeyed.
+    """
+    found: dict[str, Json] = {}
+    for policy in POLICIES:
+        given = body.get(policy.name) if policy.name else None
+        if policy.by_cluster and isinstance(given, dict):
+            given = given.get(broker.namespaces.cluster)
+        if given is not None and policy.namespace is not None:
+            value = _read(policy, policy.name, given)
+            _check(broker, policy, policy.namespace, value)
+            _refuse_unbuilt(policy, policy.name)
+            found[policy.name] = policy.form.write(value)
+    return found
+
+
 # Values
+
+
+def _read(policy: Policy[Any], name: str, given: Json) -> Any:
+    try:
+        return policy.form.read(given)
+    except WrongType as error:
+        raise BadRequest(f"{name}={error}") from None
 
 
 def _refuse_unbuilt(policy: Policy[Any], word: str) -> None:
@@ -76,14 +103,23 @@ def _refuse_unbuilt(policy: Policy[Any], word: str) -> None:
 async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> Any:
     """Returns the typed value of a request, None to remove the policy. Raises BadRequest for another type."""
     given: Json = request.query.get(rest.word)
-    if not rest.in_query:
+    if rest.raw:
+        given = _unquoted(await bytes_of(request))
+    elif not rest.in_query:
         given = await body_of(request)
-        if given is None and not (await request.read()).strip():
+        if given is None and not rest.empty_removes and not (await bytes_of(request)).strip():
             raise BadRequest("The request entity cannot be empty.")
+    return None if given is None else _read(policy, rest.word, given)
+
+
+def _unquoted(body: bytes) -> str:
+    """Returns a text that was sent as it is, or as JSON in quotes. Raises BadRequest unless it is UTF-8."""
     try:
-        return None if given is None else policy.form.read(given)
-    except WrongType as error:
-        raise BadRequest(f"{rest.word}={error}") from None
+        text = body.decode()
+        quoted = json.loads(text) if text.startswith('"') else text
+    except ValueError as error:
+        raise BadRequest(f"The body cannot be read: {error}") from None
+    return str(quoted)
 
 
 def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> None:
@@ -126,6 +162,8 @@ def _existing_namespace(request: web.Request) -> str:
 def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
         value = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(policy.name)
+        if value is not None and rest.raw:
+            return web.Response(body=str(value).encode(), content_type="application/json")
         return _unset(rest) if value is None else answer(value)
 
     return get_policy
@@ -157,11 +195,6 @@ def _namespace_remover(policy: Policy[Any], rest: Rest) -> Handler:
     return remove_policy
 
 
-async def delete_bundle(request: web.Request) -> web.Response:
-    """Refuses to delete a bundle. Pulsar reads a policy without DELETE as the range of a bundle."""
-    raise PreconditionFailed(f"Invalid bundle range: {request.match_info['bundle']}")
-
-
 async def property_of(request: web.Request) -> web.Response:
     """Returns one property of a namespace as text; 200 without a body if it is not set."""
     value = _properties(request).get(request.match_info["key"])
@@ -172,6 +205,20 @@ async def set_property(request: web.Request) -> web.Response:
     """Sets one property of a namespace."""
     values = {**_properties(request), request.match_info["key"]: request.match_info["value"]}
     await _store_properties(request, values)
+    return done()
+
+
+async def dispatcher_pause(request: web.Request) -> web.Response:
+    """Returns false: deliveries never wait for positions to be stored, and no request can set it."""
+    _existing_namespace(request)
+    return answer(False)
+
+
+async def add_properties(request: web.Request) -> web.Response:
+    """Adds the properties of the body; those of the same name are replaced. 400 for values that are no texts."""
+    assert PROPERTIES.namespace is not None
+    given = await _value_of(request, PROPERTIES, PROPERTIES.namespace)
+    await _store_properties(request, {**_properties(request), **(given or {})})
     return done()
 
 
@@ -284,12 +331,12 @@ def _routes() -> list[web.RouteDef]:
 
 
 POLICY_ROUTES = (
+    web.put(_NAMESPACE + "/properties", add_properties),
     *_routes(),
+    web.get(_NAMESPACE + "/dispatcherPauseOnAckStatePersistent", dispatcher_pause),
     web.get(_NAMESPACE + "/property/{key}", property_of),
     web.put(_NAMESPACE + "/property/{key}/{value}", set_property),
     web.delete(_NAMESPACE + "/property/{key}", remove_property),
     web.delete(_TOPIC + "/policies", remove_topic_policies),
 )
-"""Routes with fixed words; they come before the routes below."""
-BUNDLE_ROUTES = (web.delete(_NAMESPACE + "/{bundle}", delete_bundle),)
-"""Fits each DELETE below a namespace that no other route took, so it must be added last."""
+"""All routes of policies. Those of `properties` come first: PUT adds, and the table's would replace."""

@@ -5,11 +5,11 @@ Source: Pulsar's NamespacesBase and PersistentTopicsBase, release 4.2; statuses 
 
 from __future__ import annotations
 
-from broker.admin.http.answers import BadRequest, PreconditionFailed, whole_number
+from broker.admin.http.answers import BadRequest, PreconditionFailed
 from broker.service.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
+from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongType
 from broker.service.policies.values import Retention
-from settings.keys import LONG_MAX
 
 _SECONDS_PER_MINUTE = 60
 _BYTES_PER_MIB = 1 << 20
@@ -21,16 +21,21 @@ def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
     # `limitSize` is the newer name of `limit`; clients read either.
     size = quota.get("limitSize", quota.get("limit"))
     if size is not None:
-        if type(size) is not int or not -LONG_MAX - 1 <= size <= LONG_MAX:
-            raise BadRequest("limitSize must be a JSON number of bytes")
-        checked["limit"] = size
-        checked["limitSize"] = size
+        checked["limit"] = checked["limitSize"] = _number(size, "limitSize", LONG_MAX)
     if quota.get("limitTime") is not None:
-        checked["limitTime"] = whole_number(quota["limitTime"], "limitTime")
+        checked["limitTime"] = _number(quota["limitTime"], "limitTime", INT_MAX)
     if quota.get("policy") not in REACTIONS:
         raise BadRequest(f"policy={str(quota.get('policy'))[:50]}: one of {', '.join(REACTIONS)} is allowed")
     checked["policy"] = quota["policy"]
     return checked
+
+
+def _number(value: Json, name: str, most: int) -> int:
+    """Returns a number, also one in quotes, as the Go client's tests send it."""
+    try:
+        return Whole(-most - 1, most, most).read(value)
+    except WrongType as error:
+        raise BadRequest(f"{name}={error}") from None
 
 
 def fits(quota: BacklogQuota, retention: Retention) -> bool:

@@ -429,15 +429,23 @@ GROUPS: Final = (
         POST /partitions/{partition}
         """,
     ),
+    # The handlers check each topic again: the query may name a dead letter topic, and that of v3 has all topics.
     Rows(
-        PRODUCE,
+        (Need(Right.PRODUCE, 403),),
         "/ws/v2",
         """
         GET /producer/{domain}/{tenant}/{namespace}/{topic}
         """,
     ),
     Rows(
-        CONSUME,
+        AUTHENTICATED,
+        "/ws/v3",
+        """
+        GET /consumer/{subscription}
+        """,
+    ),
+    Rows(
+        (Need(Right.CONSUME, 403),),
         "/ws/v2",
         """
         GET /consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}

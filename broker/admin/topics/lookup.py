@@ -6,6 +6,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
 from broker.admin.service_view import BROKER, BrokerView
+from broker.service.administration.bundles import bundles_of
 from broker.service.namespaces import NamespaceNotFound
 
 _TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -35,9 +36,12 @@ async def topic(request: web.Request) -> web.Response:
 
 
 async def bundle(request: web.Request) -> web.Response:
-    """Returns the bundle of the topic: always the whole range of hashes, because bundles are not split here."""
-    _check(request, request.app[BROKER])
-    return web.Response(body=b"0x00000000_0xffffffff", content_type="application/json")
+    """Returns the range of the topic's bundle as text, which Pulsar calls JSON."""
+    broker = request.app[BROKER]
+    _check(request, broker)
+    name = topic_of(request)
+    found = bundles_of(broker.namespaces, name.namespace).of(str(name))
+    return web.Response(body=str(found).encode(), content_type="application/json")
 
 
 def _check(request: web.Request, broker: BrokerView) -> None:

@@ -1,6 +1,6 @@
 """The answer of `…/stats`: the numbers of a topic under Pulsar's names.
 
-Fields of features that this broker does not have yet (transactions, offloading) have the values that Pulsar shows where
+Fields of features that this broker does not have yet, such as offloading, have the values that Pulsar shows where
 these are not in use. Rates are those of the metrics' last whole window.
 """
 
@@ -156,10 +156,9 @@ def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     slowest = min(behind, default=None)
     stats["storageSize"] = log.ledgers.size_bytes
     stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
-    age_ms = topic.quotas.oldest_age_ms
-    stats["backlogQuotaLimitSize"] = topic.quotas.quota(SIZE).size_max
-    stats["backlogQuotaLimitTime"] = topic.quotas.quota(AGE).age_max_s
-    stats["oldestBacklogMessageAgeSeconds"] = -1 if age_ms is None else age_ms // 1000
+    stats["backlogQuotaLimitSize"] = topic.quotas.size.size_max
+    stats["backlogQuotaLimitTime"] = topic.quotas.age.age_max_s
+    stats["oldestBacklogMessageAgeSeconds"] = topic.quotas.oldest_age_s
     if buffer is not None:
         stats["ongoingTxnCount"] = len(buffer.open)
         stats["committedTxnCount"] = buffer.commits
@@ -245,17 +244,6 @@ def _subscription(
     else:
         stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
-
-
-def _quotas(topic: Topic) -> dict[str, Json]:
-    if not isinstance(topic, PersistentTopic):
-        # Pulsar's numbers for topics that keep nothing.
-        return {"backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0}
-    return {
-        "backlogQuotaLimitSize": topic.quotas.size.size_max,
-        "backlogQuotaLimitTime": topic.quotas.age.age_max_s,
-        "oldestBacklogMessageAgeSeconds": topic.quotas.oldest_age_s,
-    }
 
 
 def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: StatsOptions) -> None:

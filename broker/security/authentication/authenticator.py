@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from broker.loop.rare_lines import RareLines
+from broker.security.authentication.counts import AuthenticationCounts
 from broker.security.authentication.credentials import (
     AuthenticationFailed,
     Credentials,
@@ -36,10 +36,8 @@ class Authenticator:
         """Rules for credentials."""
         self.wall_s = wall_s
         """Returns seconds since 1970, the clock of expiries."""
-        self.successes: Counter[tuple[str, str]] = Counter()
-        """Proven roles by provider and method."""
-        self.failures: Counter[tuple[str, str, str]] = Counter()
-        """Failures by provider, method and reason."""
+        self.counts = AuthenticationCounts()
+        """Outcomes since the start."""
         self.close = close
         """Ends threads and fetches of the providers."""
         self._now_ns = now_ns
@@ -64,9 +62,9 @@ class Authenticator:
                 identity = await provider.authenticate(credentials)
             except AuthenticationFailed as error:
                 failure = error
-                self.failures[provider.name, provider.method, error.reason] += 1
+                self.counts.failures[provider.name, provider.method, error.reason] += 1
                 continue
-            self.successes[provider.name, provider.method] += 1
+            self.counts.successes[provider.name, provider.method] += 1
             return identity
         if failure is not None:
             raise failure
@@ -75,7 +73,7 @@ class Authenticator:
     def anonymous(self) -> Identity:
         """Returns the role of clients without credentials. Raises AuthenticationFailed when there is none."""
         if not self.settings.anonymous_role:
-            self.failures["none", "none", "authentication is required"] += 1
+            self.counts.failures["none", "none", "authentication is required"] += 1
             raise AuthenticationFailed("authentication is required")
         return Identity(self.settings.anonymous_role)
 

@@ -18,6 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, OctKey, RSAKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
+from broker.security.authentication.counts import EXPIRED
 from broker.security.authentication.credentials import AuthenticationFailed
 
 TOKEN_BYTES_MAX: Final = 64 * 1024
@@ -241,7 +242,7 @@ def check_times(claims: Claims, now_s: float, leeway_s: float) -> float | None:
     """
     expires, begins = _time(claims, "exp"), _time(claims, "nbf")
     if expires is not None and now_s >= expires + leeway_s:
-        raise AuthenticationFailed("the token has expired")
+        raise AuthenticationFailed(EXPIRED)
     if begins is not None and now_s + leeway_s < begins:
         raise AuthenticationFailed("the token is not valid yet")
     return None if expires is None else expires + leeway_s

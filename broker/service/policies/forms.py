@@ -27,6 +27,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 """Largest value of Java's `long`."""
 _TEXT_SHOWN: Final = 60
+_TEXT_MAX: Final = 1 << 20
 _FORM: Final = "form"
 _NAME: Final = "name"
 _FLAGS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -156,8 +157,12 @@ class Flag:
 class Text:
     """A text."""
 
-    words = "a text"
-    """Any text is allowed."""
+    def __init__(self, low: int = 0, high: int = _TEXT_MAX) -> None:
+        """`low` and `high` are the numbers of characters that are allowed."""
+        self._low = low
+        self._high = high
+        self.words = "a text" if (low, high) == (0, _TEXT_MAX) else f"a text of {low} to {high} characters"
+        """The allowed texts, for error texts."""
 
     def read(self, value: Json) -> str:
         """Returns the text."""
@@ -166,7 +171,9 @@ class Text:
         return value
 
     def check(self, value: str) -> None:
-        """Accepts every text."""
+        """Refuses a text that is too short or too long."""
+        if not self._low <= len(value) <= self._high:
+            raise PolicyRefused(f"{shown(value)}: allowed is {self.words}")
 
     def write(self, value: str) -> Json:
         """Returns the text."""
@@ -177,6 +184,7 @@ class Choice(Text):
     """One of several names."""
 
     def __init__(self, *names: str) -> None:
+        super().__init__()
         self.names = names
         """The names that are allowed."""
         self.words = f"one of {', '.join(names)}"
@@ -205,6 +213,27 @@ class Subset:
 
     def check(self, value: tuple[str, ...]) -> None:
         """Accepts every combination, the empty one included."""
+
+    def write(self, value: tuple[str, ...]) -> Json:
+        """Returns the list."""
+        return list(value)
+
+
+class Names:
+    """A list of texts, each of them once."""
+
+    words = "a JSON list of texts"
+    """Any texts are allowed."""
+
+    def read(self, value: Json) -> tuple[str, ...]:
+        """Returns the texts in the order of their first places."""
+        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
+        if names is None or len(names) != len(cast("list[Json]", value)):
+            raise WrongType(f"{shown(value)}: allowed is {self.words}")
+        return tuple(dict.fromkeys(names))
+
+    def check(self, value: tuple[str, ...]) -> None:
+        """Accepts every list, the empty one included."""
 
     def write(self, value: tuple[str, ...]) -> Json:
         """Returns the list."""

@@ -15,10 +15,11 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from broker.service.namespaces import Json
 from broker.service.policies.backlog_quota import AGE, SIZE, BacklogQuota, Quotas
-from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Subset, Text, Texts, Whole
+from broker.service.policies.forms import LONG_MAX, Choice, Flag, Form, Names, Subset, Text, Texts, Whole
 from broker.service.policies.values import (
     AUTO_SUBSCRIPTION_CREATION,
     AUTO_TOPIC_CREATION,
+    BOOKIE_AFFINITY_GROUPS,
     DELAYED_DELIVERY,
     DISPATCH_RATE,
     INACTIVE_TOPICS,
@@ -73,6 +74,10 @@ class Rest(NamedTuple):
     """True where `?applied=true` asks for the value in force."""
     in_query: bool = False
     """True where the value is a parameter of the query, named like the path's word."""
+    raw: bool = False
+    """True where the body and the answer are the text itself, without the quotes of JSON."""
+    empty_removes: bool = False
+    """True where an empty body removes the policy, as one of Pulsar's tools asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +207,7 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
-    namespace=Rest("deduplicationSnapshotInterval", removable=False),
+    namespace=Rest("deduplicationSnapshotInterval", removable=False, empty_removes=True),
     topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"),
     key="brokerDeduplicationSnapshotIntervalSeconds",
     setting=lambda settings: settings.deduplication_snapshot_s,
@@ -303,6 +308,9 @@ STORED: Final = Policy(
         settings.ensemble_size, settings.write_quorum, settings.ack_quorum, settings.mark_delete_rate),
     acts="The next ledger has so many bookies and copies, unless the broker has one bookie; positions are written at "
          "this rate at once.")
+BOOKIE_AFFINITY: Final = Policy(
+    title="groups of bookies for new ledgers", form=BOOKIE_AFFINITY_GROUPS,
+    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity"))
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
@@ -317,6 +325,9 @@ OFFLOAD_AGE: Final = Policy(
     title="seconds after which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
     name="offload_threshold_in_seconds",
     namespace=Rest("offloadThresholdInSeconds", "PUT", Unset(-1), removable=False))
+OFFLOAD_DELETION: Final = Policy(
+    title="milliseconds until an offloaded ledger leaves the bookies", form=Whole(0, LONG_MAX, LONG_MAX),
+    name="offload_deletion_lag_ms", namespace=Rest("offloadDeletionLagMs", "PUT"))
 OFFLOAD_POLICIES: Final = Policy(
     title="offloading", form=Texts(),
     name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
@@ -367,14 +378,18 @@ PROPERTIES: Final = Policy(
     name="properties", namespace=Rest("properties", "PUT", Unset({})),
     acts="Stored and shown; their meaning is yours.")
 ANTI_AFFINITY: Final = Policy(
-    title="anti-affinity group", form=Text(),
-    name="antiAffinityGroup", namespace=Rest("antiAffinity"),
+    title="anti-affinity group", form=Text(1, 1_000),
+    name="antiAffinityGroup", namespace=Rest("antiAffinity", raw=True),
     acts="Stored and shown. One broker serves all namespaces, so there is nothing to spread.")
 SUBSCRIPTION_AUTH: Final = Policy(
     title="names of subscriptions by role", form=Choice("None", "Prefix"),
     name="subscription_auth_mode",
     namespace=Rest("subscriptionAuthMode", unset=Unset("None"), removable=False),
     acts="With Prefix the name of a subscription must begin with the consumer's role, where rights are checked.")
+METRIC_PROPERTIES: Final = Policy(
+    title="properties of topics that metrics show", form=Names(),
+    name="allowed_topic_property_keys_for_metrics",
+    namespace=Rest("allowedTopicPropertyKeysForMetrics"))
 ENTRY_FILTERS: Final = Policy(
     title="entry filters", form=Texts(),
     name="entryFilters", namespace=Rest("entryFilters"),

@@ -87,6 +87,20 @@ PERSISTENCE: Final = Structure(Persistence, _check_persistence)
 
 
 @dataclass(frozen=True, slots=True)
+class BookieAffinity:
+    """Groups of bookies that get the ledgers of a namespace."""
+
+    primary: str | None = member("bookkeeperAffinityGroupPrimary", Text(), None)
+    """Groups that are taken first, separated by commas."""
+    secondary: str | None = member("bookkeeperAffinityGroupSecondary", Text(), None)
+    """Groups for what the first ones lack."""
+
+
+BOOKIE_AFFINITY_GROUPS: Final = Structure(BookieAffinity)
+"""Form of `BookieAffinity`."""
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchRate:
     """Messages and bytes that may be delivered per period; 0 or less = no limit."""
 

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.admin.http.bounded_json import DEPTH_MAX, VALUES_MAX, parse_json
-from broker.admin.namespaces.namespace_values import BUNDLES_MAX
 from broker.compose.broker_service import BrokerService
+from broker.service.administration.bundles import BUNDLES_MAX
 from broker.service.namespaces import Json
 from broker.service.partition_limit import PARTITIONS_MAX
 

@@ -136,9 +136,9 @@ async def test_key_is_refused_when_it_is_not_dynamic(admin: ClientSession, key: 
 
 
 async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession) -> None:
-    async with admin.post(f"{PATH}/defaultNumberOfNamespaceBundles/40000") as answer:
+    async with admin.post(f"{PATH}/loadBalancerNamespaceMaximumBundles/40000") as answer:
         assert (answer.status, await answer.text()) == (200, "")
-        said = '299 - "dynamic: defaultNumberOfNamespaceBundles: accepted, not used here"'
+        said = '299 - "dynamic: loadBalancerNamespaceMaximumBundles: accepted, not used here"'
         assert answer.headers["Warning"] == said
     async with admin.post(f"{PATH}/{SIZE}/32") as answer:
         assert "Warning" not in answer.headers
@@ -147,13 +147,13 @@ async def test_key_without_effect_is_stored_with_a_warning(admin: ClientSession)
 async def test_key_that_asks_for_a_missing_protection_is_refused_and_not_stored(
     broker: BrokerService, admin: ClientSession
 ) -> None:
-    for key, shown in {"brokerClientAuthenticationPlugin": "x.Y", "maxTenants": "5"}.items():
+    for key, shown in {"brokerClientAuthenticationPlugin": "x.Y", "brokerClientTlsEnabled": "true"}.items():
         reason = await refusal(admin, f"POST {PATH}/{key}/{shown}")
         assert reason[0] == 412
         assert reason[1].startswith(f"Invalid dynamic-config value: {key}={shown}: asks for ")
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     assert await load_dynamic_configuration(broker.environment.metadata) == {}
-    assert await call(admin, f"POST {PATH}/maxTenants/0") == (200, "")
+    assert await call(admin, f"POST {PATH}/brokerClientTlsEnabled/false") == (200, "")
 
 
 async def test_secret_is_masked_in_a_refusal(admin: ClientSession) -> None:

@@ -123,7 +123,7 @@ async def test_bad_value_is_refused_and_not_stored(
     admin: ClientSession, broker: BrokerService, path: str, policy: Policy[Any], rest: Rest, body: str
 ) -> None:
     line = f"{path}/{rest.word}"
-    if rest.word == "antiAffinity" and body == '"x"':
+    if (rest.raw and body) or (rest.empty_removes and not body):
         return
     before = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
     asked = f"{line}?{rest.word}=x" if rest.in_query else line

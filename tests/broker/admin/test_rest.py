@@ -87,7 +87,7 @@ async def test_clusters_are_listed_stored_and_deleted(admin: ClientSession, brok
     assert await call(admin, "PUT /admin/v2/clusters/west", {"serviceUrl": "http://w"}) == (200, "")
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone", "west"])
     assert await refusal(admin, "PUT /admin/v2/clusters/a%20b", {}) == (412, "Cluster name is not valid")
-    assert (await call(admin, "DELETE /admin/v2/clusters/west"))[0] == 200
+    assert (await call(admin, "DELETE /admin/v2/clusters/west"))[0] == 204
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
 
 
@@ -143,13 +143,14 @@ async def test_policy_reaches_open_topics(admin: ClientSession, broker: BrokerSe
     assert topic.deduplication is not None
 
 
-async def test_backlog_quotas_are_stored_and_removed(admin: ClientSession) -> None:
+@pytest.mark.parametrize("given", [{"limitSize": 10}, {"limit": 10}, {"limit": "10"}])
+async def test_backlog_quotas_are_stored_and_removed(admin: ClientSession, given: dict[str, object]) -> None:
     path = "/admin/v2/namespaces/public/default"
-    quota = {"limitSize": 10, "policy": "producer_exception"}
-    assert (await call(admin, f"POST {path}/backlogQuota", quota))[0] == 204
+    policy = {"policy": "producer_exception"}
+    assert (await call(admin, f"POST {path}/backlogQuota", {**given, **policy}))[0] == 204
     assert await call(admin, f"GET {path}/backlogQuotaMap") == (
         200,
-        {"destination_storage": {"limit": 10, **quota}},
+        {"destination_storage": {"limit": 10, "limitSize": 10, **policy}},
     )
     assert (await call(admin, f"DELETE {path}/backlogQuota"))[0] == 204
     assert await call(admin, f"GET {path}/backlogQuotaMap") == (200, {})
@@ -292,7 +293,7 @@ async def test_lookup_returns_the_address_of_the_listener(
     assert (await refusal(admin, f"GET {path}?listenerName=nope"))[0] == 412
     refused = await refusal(admin, "GET /lookup/v2/topic/persistent/public/nope/t")
     assert refused == (404, "Namespace not found")
-    assert await call(admin, f"GET {path}/bundle") == (200, "0x00000000_0xffffffff")
+    assert await call(admin, f"GET {path}/bundle") == (200, "0x80000000_0xc0000000")
 
 
 def test_message_id_has_the_form_that_clients_read() -> None:

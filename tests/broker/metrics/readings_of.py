@@ -11,6 +11,7 @@ from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.metrics.broker_reading import BrokerReading
+from broker.security.authentication.counts import AuthenticationCounts
 
 
 @dataclass
@@ -30,6 +31,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         limiter=InflightReadsLimiter(0, 0, 0),
         record=None,
         connections=Connections(),
+        authentication=AuthenticationCounts(),
         connections_active=0,
         ledgers_open=0,
         coordinators={},

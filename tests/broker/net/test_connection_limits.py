@@ -10,8 +10,10 @@ import pytest
 from broker.loop.rare_lines import RareLines
 from broker.net import connection_limits, lookup_handlers, producer_handlers, read_gate
 from broker.net.command_check import LIST_MAX, TEXT_CHARACTERS_MAX
+from broker.net.connection_limits import ConnectionLimits
 from broker.net.read_gate import PENDING_REQUESTS
 from broker.net.server_cnx import FRAMES_PER_TURN_MAX
+from broker.net.settings import NetSettings
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from tests.fakes.client import Client, Port
@@ -229,3 +231,19 @@ async def test_list_of_thousands_of_message_ids_has_no_limit() -> None:
         command.redeliverUnacknowledgedMessages.message_ids.add(ledgerId=1, entryId=number)
     client.feed(command_frame(command))
     assert not client.transport.closing
+
+
+def test_handshakes_count_together_with_connections() -> None:
+    limits = ConnectionLimits()
+    settings = NetSettings(connections_max=3, connections_max_per_host=2)
+    assert limits.admit("a", 0, settings) is None
+    assert limits.begin_handshake("a", 1, settings) is None
+    assert "on address a" in (limits.begin_handshake("a", 1, settings) or "")
+    assert limits.begin_handshake("b", 1, settings) is None
+    assert "maximum number of connections" in (limits.begin_handshake("c", 1, settings) or "")
+    # The connection behind a handshake takes the place of the handshake.
+    assert limits.admit("a", 1, settings) is None
+    limits.end_handshake("a")
+    assert limits.admit("a", 2, settings) is not None
+    limits.end_handshake("b")
+    assert limits.begin_handshake("c", 2, settings) is None

@@ -37,6 +37,23 @@ Private = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 ME: Final = {"sub": "me"}
 
 
+APACHE_TOKEN: Final = (
+    "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJqYXZhIn0.d8rnapY9ku_h0D_QHDa27SVhTgW9DuA2_PT2g3DDyPkbpzOfUHdm5_Z"
+    "2NFh3WQ37AcZ9yl2zBdgXCUH4ilwybj6S6Rwibrz5MzUiGuOCN4VjEdYCfyvCfb3W1WhRLLFd4CjWOpKUvjdBma4B3FMumCb"
+    "Gn7Je3iZ1uH2TQpVzzBXvAAGNOYiXBrFpO9RBNocsC4E9EyHs0_dARSbG3kLp4G9AD7QPtUTbs1I2-c0OATe_JTWDtE-yrYO"
+    "HiQ5I7E11eGxNC-EE85pZrYztXxtjoGwCS8dekxbfWGUOYUMs_LZ7QCcP3bNBkAdoSH-QzMZYiCnzw1haWw56awRDjJgOkA"
+)
+"""Made by `pulsar tokens create -s java` of Apache Pulsar 4.2.4 with a key of `magnetar token create-key-pair`."""
+APACHE_KEY: Final = (
+    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAtTCfgPa06Q+RwvQMZvSN3rQHS7g69ZFqENxsmhjeHBLpEB7LpXBG"
+    "mg6j96INXrbkr41zLxp0hpflIBuUU6sdEcvHK5EfQkh2clMBRv+e0KVshOCqsnDiG8/IL+LWJ0KwQDHryZzxe1VLQibZnzEw"
+    "eo/+BKNzWSpOkYxSWMFyt8upKYzIOHJabUk20+xNWBfzpPbxyGi3k9BzfyiyQhgXMyvgorieHbsM3y8UkC6q/h8YKenTuTkH"
+    "DbhJMzjzKdCbY68mN9SZjp1JovxPJIcLVDb6cJNyl+7motdpMzg8aq8jlBpttGnAQb/i4RRN/QQZcCef0b0wSkVQ4Q+4u1Wr"
+    "/wIDAQAB"
+)
+"""The public key to it, in base64."""
+
+
 def public(key: Private, encoding: serialization.Encoding = serialization.Encoding.DER) -> bytes:
     return key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -84,6 +101,11 @@ def test_secret_key_proves_tokens_of_hashes_no_longer_than_itself(algorithm: str
     assert verified_claims(text, KeyRing([secret_key(data)]).find) == ME
     if length > 32:
         assert "algorithm" in refusal(text, secret_ring())
+
+
+def test_token_of_apaches_command_is_accepted() -> None:
+    ring = public_keys(base64.b64decode(APACHE_KEY), "RS256")
+    assert verified_claims(APACHE_TOKEN.encode(), ring.find) == {"sub": "java"}
 
 
 def test_token_of_another_key_is_refused() -> None:

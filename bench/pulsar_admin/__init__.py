@@ -1,0 +1,1 @@
+"""A session of Apache's pulsar-admin against one broker or two."""

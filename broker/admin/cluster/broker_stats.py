@@ -1,0 +1,152 @@
+"""`/admin/v2/broker-stats`: numbers of this broker and of its open topics.
+
+Numbers of a Java process (its beans, its memory pools) do not exist here: the list of beans is empty, and requests for
+memory pools and for ledger operations are not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, cast
+
+from aiohttp import web
+
+from broker.admin.http.answers import Conflict, answer, done
+from broker.admin.service_view import BROKER, RATES, BrokerView
+from broker.admin.topics.stats import RatesOf, stats_now
+from broker.service.administration.bundles import Bundles, bundles_of
+from broker.service.namespaces import Json
+from broker.service.topic import Topic
+
+TOPICS_PER_SLICE: Final = 20
+"""Topics that are read before clients get their turn: some milliseconds."""
+_SAME: Final = (
+    "publishers",
+    "replication",
+    "subscriptions",
+    "averageMsgSize",
+    "msgRateIn",
+    "msgRateOut",
+    "msgThroughputIn",
+    "msgThroughputOut",
+    "storageSize",
+    "backlogSize",
+)
+_RENAMED: Final = {
+    "msgInCount": "msgInCounter",
+    "bytesInCount": "bytesInCounter",
+    "msgOutCount": "msgOutCounter",
+    "bytesOutCount": "bytesOutCounter",
+}
+"""Members by the name of the same number in `…/stats` of a topic."""
+
+
+async def topics(request: web.Request) -> web.Response:
+    """Returns the statistics of all open topics, by namespace, bundle, domain and name."""
+    broker = request.app[BROKER]
+    found: dict[str, dict[str, dict[str, dict[str, Json]]]] = {}
+    bundles: dict[str, Bundles] = {}
+    for index, (topic, stats) in enumerate(_stats(broker, request.app[RATES])):
+        if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
+            await asyncio.sleep(0)
+        namespace, name = topic.name.namespace, str(topic.name)
+        if not broker.namespaces.exists(namespace):
+            continue  # Deleted while this request waited.
+        bundle = bundles.setdefault(namespace, bundles_of(broker.namespaces, namespace)).of(name)
+        domains = found.setdefault(namespace, {}).setdefault(str(bundle), {})
+        domains.setdefault(topic.name.domain, {})[name] = _shown(stats)
+    return answer(cast("Json", found))
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Returns counts of the broker and of each namespace with open topics, in the form of Pulsar's own list.
+
+    The numbers of `/metrics` are more, and exact; this list is for older tools.
+    """
+    broker = request.app[BROKER]
+    manager, cluster = broker.cache.manager, broker.namespaces.cluster
+    reads = manager.reads()
+    cache: dict[str, Json] = {
+        "brk_ml_count": sum(topic.name.is_persistent for topic in broker.registry.topics.values()),
+        "brk_ml_cache_used_size": manager.used_bytes,
+        "brk_ml_cache_entries": manager.entries,
+        "brk_ml_cache_inserted_entries_total": broker.cache.inserted_entries,
+        "brk_ml_cache_evicted_entries_total": sum(manager.stats.evicted_entries.values()),
+        "brk_ml_cache_x_hits_total": reads.hit_entries,
+        "brk_ml_cache_x_misses_total": reads.miss_entries,
+    }
+    loads: dict[str, Json] = {"brk_topic_load_x_total": broker.registry.loads}
+    return answer(
+        [
+            {"metrics": cache, "dimensions": {}},
+            {"metrics": loads, "dimensions": {"cluster": cluster, "metric": "pulsar_topic_load_times"}},
+            *await _namespaces(broker, request.app[RATES]),
+        ]
+    )
+
+
+async def mbeans(request: web.Request) -> web.Response:
+    """Returns an empty list: beans belong to Java."""
+    return answer([])
+
+
+async def load_report(request: web.Request) -> web.Response:
+    """Returns 204: nothing balances load, and Pulsar answers so without a load manager."""
+    return done()
+
+
+async def availability(request: web.Request) -> web.Response:
+    """Returns 409, as Pulsar does where no load manager knows the resources of brokers."""
+    raise Conflict("This broker has no load manager, so it does not support this operation")
+
+
+def _stats(broker: BrokerView, rates: RatesOf) -> Iterable[tuple[Topic, dict[str, Json]]]:
+    owner = broker.addresses.admin_url
+    # Over a copy: the caller waits between two topics, and topics may come and go meanwhile.
+    for name, topic in list(broker.registry.topics.items()):
+        if not topic.closed:
+            yield topic, stats_now(topic, owner, rates(name))
+
+
+def _shown(stats: dict[str, Json]) -> Json:
+    shown = {name: stats[name] for name in _SAME}
+    shown |= {name: stats[other] for name, other in _RENAMED.items()}
+    shown["producerCount"] = len(cast("list[Json]", stats["publishers"]))
+    return shown
+
+
+async def _namespaces(broker: BrokerView, rates: RatesOf) -> list[Json]:
+    sums: dict[str, dict[str, float]] = {}
+    for index, (topic, stats) in enumerate(_stats(broker, rates)):
+        if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
+            await asyncio.sleep(0)
+        subscriptions = cast("dict[str, dict[str, Json]]", stats["subscriptions"]).values()
+        numbers = {
+            "brk_in_rate": stats["msgRateIn"],
+            "brk_in_tp_rate": stats["msgThroughputIn"],
+            "brk_out_rate": stats["msgRateOut"],
+            "brk_out_tp_rate": stats["msgThroughputOut"],
+            "brk_storage_size": stats["storageSize"],
+            "brk_no_of_producers": len(cast("list[Json]", stats["publishers"])),
+            "brk_no_of_subscriptions": len(subscriptions),
+            "brk_no_of_consumers": sum(len(cast("list[Json]", one["consumers"])) for one in subscriptions),
+            # A subscription of a non-persistent topic has no backlog.
+            "brk_msg_backlog": sum(cast("int", one.get("msgBacklog", 0)) for one in subscriptions),
+        }
+        total = sums.setdefault(topic.name.namespace, dict.fromkeys(numbers, 0))
+        for name, number in numbers.items():
+            total[name] += cast("float", number)
+    return [
+        {"metrics": {**total}, "dimensions": {"namespace": namespace}} for namespace, total in sums.items()
+    ]
+
+
+BROKER_STATS_ROUTES = (
+    web.get("/admin/v2/broker-stats/topics", topics),
+    web.get("/admin/v2/broker-stats/metrics", metrics),
+    web.get("/admin/v2/broker-stats/mbeans", mbeans),
+    web.get("/admin/v2/broker-stats/load-report", load_report),
+    web.get("/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}", availability),
+)
+"""The routes."""

@@ -1,0 +1,97 @@
+"""The routes of Apache Pulsar's broker (`pulsar_routes.tsv`), and what becomes of a request for one that is not built.
+
+Such a request is answered with 501 and JSON. The 404 page is for paths that Pulsar lacks too: a tool must be able to
+tell a missing feature from a misspelt path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from broker.model.errors import BrokerError
+
+_PART: Final = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
+"""A variable part of a path, with its pattern if it has one; a pattern may contain braces."""
+_DOMAINS: Final = "persistent|non-persistent"
+
+
+NOT_BUILT: Final = "Pulsar has this request, and this version of Magnetar does not"
+"""Words of the answer to a request without a handler."""
+
+
+class NotServed(BrokerError):
+    """Pulsar serves the request, and this broker does not."""
+
+    status = 501
+
+
+class PulsarRoute(NamedTuple):
+    """A request that Pulsar's broker serves."""
+
+    method: str
+    """`GET`, `PUT`, `POST` or `DELETE`."""
+    path: str
+    """The path, variable parts in braces."""
+
+
+@cache
+def pulsar_routes() -> tuple[PulsarRoute, ...]:
+    """Returns all routes of the file, sorted by path."""
+    text = Path(__file__).with_name("pulsar_routes.tsv").read_text(encoding="utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return tuple(PulsarRoute(*line.split("\t")) for line in lines)
+
+
+def unserved(served: Iterable[web.RouteDef]) -> list[PulsarRoute]:
+    """Returns Pulsar's routes that have no route of the same shape among `served`.
+
+    Shapes are compared part by part, so `/brokers/{cluster}` does not stand for `/brokers/version`.
+    """
+    shapes = {(route.method, shape) for route in served for shape in _shapes(route.path)}
+    return [
+        route
+        for route in pulsar_routes()
+        if not any(
+            (method, shape) in shapes for method in (route.method, "*") for shape in _shapes(route.path)
+        )
+    ]
+
+
+def _shapes(path: str) -> Iterator[str]:
+    """Yields the path with `{}` for each variable part; one per domain where the domain is variable."""
+    domain = next((part for part in _PART.finditer(path) if part[2] == _DOMAINS), None)
+    if domain is None:
+        yield _PART.sub("{}", path)
+    else:
+        for name in _DOMAINS.split("|"):
+            yield _PART.sub("{}", path[: domain.start()] + name + path[domain.end() :])
+
+
+class UnservedRoutes:
+    """Pulsar's routes without a handler."""
+
+    def __init__(self, served: Iterable[web.RouteDef]) -> None:
+        """`served` are the routes of the application."""
+        self._patterns: dict[tuple[str, int], list[re.Pattern[str]]] = defaultdict(list)
+        for method, path in unserved(served):
+            # Between two variable parts `split` returns the fixed text alone.
+            fixed = [re.escape(text) for text in re.split(r"\{\w+\}", path)]
+            self._patterns[method, path.count("/")].append(re.compile("[^/]+".join(fixed)))
+
+    def refuse(self, request: web.Request) -> None:
+        """Raises NotServed for a request that Pulsar serves and this broker does not."""
+        path = request.rel_url.raw_path
+        patterns = self._patterns.get((request.method, path.count("/")), ())
+        if any(pattern.fullmatch(path) for pattern in patterns):
+            raise NotServed(f"{request.method} {request.path}: {NOT_BUILT}")
+
+
+UNSERVED = web.AppKey("unserved", UnservedRoutes)
+"""Refuses requests for routes without a handler."""

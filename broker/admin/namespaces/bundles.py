@@ -1,0 +1,184 @@
+"""Bundles of a namespace, and requests for all topics of a namespace or of one bundle: unload, split, clear, unsubscribe."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.cluster.brokers import broker_id
+from broker.admin.http.answers import (
+    BadRequest,
+    Conflict,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    is_true,
+    namespace_of,
+)
+from broker.admin.http.pulsar_routes import UNSERVED
+from broker.admin.service_view import BROKER, RATES
+from broker.service.administration import bundles, namespace_topics
+from broker.service.administration.bundles import Bundle, bundles_of
+from broker.service.namespaces import Json, NamespaceNotFound
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_BUNDLE: Final = _NAMESPACE + "/{bundle}"
+LARGEST: Final = "LARGEST"
+"""In the place of a bundle: the one with most topics."""
+HOT: Final = "HOT"
+"""In the place of a bundle: the one with most messages per second, in and out."""
+EQUAL: Final = "range_equally_divide"
+"""Algorithm that splits a bundle in the middle of its range."""
+BY_TOPICS: Final = "topic_count_equally_divide"
+"""Algorithm that leaves half of the topics on each side."""
+AT_POSITIONS: Final = "specified_positions_divide"
+"""Algorithm that splits at the hashes in the body."""
+ALGORITHMS: Final = (EQUAL, BY_TOPICS, AT_POSITIONS)
+"""Pulsar has a fourth one, which splits by rates of messages."""
+
+
+async def names(request: web.Request) -> web.Response:
+    """Returns the boundaries and the number of the bundles."""
+    return answer(bundles_of(request.app[BROKER].namespaces, namespace_of(request)).json())
+
+
+async def split(request: web.Request) -> web.Response:
+    """Splits a bundle, or the largest or hottest one, by `splitAlgorithmName`; `unload` closes its topics too."""
+    algorithm = request.query.get("splitAlgorithmName") or EQUAL
+    if algorithm not in ALGORITHMS:
+        raise PreconditionFailed(
+            f"Unsupported namespace bundle split algorithm, supported algorithms are [{', '.join(ALGORITHMS)}]"
+        )
+    positions = await _positions(request) if algorithm == AT_POSITIONS else []
+    broker, namespace = request.app[BROKER], _namespace(request)
+    bundle = _chosen(request)
+    topics = [str(topic.name) for topic in broker.registry.topics.values()]
+    middle = bundle.middle() if algorithm == EQUAL else bundle.middle_of(_within(topics, namespace))
+    at = positions if algorithm == AT_POSITIONS else [] if middle is None else [middle]
+    found = bundles_of(broker.namespaces, namespace).split(bundle, at)
+    await broker.namespaces.set_policy(namespace, bundles.KEY, found.json())
+    if is_true(request, "unload"):
+        await namespace_topics.unload(broker.registry, namespace, bundle)
+    return done()
+
+
+async def unload_bundle(request: web.Request) -> web.Response:
+    """Closes the open topics of a bundle. 409 for another broker than this one as the new owner."""
+    broker, namespace = request.app[BROKER], _namespace(request)
+    bundle = _chosen(request)
+    if request.query.get("destinationBroker", "") not in ("", broker_id(broker)):
+        raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
+    await namespace_topics.unload(broker.registry, namespace, bundle)
+    return done()
+
+
+async def unload(request: web.Request) -> web.Response:
+    """Closes the open topics of a namespace; clients connect again and so open them again."""
+    await namespace_topics.unload(request.app[BROKER].registry, _namespace(request))
+    return done()
+
+
+async def clear_backlog(request: web.Request) -> web.Response:
+    """Acknowledges all stored messages of a namespace or bundle, for all subscriptions or for one."""
+    namespace, match = _namespace(request), request.match_info
+    registry = request.app[BROKER].registry
+    await namespace_topics.clear_backlog(registry, namespace, _bundle(request), match.get("subscription"))
+    return done()
+
+
+async def unsubscribe(request: web.Request) -> web.Response:
+    """Deletes a subscription from all topics of a namespace or bundle; 412 while it has consumers."""
+    namespace, match = _namespace(request), request.match_info
+    registry = request.app[BROKER].registry
+    await namespace_topics.unsubscribe(registry, namespace, _bundle(request), match["subscription"])
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Checks that a bundle has no topics, 409 if it has; its range stays. Pulsar unloads it then, and no more."""
+    # The route fits DELETE of every policy, also of those that have none here.
+    request.app[UNSERVED].refuse(request)
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    if not broker.namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace does not exist")
+    bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
+    if any(bundle.has(name) for name in await broker.registry.names(namespace)):
+        raise Conflict("Cannot delete non empty bundle")
+    return done()
+
+
+async def positions(request: web.Request) -> web.Response:
+    """Returns the hashes of the open topics of a bundle, or of those that the parameter `topics` names."""
+    broker, namespace = request.app[BROKER], _namespace(request)
+    bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
+    asked = [name for text in request.query.getall("topics", []) for name in text.split(",") if name]
+    found = asked or _within([str(topic.name) for topic in broker.registry.topics.values()], namespace)
+    hashes: dict[str, Json] = {name: bundles.hash_of(name) for name in found if bundle.has(name)}
+    return answer({"namespace": namespace, "bundle": str(bundle), "topicHashPositions": hashes})
+
+
+def _namespace(request: web.Request) -> str:
+    namespace = namespace_of(request)
+    if not request.app[BROKER].namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace not found")
+    return namespace
+
+
+def _bundle(request: web.Request) -> Bundle | None:
+    """Returns the bundle in the path, None if there is none in it."""
+    text, namespace = request.match_info.get("bundle"), namespace_of(request)
+    if text is None:
+        return None
+    return bundles_of(request.app[BROKER].namespaces, namespace).find(namespace, text)
+
+
+def _chosen(request: web.Request) -> Bundle:
+    """Returns the bundle in the path, which may say LARGEST or HOT."""
+    broker, namespace, text = request.app[BROKER], namespace_of(request), request.match_info["bundle"]
+    known = bundles_of(broker.namespaces, namespace)
+    if text not in (LARGEST, HOT):
+        return known.find(namespace, text)
+    weights: dict[Bundle, float] = {}
+    for name in _within([str(topic.name) for topic in broker.registry.topics.values()], namespace):
+        rates = request.app[RATES](name)
+        bundle = known.of(name)
+        weights[bundle] = weights.get(bundle, 0) + (1 if text == LARGEST else rates.rate_in + rates.rate_out)
+    return max(known.all(), key=lambda bundle: weights.get(bundle, 0))
+
+
+def _within(topics: list[str], namespace: str) -> list[str]:
+    return [name for name in topics if name.partition("://")[2].startswith(f"{namespace}/")]
+
+
+async def _positions(request: web.Request) -> list[int]:
+    body = await body_of(request)
+    if not body:
+        raise PreconditionFailed(f"With {AT_POSITIONS} split algorithm, splitBoundaries must not be empty")
+    if not isinstance(body, list) or len(body) > bundles.BUNDLES_MAX:
+        raise BadRequest(f"The body must be a JSON list of at most {bundles.BUNDLES_MAX} hashes")
+    found = [one for one in body if type(one) is int]
+    if len(found) != len(body):
+        raise BadRequest("Each hash is a whole number")
+    return found
+
+
+OPERATION_ROUTES = (
+    web.get(_NAMESPACE + "/bundles", names),
+    web.put(_NAMESPACE + "/unload", unload),
+    web.post(_NAMESPACE + "/clearBacklog", clear_backlog),
+    web.post(_NAMESPACE + "/clearBacklog/{subscription}", clear_backlog),
+    web.post(_NAMESPACE + "/unsubscribe/{subscription}", unsubscribe),
+)
+"""Routes with fixed words behind the namespace."""
+BUNDLE_ROUTES = (
+    web.put(_BUNDLE + "/split", split),
+    web.put(_BUNDLE + "/unload", unload_bundle),
+    web.post(_BUNDLE + "/clearBacklog", clear_backlog),
+    web.post(_BUNDLE + "/clearBacklog/{subscription}", clear_backlog),
+    web.post(_BUNDLE + "/unsubscribe/{subscription}", unsubscribe),
+    web.get(_BUNDLE + "/topicHashPositions", positions),
+    web.delete(_BUNDLE, delete),
+)
+"""They fit many requests for other things below a namespace, so they must be added last."""

@@ -1,0 +1,147 @@
+"""The clusters of a namespace: replication, allowed clusters, and anti-affinity groups.
+
+A namespace is on this broker's own cluster. Replication to others is not built, so another cluster is refused with 501.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.http.answers import PreconditionFailed, answer, empty, namespace_of
+from broker.admin.http.fields import names_of
+from broker.admin.namespaces.policies import NotBuilt
+from broker.admin.service_view import BROKER, CLUSTERS
+from broker.model.errors import BrokerError
+from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.policies.table import ANTI_AFFINITY
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+REPLICATION: Final = "replication_clusters"
+"""Key of the clusters of a namespace in the stored policies, and in Pulsar's JSON."""
+ALLOWED: Final = "allowed_clusters"
+"""Key of the clusters that it may have."""
+
+
+class ClusterForbidden(BrokerError):
+    """The tenant does not allow the cluster."""
+
+    status = 403
+
+
+class ClustersRefused(BrokerError):
+    """The allowed clusters lack a cluster that the namespace is on."""
+
+    status = 400
+
+
+async def replication(request: web.Request) -> web.Response:
+    """Returns the clusters of a namespace."""
+    return answer(_clusters(request))
+
+
+async def set_replication(request: web.Request) -> web.Response:
+    """Sets the clusters of a namespace: this one is the only one possible. Errors as for `checked_clusters`."""
+    namespace = _existing(request)
+    wanted = await names_of(request)
+    if not wanted:
+        raise PreconditionFailed("ClusterIds should not be null or empty")
+    if "global" in wanted:
+        raise ClusterForbidden("Invalid cluster id: global")
+    clusters = await checked_clusters(request, wanted)
+    await request.app[BROKER].namespaces.set_policy(namespace, REPLICATION, clusters)
+    return empty()
+
+
+async def allowed(request: web.Request) -> web.Response:
+    """Returns the clusters that a namespace may have; [] leaves it to the tenant."""
+    found = request.app[BROKER].namespaces.policies(_existing(request)).get(ALLOWED)
+    return answer(found or [])
+
+
+async def set_allowed(request: web.Request) -> web.Response:
+    """Sets the clusters that a namespace may have. 400 if one that it is on is missing."""
+    namespace = _existing(request)
+    wanted = await names_of(request)
+    if wanted is None:
+        raise PreconditionFailed("ClusterIds should not be null or empty")
+    _check_tenant(request, wanted)
+    missing = [str(one) for one in _clusters(request) if one not in wanted]
+    if missing:
+        raise ClustersRefused(
+            f"Allowed clusters do not contain the replication cluster [{', '.join(missing)}]. Please remove the"
+            " replication cluster if the cluster is not allowed for this namespace"
+        )
+    await _check_existing(request, wanted)
+    await request.app[BROKER].namespaces.set_policy(namespace, ALLOWED, list(wanted))
+    return empty()
+
+
+async def with_anti_affinity(request: web.Request) -> web.Response:
+    """Returns the namespaces of a tenant that are in an anti-affinity group. 400 without `tenant`."""
+    cluster, tenant = request.match_info["cluster"], request.query.get("tenant")
+    if not await request.app[CLUSTERS].exists(cluster):
+        raise PreconditionFailed(f"Cluster {cluster} does not exist.")
+    if not tenant:
+        raise ClustersRefused("Tenant should not be null")
+    namespaces = request.app[BROKER].namespaces
+    group = request.match_info["group"]
+    return answer(
+        [name for name in namespaces.names(tenant) if namespaces.policy(name, ANTI_AFFINITY.name) == group]
+    )
+
+
+async def checked_clusters(request: web.Request, wanted: Sequence[str]) -> list[Json]:
+    """Returns the clusters of a namespace for the store.
+
+    ClusterForbidden if the tenant lacks one, PreconditionFailed for an unknown one, NotBuilt for another than our own.
+    """
+    _check_tenant(request, wanted)
+    await _check_existing(request, wanted)
+    own = request.app[CLUSTERS].own
+    for name in wanted:
+        if name != own:
+            raise NotBuilt(f"{name}: this version of Magnetar does not replicate; {own} is its own cluster")
+    return list(wanted)
+
+
+def _check_tenant(request: web.Request, wanted: Sequence[str]) -> None:
+    tenant = request.match_info["tenant"]
+    known = request.app[BROKER].namespaces.tenant(tenant).get("allowedClusters")
+    for name in wanted:
+        if not isinstance(known, list) or name not in known:
+            raise ClusterForbidden(
+                f"Cluster [{name}] is not in the list of allowed clusters list for tenant [{tenant}]"
+            )
+
+
+async def _check_existing(request: web.Request, wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if not await request.app[CLUSTERS].exists(name):
+            raise PreconditionFailed(f"Invalid replication cluster {name}")
+
+
+def _clusters(request: web.Request) -> list[Json]:
+    namespaces = request.app[BROKER].namespaces
+    found = namespaces.policies(_existing(request)).get(REPLICATION)
+    return found if isinstance(found, list) and found else [namespaces.cluster]
+
+
+def _existing(request: web.Request) -> str:
+    namespace = namespace_of(request)
+    if not request.app[BROKER].namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace does not exist")
+    return namespace
+
+
+NAMESPACE_CLUSTER_ROUTES = (
+    # First: its fixed word stands in the place of a namespace's name.
+    web.get("/admin/v2/namespaces/{cluster}/antiAffinity/{group}", with_anti_affinity),
+    web.get(_NAMESPACE + "/replication", replication),
+    web.post(_NAMESPACE + "/replication", set_replication),
+    web.get(_NAMESPACE + "/allowedClusters", allowed),
+    web.post(_NAMESPACE + "/allowedClusters", set_allowed),
+)
+"""The routes."""

@@ -1,0 +1,1 @@
+"""Documents of administrators, bundles, and operations on all topics of a namespace."""

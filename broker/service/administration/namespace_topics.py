@@ -1,0 +1,112 @@
+"""Operations of administrators on all topics of a namespace, or on those of one of its bundles.
+
+They take topics in turn or in small slices, and the loop serves clients between them: a namespace may have many thousands
+of topics. An operation that failed halfway can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from broker.model.errors import BrokerError, TopicNotFound
+from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+from broker.service.administration.bundles import Bundle
+from broker.service.namespaces import DELETED
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_registry import TopicRegistry
+
+DELETED_AT_ONCE: Final = 10
+"""Topics that are deleted at the same time. Each takes the loop for less than a millisecond."""
+
+
+class SubscriptionInUse(BrokerError):
+    """The subscription to be deleted has consumers."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:
+    """Closes the open topics; clients connect again and so open them again."""
+    # Over a copy: unloading waits, and topics may come and go meanwhile.
+    for name in [topic.name for topic in registry.topics.values() if topic.name.namespace == namespace]:
+        if str(name) in registry.topics and (bundle is None or bundle.has(str(name))):
+            await registry.unload(name)
+            await asyncio.sleep(0)
+
+
+async def clear_backlog(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None = None, subscription: str | None = None
+) -> None:
+    """Acknowledges every stored message of one subscription, or of all. A topic without it is no error."""
+    async for topic in _opened(registry, namespace, bundle):
+        for name, one in list(topic.subscriptions.items()):
+            if subscription in (None, name):
+                one.acknowledge_through(topic.ledger.last_confirmed)
+
+
+async def unsubscribe(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None, subscription: str
+) -> None:
+    """Deletes a subscription from every topic that has it. SubscriptionInUse if it has consumers on one of them."""
+    # All topics are looked at before the first deletion, so that a refusal changes none of them.
+    for open_topic in registry.topics.values():
+        if open_topic.name.namespace == namespace and (bundle is None or bundle.has(str(open_topic.name))):
+            found = open_topic.subscriptions.get(subscription)
+            if found is not None and found.consumers:
+                raise SubscriptionInUse("Subscription has active connected consumers")
+    async for topic in _opened(registry, namespace, bundle):
+        one = topic.subscriptions.get(subscription)
+        if one is not None:
+            await topic.subscribing.delete(one, None, force=True)
+
+
+async def delete_namespace(registry: TopicRegistry, namespace: str) -> None:
+    """Deletes a namespace with all its topics; their clients are disconnected.
+
+    It is marked first, and no client can create a topic in it any more. A deletion that failed leaves the mark; repeat it.
+    """
+    await registry.namespaces.set_policy(namespace, DELETED, True)
+    # Again and again, because a topic may have been in creation when the mark was set.
+    while names := await registry.names(namespace):
+        for start in range(0, len(names), DELETED_AT_ONCE):
+            slice_ = [parse_topic_name(name) for name in names[start : start + DELETED_AT_ONCE]]
+            results = await asyncio.gather(
+                *(_delete(registry, name) for name in slice_), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            await asyncio.sleep(0)
+    for domain in (PERSISTENT, NON_PERSISTENT):
+        for text in await registry.partitions.names(namespace, domain):
+            name = parse_topic_name(text)
+            await registry.schemas.forget(name)
+            await registry.partitions.delete(name)
+    await registry.namespaces.delete(namespace)
+
+
+async def _delete(registry: TopicRegistry, name: TopicName) -> None:
+    # A non-persistent topic ends with its last client, and another request may have deleted this one.
+    with contextlib.suppress(TopicNotFound):
+        await registry.delete(name, force=True)
+
+
+async def _opened(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None
+) -> AsyncIterator[PersistentTopic]:
+    """Yields the persistent topics, opened where need be; those of brokers themselves are left out."""
+    for text in await registry.names(namespace, non_persistent=False):
+        name = parse_topic_name(text)
+        if name.is_system or (bundle is not None and not bundle.has(text)):
+            continue
+        try:
+            topic = await registry.get(name, create=False)
+        except TopicNotFound:
+            continue  # Deleted meanwhile.
+        if isinstance(topic, PersistentTopic):
+            yield topic
+        await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""Pulsar's WebSocket API: sessions that speak JSON and use the service itself, without a client inside."""

@@ -1,0 +1,92 @@
+"""WebSocketContext: everything that all WebSocket sessions of a broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from broker.security.audit import AuditTrail
+from broker.security.authorization.authorizer import Authorizer
+from broker.security.principal import Principal
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.partitioned_topics import PartitionedTopics
+from broker.service.topic_registry import TopicRegistry
+from broker.websocket.settings import WebSocketSettings
+
+
+class Peer(NamedTuple):
+    """The client of a session."""
+
+    address: str
+    """`host:port`"""
+    principal: Principal
+    """Its roles; NOBODY without authentication."""
+
+
+class WaitingSession(Protocol):
+    """A session that is not read while too many published bytes are unconfirmed."""
+
+    def resume_publishing(self) -> None:
+        """There is space again."""
+        ...
+
+
+class PublishBuffer(Protocol):
+    """The limit of unconfirmed bytes, which sessions share with all other clients."""
+
+    def take(self, size: int) -> bool:
+        """Adds bytes. Returns True above the limit; the session must `wait` then."""
+        ...
+
+    def wait(self, reader: WaitingSession) -> None:
+        """Resumes the session later."""
+        ...
+
+    def give_back(self, size: int) -> None:
+        """Subtracts bytes."""
+        ...
+
+    def forget(self, reader: WaitingSession) -> None:
+        """Drops a session that ended."""
+        ...
+
+
+class OpenSession(Protocol):
+    """A session as a stopping broker uses it."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Closes the WebSocket."""
+        ...
+
+    def lacks_right(self) -> bool:
+        """Returns True when the client may not have the session any more."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class WebSocketContext:
+    """State that all sessions of a broker share."""
+
+    registry: TopicRegistry
+    """Opens topics."""
+    partitioned: PartitionedTopics
+    """Knows the number of partitions."""
+    settings: WebSocketSettings
+    """Limits and times."""
+    publish_buffer: PublishBuffer
+    """Limits the unconfirmed bytes of all clients together."""
+    producer_name: Callable[[], str]
+    """Returns a name that no other producer has."""
+    authorizer: Authorizer
+    """Decides about rights."""
+    audit: AuditTrail
+    """Writes a line for refused access."""
+    call_later: CallLater
+    """Starts timers."""
+    spawn: Callable[[Coroutine[object, object, None], str], object]
+    """Runs work that nobody awaits, until the broker stops."""
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970."""
+    sessions: set[OpenSession] = field(default_factory=set)
+    """Open sessions."""

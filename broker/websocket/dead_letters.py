@@ -1,0 +1,133 @@
+"""DeadLetters: publishes messages that were delivered too often to the dead letter topic, then acknowledges them.
+
+The message keeps its bytes, metadata and key. Its properties say where it came from, under the names of Pulsar's clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
+from broker.model.topic_name import parse_topic_name
+from broker.service.producer import Producer
+from broker.websocket.consumer_lane import ConsumerLane
+from broker.websocket.context import WebSocketContext
+from protocol.errors import ProtocolError
+from protocol.frame import message_body, metadata_span
+from protocol.pulsar_api_pb2 import MessageMetadata
+
+log = logging.getLogger("magnetar.websocket")
+
+
+class DeadLetters:
+    """The dead letter producer of one session; it opens its topic with the first message."""
+
+    def __init__(self, context: WebSocketContext, topic: str) -> None:
+        """`topic`: full name of the dead letter topic."""
+        self._context = context
+        self._topic = topic
+        self._opening: asyncio.Lock = asyncio.Lock()
+        self._producer: Producer | None = None
+        self._sequence_id = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    def add(self, lane: ConsumerLane, entry: Entry) -> None:
+        """Moves an entry; it stays unacknowledged, and comes again, when that fails."""
+        self._context.spawn(self._move(lane, entry), f"dead letter to {self._topic}")
+
+    async def _move(self, lane: ConsumerLane, entry: Entry) -> None:
+        key = entry.ledger_id, entry.entry_id
+        try:
+            await self._publish(_marked(lane, entry), max(1, entry.messages))
+        except (BrokerError, ProtocolError) as error:
+            log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self._topic, error)
+            lane.redeliver([key])
+            return
+        lane.acknowledge([key])
+        lane.flow(max(1, entry.messages))
+
+    async def _publish(self, body: bytes, messages: int) -> None:
+        async with self._opening:
+            if self._producer is None:
+                self._producer = await self._open()
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        number, self._sequence_id = self._sequence_id, self._sequence_id + 1
+        self._waiting[number] = stored
+        self._producer.publish(number, 0, messages, body, len(body), chunk=False, delayed=False)
+        await stored
+
+    async def _open(self) -> Producer:
+        registry = self._context.registry
+        topic = await registry.get(parse_topic_name(self._topic), create=True)
+        producer = Producer(
+            topic,
+            self,
+            producer_id=0,
+            name=self._context.producer_name(),
+            connection=self,
+            connected_at_ms=self._context.wall_ms(),
+        )
+        await topic.add_producer(producer)
+        return producer
+
+    async def close(self) -> None:
+        """Leaves the topic."""
+        if self._producer is not None:
+            await self._producer.topic.remove_producer(self._producer)
+
+    def _settle(self, number: int, error: BrokerError | None) -> None:
+        stored = self._waiting.pop(number, None)
+        if stored is None or stored.done():
+            return
+        if error is None:
+            stored.set_result(None)
+        else:
+            stored.set_exception(error)
+
+    # Port
+
+    def receipt(
+        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
+    ) -> None:
+        """The message is stored."""
+        self._settle(sequence_id, None)
+
+    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+        """The message is not stored."""
+        self._settle(sequence_id, error)
+
+    def pause(self) -> None:
+        """Ignored: dead letters are rare, and nothing is read for them."""
+
+    def go_on(self) -> None:
+        """Ignored as `pause`."""
+
+    def ready(self, topic_epoch: int | None) -> None:
+        """Never called: the access of this producer is shared."""
+
+    def failed(self, error: BrokerError) -> None:
+        """Never called, as `ready`."""
+
+    def closed_by_broker(self) -> None:
+        """Opens the topic anew with the next message."""
+        self._producer = None
+
+
+def _marked(lane: ConsumerLane, entry: Entry) -> bytes:
+    """Returns the body with properties that name its origin."""
+    body = entry.body
+    try:
+        start, end = metadata_span(body)
+        metadata = MessageMetadata.FromString(bytes(body[start:end]))
+    except ValueError as error:
+        raise ProtocolError(f"unreadable message metadata: {error}") from None
+    origin = {
+        "REAL_TOPIC": str(lane.topic.name),
+        "REAL_SUBSCRIPTION": lane.consumer.options.subscription,
+        "ORIGIN_MESSAGE_ID": f"{entry.ledger_id}:{entry.entry_id}:{lane.partition}",
+    }
+    for name, value in origin.items():
+        metadata.properties.add(key=name, value=value)
+    return message_body(metadata, bytes(body[end:]))

@@ -1,0 +1,166 @@
+"""The routes of the WebSocket API at the admin port.
+
+    /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}
+    /ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}
+    /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}
+    /ws/v3/consumer/{subscription}?topics=…                      or topicsPattern=…
+
+Topics are opened before the WebSocket is accepted, so a refusal is an HTTP status with JSON. The middlewares of the admin
+port have judged the request before: foreign pages, authentication, rights.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from aiohttp import web
+
+from broker.model.errors import BrokerError, InvalidTopicName, TopicTerminated
+from broker.model.topic_name import TopicName, parse_topic_name
+from broker.security.principal import Principal
+from broker.websocket.consuming import ConsumerSession
+from broker.websocket.context import Peer, WebSocketContext
+from broker.websocket.errors import GOING_AWAY, BadParameter
+from broker.websocket.opening import open_consumers, open_producers, topics_of
+from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
+from broker.websocket.producing import ProducerSession
+from broker.websocket.session import Session
+
+log = logging.getLogger("magnetar.websocket")
+
+TOPIC_PATH = "{domain}/{tenant}/{namespace}/{topic}"
+
+
+class UpgradeNeeded(BrokerError):
+    """The request does not ask for a WebSocket."""
+
+    status = 405
+
+
+class TopicEnded(BrokerError):
+    """The topic takes no messages any more; Pulsar's status for a producer here."""
+
+    status = 503
+
+
+class WebSocketRoutes:
+    """Handlers of the routes, for one broker."""
+
+    def __init__(self, context: WebSocketContext, principal_of: Callable[[web.Request], Principal]) -> None:
+        """`principal_of` returns the roles that the admin port has found for a request."""
+        self._context = context
+        self._principal_of = principal_of
+
+    def routes(self) -> list[web.RouteDef]:
+        """Returns the routes for the admin server."""
+        return [
+            web.get(f"/ws/v2/producer/{TOPIC_PATH}", self.producer),
+            web.get(f"/ws/v2/consumer/{TOPIC_PATH}/{{subscription}}", self.consumer),
+            web.get(f"/ws/v2/reader/{TOPIC_PATH}", self.reader),
+            web.get("/ws/v3/consumer/{subscription}", self.topics_consumer),
+            web.get("/ws/v2/{kind:producer|consumer|reader}/{rest:.*}", self.wrong_path),
+        ]
+
+    async def producer(self, request: web.Request) -> web.StreamResponse:
+        """Publishes what the client sends."""
+        socket = self._socket(request)
+        name = _topic(request)
+        session = ProducerSession(
+            socket, self._context, self._peer(request), producer_parameters(request.query)
+        )
+        try:
+            await open_producers(session, name)
+        except TopicTerminated as error:
+            raise TopicEnded(str(error)) from None
+        return await _serve(request, socket, session, f"producer on {name}")
+
+    async def consumer(self, request: web.Request) -> web.StreamResponse:
+        """Sends the messages of a subscription."""
+        socket = self._socket(request)
+        name, subscription = _topic(request), _subscription(request)
+        parameters = consumer_parameters(request.query)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
+        await open_consumers(session, [name], subscription)
+        return await _serve(request, socket, session, f"consumer on {name} {subscription}")
+
+    async def reader(self, request: web.Request) -> web.StreamResponse:
+        """Sends the messages from a place on."""
+        socket = self._socket(request)
+        name = _topic(request)
+        parameters = reader_parameters(request.query)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=True)
+        # The name that Pulsar's clients make.
+        await open_consumers(session, [name], f"reader-{secrets.token_hex(5)}")
+        return await _serve(request, socket, session, f"reader on {name}")
+
+    async def topics_consumer(self, request: web.Request) -> web.StreamResponse:
+        """Sends the messages of a subscription on several topics."""
+        socket = self._socket(request)
+        subscription = _subscription(request)
+        parameters = consumer_parameters(request.query)
+        session = ConsumerSession(socket, self._context, self._peer(request), parameters, reads=False)
+        names = await topics_of(session, request.query.get("topics"), request.query.get("topicsPattern"))
+        await open_consumers(session, names, subscription)
+        return await _serve(request, socket, session, f"consumer on {len(names)} topics {subscription}")
+
+    async def wrong_path(self, request: web.Request) -> web.StreamResponse:
+        """Refuses a path with a part too few or too many."""
+        raise BadParameter("Invalid topic name format")
+
+    async def close(self, _: web.Application | None = None) -> None:
+        """Closes all sessions, because the broker stops."""
+        for session in list(self._context.sessions):
+            session.end(GOING_AWAY, "the broker stops")
+
+    def _peer(self, request: web.Request) -> Peer:
+        return Peer(_address(request), self._principal_of(request))
+
+    def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        settings = self._context.settings
+        socket = web.WebSocketResponse(
+            max_msg_size=settings.text_bytes_max,
+            heartbeat=settings.ping_s if settings.ping_s > 0 else None,
+            # A small compressed text could become a large one.
+            compress=False,
+        )
+        if not socket.can_prepare(request).ok:
+            raise UpgradeNeeded("HTTP method GET is not supported by this URL: open a WebSocket")
+        return socket
+
+
+async def _serve(
+    request: web.Request, socket: web.WebSocketResponse, session: Session, subject: str
+) -> web.StreamResponse:
+    try:
+        await socket.prepare(request)
+    except BaseException:
+        # The client left meanwhile, or the server stops: the topics must be left.
+        await session.leave()
+        raise
+    log.info("+ %s %s", session.address, subject)
+    await session.run()
+    return socket
+
+
+def _topic(request: web.Request) -> TopicName:
+    match = request.match_info
+    try:
+        return parse_topic_name(
+            f"{match['domain']}://{match['tenant']}/{match['namespace']}/{match['topic']}"
+        )
+    except InvalidTopicName as error:
+        raise BadParameter(str(error)) from None
+
+
+def _subscription(request: web.Request) -> str:
+    name = request.match_info["subscription"]
+    if not name.strip():
+        raise BadParameter("Empty subscription name")
+    return name
+
+
+def _address(request: web.Request) -> str:
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)

@@ -1,0 +1,92 @@
+"""Broker statistics, resource quotas and resource groups over REST."""
+
+from __future__ import annotations
+
+from aiohttp import ClientSession
+
+from broker.compose.broker_service import BrokerService
+from broker.service.administration.bundles import bundles_of
+from tests.broker.admin.test_rest import call, refusal
+
+QUOTAS = "/admin/v2/resource-quotas"
+BUNDLE = "0x00000000_0x40000000"
+
+
+async def test_topics_are_listed_by_namespace_bundle_and_domain(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    assert await call(admin, "GET /admin/v2/broker-stats/topics") == (200, {})
+    await call(admin, "PUT /admin/v2/persistent/public/default/t")
+    await call(admin, "PUT /admin/v2/persistent/public/default/t/subscription/s")
+    await call(admin, "PUT /admin/v2/non-persistent/public/default/n")
+    status, found = await call(admin, "GET /admin/v2/broker-stats/topics")
+    assert isinstance(found, dict)
+    for domain, local in (("persistent", "t"), ("non-persistent", "n")):
+        name = f"{domain}://public/default/{local}"
+        bundle = str(bundles_of(broker.namespaces, "public/default").of(name))
+        shown = found["public/default"][bundle][domain][name]
+        assert (shown["producerCount"], shown["msgInCount"], shown["storageSize"]) == (0, 0, 0)
+        assert list(shown["subscriptions"]) == (["s"] if local == "t" else [])
+    status, metrics = await call(admin, "GET /admin/v2/broker-stats/metrics")
+    assert isinstance(metrics, list)
+    counts = metrics[-1]["metrics"]
+    assert (status, metrics[-1]["dimensions"]) == (200, {"namespace": "public/default"})
+    assert (counts["brk_no_of_subscriptions"], counts["brk_msg_backlog"]) == (1, 0)
+    assert metrics[0]["metrics"]["brk_ml_count"] == 1
+
+
+async def test_java_numbers_are_absent(admin: ClientSession) -> None:
+    stats = "GET /admin/v2/broker-stats"
+    assert await call(admin, f"{stats}/mbeans") == (200, [])
+    assert await call(admin, f"{stats}/load-report") == (204, "")
+    assert (await refusal(admin, f"{stats}/broker-resource-availability/public/default"))[0] == 409
+    assert (await refusal(admin, f"{stats}/allocator-stats/default"))[0] == 501
+
+
+async def test_quota_of_a_bundle_is_kept_until_its_namespace_is_deleted(admin: ClientSession) -> None:
+    line = f"{QUOTAS}/public/n/{BUNDLE}"
+    await call(admin, "PUT /admin/v2/namespaces/public/n")
+    default = await call(admin, f"GET {QUOTAS}")
+    assert await call(admin, f"GET {line}") == default
+    assert await call(admin, f"POST {line}", {"msgRateIn": 7, "dynamic": False}) == (204, "")
+    status, quota = await call(admin, f"GET {line}")
+    assert isinstance(quota, dict)
+    assert (status, quota["msgRateIn"], quota["memory"], quota["dynamic"]) == (200, 7.0, 0.0, False)
+    status, policies = await call(admin, "GET /admin/v2/namespaces/public/n")
+    assert isinstance(policies, dict)
+    assert "resource_quotas" not in policies
+    await call(admin, "DELETE /admin/v2/namespaces/public/n")
+    await call(admin, "PUT /admin/v2/namespaces/public/n")
+    assert await call(admin, f"GET {line}") == default
+    assert (await refusal(admin, f"DELETE {line}"))[0] == 404
+
+
+async def test_default_quota_holds_for_bundles_without_one(admin: ClientSession) -> None:
+    assert await call(admin, f"POST {QUOTAS}", {"msgRateIn": 1}) == (204, "")
+    shown = await call(admin, f"GET {QUOTAS}")
+    assert shown == await call(admin, f"GET {QUOTAS}/public/default/{BUNDLE}")
+    for wrong in ({"memory": -1}, None):
+        assert (await refusal(admin, f"POST {QUOTAS}", wrong))[0] == 412
+    others: tuple[object, ...] = ([], {"memory": "much"}, {"dynamic": 5})
+    for other in others:
+        assert (await call(admin, f"POST {QUOTAS}", other))[0] == 400
+    assert await call(admin, f"GET {QUOTAS}") == shown
+
+
+async def test_quota_of_a_range_that_is_no_bundle_is_refused(admin: ClientSession) -> None:
+    for bundle in ("xyz", "0x00000000_0x41000000", "0x00000001_0x40000000"):
+        assert (await refusal(admin, f"GET {QUOTAS}/public/default/{bundle}"))[0] == 412
+        assert (await refusal(admin, f"POST {QUOTAS}/public/default/{bundle}", {}))[0] == 412
+    assert (await refusal(admin, f"GET {QUOTAS}/public/nope/{BUNDLE}"))[0] == 412
+
+
+async def test_there_are_no_resource_groups(admin: ClientSession) -> None:
+    group = "/admin/v2/namespaces/public/default/resourcegroup"
+    assert await call(admin, "GET /admin/v2/resourcegroups") == (200, [])
+    missing = "ResourceGroup does not exist"
+    assert await refusal(admin, "GET /admin/v2/resourcegroups/g") == (404, missing)
+    assert (await refusal(admin, "PUT /admin/v2/resourcegroups/g", {}))[0] == 501
+    assert await call(admin, f"GET {group}") == (200, "")
+    assert await refusal(admin, f"POST {group}/g") == (412, missing)
+    assert await call(admin, f"DELETE {group}") == (204, "")
+    assert (await refusal(admin, "GET /admin/v2/namespaces/public/nope/resourcegroup"))[0] == 404

@@ -1,0 +1,295 @@
+"""Tenants and namespaces over REST: policies at creation, clusters, bundles, and work on all topics of a namespace."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import ClientSession
+
+from broker.compose.broker_service import BrokerService
+from broker.model.errors import TopicNotFound
+from broker.model.position import EARLIEST
+from broker.model.topic_name import parse_topic_name
+from broker.service.administration.bundles import bundles_of
+from broker.service.persistent_topic import PersistentTopic
+from tests.broker.admin.test_rest import call, refusal
+
+NAMESPACES = "/admin/v2/namespaces/public"
+TENANTS = "/admin/v2/tenants"
+INFO = {"adminRoles": ["a"], "allowedClusters": ["standalone"]}
+
+
+async def with_subscriptions(broker: BrokerService, local: str, *subscriptions: str) -> PersistentTopic:
+    """Returns a topic of public/n with these subscriptions."""
+    topic = await broker.registry.get(parse_topic_name(f"persistent://public/n/{local}"), create=True)
+    assert isinstance(topic, PersistentTopic)
+    for name in subscriptions:
+        await topic.subscribing.create(name, EARLIEST)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        ({"adminRoles": ["a"]}, "Clusters cannot be null"),
+        ({"allowedClusters": []}, "Clusters cannot be empty or blank"),
+        ({"allowedClusters": [" "]}, "Clusters cannot be empty or blank"),
+        ({"allowedClusters": ["nope"]}, "Clusters do not exist"),
+        (
+            {"adminRoles": [" a"], "allowedClusters": ["standalone"]},
+            "AdminRoles contains whitespace in the beginning or end.",
+        ),
+        (None, "TenantInfo is null"),
+    ],
+)
+async def test_tenant_is_refused_when_its_description_is_wrong(
+    admin: ClientSession, info: object, reason: str
+) -> None:
+    assert await refusal(admin, f"PUT {TENANTS}/t", info) == (412, reason)
+    assert await refusal(admin, f"POST {TENANTS}/public", info) == (412, reason)
+    assert await call(admin, f"GET {TENANTS}") == (200, ["public", "pulsar"])
+
+
+async def test_tenant_has_each_role_once(admin: ClientSession) -> None:
+    twice = {"adminRoles": ["b", "a", "b"], "allowedClusters": ["standalone", "standalone"], "x": 1}
+    assert (await call(admin, f"PUT {TENANTS}/t", twice))[0] == 204
+    shown = {"adminRoles": ["b", "a"], "allowedClusters": ["standalone"]}
+    assert await call(admin, f"GET {TENANTS}/t") == (200, shown)
+    assert (await call(admin, f"PUT {TENANTS}/t2", {**INFO, "allowedClusters": 1}))[0] == 400
+    assert await refusal(admin, f"POST {TENANTS}/nope", INFO) == (404, "Tenant nope not found")
+
+
+async def test_tenant_keeps_a_cluster_that_a_namespace_is_on(admin: ClientSession) -> None:
+    await call(admin, "PUT /admin/v2/clusters/west", {"serviceUrl": "http://w"})
+    west = {"adminRoles": [], "allowedClusters": ["west"]}
+    status, reason = await refusal(admin, f"POST {TENANTS}/public", west)
+    assert (status, "Cannot remove cluster standalone" in reason) == (412, True)
+    assert (await call(admin, f"PUT {TENANTS}/t", INFO))[0] == 204
+    assert (await call(admin, f"POST {TENANTS}/t", west))[0] == 204
+
+
+async def test_limits_of_tenants_and_namespaces_hold(admin: ClientSession) -> None:
+    settings = "/admin/v2/brokers/configuration"
+    await call(admin, f"POST {settings}/maxTenants/2")
+    await call(admin, f"POST {settings}/maxNamespacesPerTenant/1")
+    assert await refusal(admin, f"PUT {TENANTS}/t", INFO) == (412, "Exceed the maximum number of tenants")
+    assert (await refusal(admin, f"PUT {NAMESPACES}/n"))[0] == 412
+    await call(admin, f"DELETE {settings}/maxTenants")
+    await call(admin, f"DELETE {settings}/maxNamespacesPerTenant")
+    assert (await call(admin, f"PUT {TENANTS}/t", INFO))[0] == 204
+    assert (await call(admin, f"PUT {NAMESPACES}/n"))[0] == 204
+
+
+async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientSession) -> None:
+    body = {
+        "replication_clusters": ["standalone"],
+        "deduplicationEnabled": True,
+        "max_producers_per_topic": 3,
+        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 10}},
+        "properties": {"a": "b"},
+        "bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"], "numBundles": 2},
+        # As Pulsar's tools send them when nothing was chosen.
+        "offload_threshold": -1,
+        "subscription_auth_mode": "None",
+        "encryption_required": False,
+        "topicDispatchRate": {},
+    }
+    assert await call(admin, f"PUT {NAMESPACES}/n", body) == (204, "")
+    assert await call(admin, f"GET {NAMESPACES}/n/deduplication") == (200, True)
+    assert await call(admin, f"GET {NAMESPACES}/n/maxProducersPerTopic") == (200, 3)
+    assert await call(admin, f"GET {NAMESPACES}/n/properties") == (200, {"a": "b"})
+    rate = await call(admin, f"GET {NAMESPACES}/n/publishRate")
+    assert rate == (200, {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1})
+    assert await call(admin, f"GET {NAMESPACES}/n/bundles") == (200, body["bundles"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"deduplicationEnabled": 5}, 400),
+        ({"max_producers_per_topic": -1}, 412),
+        ({"offload_threshold": 7}, 501),
+        ({"replication_clusters": ["nope"]}, 403),
+        ({"replication_clusters": "standalone"}, 400),
+        ({"bundles": {"boundaries": ["0x10000000", "0xffffffff"]}}, 400),
+        ({"bundles": {"numBundles": 10_001}}, 400),
+        ([], 400),
+    ],
+    ids=str,
+)
+async def test_namespace_is_not_created_when_a_policy_is_refused(
+    admin: ClientSession, body: object, status: int
+) -> None:
+    assert (await call(admin, f"PUT {NAMESPACES}/n", body))[0] == status
+    assert (await call(admin, f"GET {NAMESPACES}/n"))[0] == 404
+
+
+async def test_namespace_is_on_the_own_cluster_alone(admin: ClientSession) -> None:
+    await call(admin, "PUT /admin/v2/clusters/west", {"serviceUrl": "http://w"})
+    replication, allowed = f"{NAMESPACES}/default/replication", f"{NAMESPACES}/default/allowedClusters"
+    reason = "Cluster [west] is not in the list of allowed clusters list for tenant [public]"
+    assert await refusal(admin, f"POST {replication}", ["west"]) == (403, reason)
+    both = {"adminRoles": [], "allowedClusters": ["standalone", "west"]}
+    await call(admin, f"POST {TENANTS}/public", both)
+    assert (await refusal(admin, f"POST {replication}", ["standalone", "west"]))[0] == 501
+    reason = "ClusterIds should not be null or empty"
+    assert await refusal(admin, f"POST {replication}", []) == (412, reason)
+    assert await refusal(admin, f"POST {replication}", ["global"]) == (403, "Invalid cluster id: global")
+    assert await call(admin, f"POST {replication}", ["standalone"]) == (200, "")
+    assert await call(admin, f"GET {replication}") == (200, ["standalone"])
+    assert (await refusal(admin, f"POST {allowed}", ["west"]))[0] == 400
+    assert await call(admin, f"POST {allowed}", ["west", "standalone"]) == (200, "")
+    assert await call(admin, f"GET {allowed}") == (200, ["west", "standalone"])
+    missing = (404, "Namespace does not exist")
+    assert await refusal(admin, f"POST {NAMESPACES}/nope/replication", ["standalone"]) == missing
+
+
+async def test_properties_are_added_and_removed(admin: ClientSession) -> None:
+    line = f"{NAMESPACES}/default/properties"
+    await call(admin, f"PUT {line}", {"a": "b", "c": "d"})
+    await call(admin, f"PUT {line}", {"e": "f"})
+    assert await call(admin, f"GET {line}") == (200, {"a": "b", "c": "d", "e": "f"})
+    assert await call(admin, f"DELETE {line}") == (204, "")
+    assert await call(admin, f"GET {line}") == (200, {})
+
+
+async def test_empty_body_removes_the_interval_of_snapshots(admin: ClientSession) -> None:
+    line = f"{NAMESPACES}/default/deduplicationSnapshotInterval"
+    await call(admin, f"POST {line}", 100)
+    assert await call(admin, f"POST {line}") == (204, "")
+    assert await call(admin, f"GET {line}") == (200, "")
+
+
+async def test_anti_affinity_group_lists_its_namespaces(admin: ClientSession) -> None:
+    await call(admin, f"POST {NAMESPACES}/default/antiAffinity", "g")
+    group = "/admin/v2/namespaces/standalone/antiAffinity/g"
+    assert await call(admin, f"GET {group}?tenant=public") == (200, ["public/default"])
+    assert await call(admin, f"GET {group}?tenant=pulsar") == (200, [])
+    assert await refusal(admin, f"GET {group}") == (400, "Tenant should not be null")
+    # Java clients send the text as it is, without quotes.
+    line = f"{NAMESPACES}/default/antiAffinity"
+    async with admin.post(line, data=b"h") as sent:
+        assert sent.status == 204
+    assert await call(admin, f"GET {line}") == (200, "h")
+    for wrong, status in ((b"", 412), (b"x" * 1001, 412), (b"\xff", 400), (b'"x', 400)):
+        async with admin.post(line, data=wrong) as sent:
+            assert sent.status == status
+    assert await call(admin, f"GET {line}") == (200, "h")
+
+
+async def test_bundles_are_split_and_kept(admin: ClientSession, broker: BrokerService) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n", {"bundles": {"numBundles": 3}})
+    line = f"{NAMESPACES}/n/0x00000000_0x55555555/split"
+    assert await call(admin, f"PUT {line}") == (204, "")
+    _status, bundles = await call(admin, f"GET {NAMESPACES}/n/bundles")
+    assert isinstance(bundles, dict)
+    assert bundles["boundaries"][:3] == ["0x00000000", "0x2aaaaaaa", "0x55555555"]
+    assert (await refusal(admin, f"PUT {line}"))[0] == 412
+    assert (await refusal(admin, f"PUT {NAMESPACES}/n/xyz/split?splitAlgorithmName=x"))[0] == 412
+    positions = f"{NAMESPACES}/n/0x00000000_0x2aaaaaaa/split?splitAlgorithmName=specified_positions_divide"
+    assert (await refusal(admin, f"PUT {positions}"))[0] == 412
+    assert (await call(admin, f"PUT {positions}", ["5"]))[0] == 400
+    assert await call(admin, f"PUT {positions}", [5]) == (204, "")
+    assert bundles_of(broker.namespaces, "public/n").boundaries[:3] == (0, 5, 0x2AAAAAAA)
+    assert await call(admin, f"PUT {NAMESPACES}/n/LARGEST/split") == (204, "")
+
+
+async def test_unload_of_a_bundle_closes_its_topics_alone(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    names = {f"persistent://public/n/t{index}" for index in range(8)}
+    for name in names:
+        await call(admin, f"PUT /admin/v2/persistent/public/n/{name.rpartition('/')[2]}")
+    bundle = bundles_of(broker.namespaces, "public/n").of(min(names))
+    inside = {name for name in names if bundle.has(name)}
+    status, found = await call(admin, f"GET {NAMESPACES}/n/{bundle}/topicHashPositions")
+    assert isinstance(found, dict)
+    assert set(found["topicHashPositions"]) == inside
+    reason = "Not allowed unload namespace bundle to inactive destination broker"
+    refused = await refusal(admin, f"PUT {NAMESPACES}/n/{bundle}/unload?destinationBroker=x:1")
+    assert refused == (409, reason)
+    assert await call(admin, f"PUT {NAMESPACES}/n/{bundle}/unload") == (204, "")
+    assert {name for name in names if name in broker.registry.topics} == names - inside
+    owned = f"/admin/v2/brokers/standalone/{broker.addresses.admin_url.partition('://')[2]}/ownedNamespaces"
+    status, namespaces = await call(admin, f"GET {owned}")
+    assert isinstance(namespaces, dict)
+    assert status == 200
+    assert f"public/n/{bundle}" not in namespaces
+    assert await call(admin, f"PUT {NAMESPACES}/n/unload") == (204, "")
+    assert not names & broker.registry.topics.keys()
+    assert await refusal(admin, f"DELETE {NAMESPACES}/n/{bundle}") == (409, "Cannot delete non empty bundle")
+
+
+async def test_subscription_is_deleted_from_all_topics_of_a_namespace(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    for local in ("a", "b", "c"):
+        await with_subscriptions(broker, local, "s", "kept")
+    # Closed topics count too: nothing would be left to do for them when they are opened again.
+    await call(admin, f"PUT {NAMESPACES}/n/unload")
+    assert await call(admin, f"POST {NAMESPACES}/n/unsubscribe/s") == (204, "")
+    for local in ("a", "b", "c"):
+        subscriptions = await call(admin, f"GET /admin/v2/persistent/public/n/{local}/subscriptions")
+        assert subscriptions == (200, ["kept"])
+    assert await refusal(admin, f"POST {NAMESPACES}/nope/unsubscribe/s") == (404, "Namespace not found")
+
+
+async def test_namespace_is_deleted_by_force_when_it_is_allowed(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    await call(admin, "PUT /admin/v2/persistent/public/n/t")
+    await call(admin, "PUT /admin/v2/persistent/public/n/p/partitions", 3)
+    await call(admin, "POST /admin/v2/persistent/public/n/t/maxProducers", 3)
+    refused = (405, "Broker doesn't allow forced deletion of namespaces")
+    assert await refusal(admin, f"DELETE {NAMESPACES}/n?force=true") == refused
+    await call(admin, "POST /admin/v2/brokers/configuration/forceDeleteNamespaceAllowed/true")
+    assert await call(admin, f"DELETE {NAMESPACES}/n?force=true") == (204, "")
+    assert (await call(admin, f"GET {NAMESPACES}/n"))[0] == 404
+    await call(admin, f"PUT {NAMESPACES}/n")
+    assert await call(admin, f"GET {NAMESPACES}/n/topics") == (200, [])
+    assert await call(admin, "GET /admin/v2/persistent/public/n/partitioned") == (200, [])
+    assert broker.namespaces.topic_policy("persistent://public/n/t", "maxProducerPerTopic") is None
+
+
+async def test_no_topic_is_created_in_a_namespace_that_is_being_deleted(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {NAMESPACES}/n")
+    await broker.namespaces.set_policy("public/n", "deleted", True)
+    with pytest.raises(TopicNotFound):
+        await broker.registry.get(parse_topic_name("persistent://public/n/t"), create=True)
+    _status, shown = await call(admin, f"GET {NAMESPACES}/n")
+    assert isinstance(shown, dict)
+    assert shown["deleted"] is True
+
+
+async def test_tenant_is_deleted_by_force_when_it_is_allowed(admin: ClientSession) -> None:
+    await call(admin, f"PUT {TENANTS}/t", INFO)
+    await call(admin, "PUT /admin/v2/namespaces/t/n")
+    await call(admin, "PUT /admin/v2/persistent/t/n/topic")
+    refused = (405, "Broker doesn't allow forced deletion of tenants")
+    assert await refusal(admin, f"DELETE {TENANTS}/t?force=true") == refused
+    assert (await refusal(admin, f"DELETE {TENANTS}/t"))[0] == 409
+    await call(admin, "POST /admin/v2/brokers/configuration/forceDeleteTenantAllowed/true")
+    assert await call(admin, f"DELETE {TENANTS}/t?force=true") == (204, "")
+    assert (await refusal(admin, f"DELETE {TENANTS}/t?force=true")) == (404, "Tenant doesn't exist")
+
+
+async def test_health_knows_this_broker_alone(admin: ClientSession, broker: BrokerService) -> None:
+    health, name = "GET /admin/v2/brokers/health", broker.addresses.admin_url.partition("://")[2]
+    assert await call(admin, f"{health}?topicVersion=V2&brokerId={name}") == (200, "ok")
+    reason = "Broker id 'x:1' not found in available brokers."
+    assert await refusal(admin, f"{health}?brokerId=x:1") == (404, reason)
+    assert (await call(admin, "GET /admin/v2/bookies/all"))[0] == 200
+
+
+async def test_shutdown_is_refused_inside_of_another_program(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    assert (await refusal(admin, "POST /admin/v2/brokers/shutdown"))[0] == 501
+    asked: list[int] = []
+    broker.stop_process = lambda: asked.append(1)
+    assert await call(admin, "POST /admin/v2/brokers/shutdown") == (204, "")
+    assert asked == [1]

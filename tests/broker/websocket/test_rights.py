@@ -1,0 +1,97 @@
+"""Rights of WebSocket sessions: refused handshakes, and the end of sessions whose right is withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import ClientSession, web
+
+from broker.admin.http.principal import PRINCIPAL
+from broker.compose.broker_service import BrokerService
+from broker.security.authorization.settings import AuthorizationSettings
+from broker.security.principal import Principal
+from tests.broker.websocket.conftest import Socket, a_broker
+from tests.broker.websocket.test_handshake import refusal
+
+T = "persistent/public/default/t"
+ROLE = "X-Test-Role"
+PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
+DEAD = "persistent://public/default/dead"
+
+
+@web.middleware
+async def role_by_header(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """A header names the role, in the place of an authentication."""
+    request[PRINCIPAL] = Principal(request.headers.get(ROLE))
+    return await handler(request)
+
+
+@pytest.fixture
+async def guarded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerService]:
+    """A broker on which `p` may publish and `c` may consume."""
+    monkeypatch.setattr("broker.admin.server.note_principal", role_by_header)
+    async with a_broker() as broker, ClientSession(base_url=broker.addresses.admin_url) as http:
+        broker.authorizer.reconfigure(AuthorizationSettings(enabled=True, superusers=("admin",)))
+        for role, actions in (("p", ["produce"]), ("c", ["consume"])):
+            async with http.post(f"{PERMISSIONS}/{role}", json=actions, headers={ROLE: "admin"}) as answer:
+                assert answer.status == 204
+        yield broker
+
+
+@pytest.fixture
+async def http(guarded: BrokerService) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=guarded.addresses.admin_url) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        (f"/ws/v2/producer/{T}", "c"),
+        (f"/ws/v2/consumer/{T}/s", "p"),
+        (f"/ws/v2/reader/{T}", "p"),
+        ("/ws/v3/consumer/s?topics=persistent://public/default/t", "p"),
+        ("/ws/v3/consumer/s?topicsPattern=persistent://public/default/.*", "p"),
+        (f"/ws/v2/consumer/{T}/s?maxRedeliverCount=1", "c"),
+        (f"/ws/v2/consumer/{T}/s?maxRedeliverCount=1&deadLetterTopic={DEAD}", "c"),
+    ],
+)
+async def test_session_without_the_right_is_403_and_opens_nothing(
+    http: ClientSession, guarded: BrokerService, path: str, role: str
+) -> None:
+    if "Pattern" in path:
+        async with http.put(f"/admin/v2/{T}", headers={ROLE: "admin"}) as answer:
+            assert answer.status == 204
+    before = set(guarded.registry.topics)
+    status, _ = await refusal(http, path, **{ROLE: role})
+    assert status == 403
+    assert set(guarded.registry.topics) == before
+
+
+async def test_client_without_a_role_is_refused(http: ClientSession) -> None:
+    for path in (f"/ws/v2/producer/{T}", f"/ws/v2/reader/{T}"):
+        assert (await refusal(http, path))[0] in (401, 403)
+
+
+async def test_session_ends_when_its_right_is_withdrawn(http: ClientSession) -> None:
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers={ROLE: "p"}))
+    consumer = Socket(await http.ws_connect(f"/ws/v2/consumer/{T}/s", headers={ROLE: "c"}))
+    reader = Socket(await http.ws_connect(f"/ws/v2/reader/{T}", headers={ROLE: "c"}))
+    several = await http.ws_connect(
+        "/ws/v3/consumer/s2?topics=persistent://public/default/t", headers={ROLE: "c"}
+    )
+    assert (await producer.publish("a"))[0]["result"] == "ok"
+    assert await consumer.payloads(1) == ["a"]
+    for role in "pc":
+        async with http.delete(f"{PERMISSIONS}/{role}", headers={ROLE: "admin"}) as answer:
+            assert answer.status == 204
+    assert await producer.closed() == (1008, "the right was withdrawn")
+    assert (await consumer.closed())[0] == 1008
+    while not reader.inner.closed:
+        await reader.inner.receive(20)
+    assert reader.inner.close_code == 1008
+    while not several.closed:
+        await several.receive(20)

@@ -1,0 +1,222 @@
+"""Authentication with the official client, Apache's plugins and our commands: token, password, certificate."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pulsar
+import pytest
+from passlib.hash import apr_md5_crypt, bcrypt
+
+from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
+from magnetar.commands.token_keys import new_pair, token_by_private_key
+from pyspark_pulsar.client.cluster import Cluster
+from pyspark_pulsar.errors import BrokerRefused
+from pyspark_pulsar.options import source_options
+from tests.interop.support import connect, numbered, publish, receive
+from tests.support.certificates import Certificates
+from tests.vectors.broker_process import REPOSITORY, BrokerProcess
+
+PAIR: Final = new_pair("ES256")
+JAVA: Final = "org.apache.pulsar.client.impl.auth."
+
+
+def token(role: str = "me", **claims: object) -> str:
+    return token_by_private_key(PAIR.private, "ES256", {"sub": role, **claims}, {})
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    folder = tmp_path_factory.mktemp("broker")
+    (folder / "public.key").write_bytes(PAIR.public)
+    passwords = f"ann:{bcrypt.using(rounds=8).hash('a')}\nbob:{apr_md5_crypt.hash('b')}\n"
+    (folder / ".htpasswd").write_text(passwords)
+    settings = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"{TOKEN_PROVIDER},{BASIC_PROVIDER},{TLS_PROVIDER}",
+        "tokenPublicKey": f"file://{folder / 'public.key'}",
+        "tokenPublicAlg": "ES256",
+        "basicAuthConf": str(folder / ".htpasswd"),
+        "authenticationRefreshCheckSeconds": "5",
+        "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+    }
+    with BrokerProcess(folder, settings, memory=True) as running:
+        yield running
+
+
+Open = Callable[..., pulsar.Client]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    clients: list[pulsar.Client] = []
+
+    def open_one(url: str, authentication: pulsar.Authentication | None, **options: object) -> pulsar.Client:
+        clients.append(connect(url, authentication=authentication, **options))
+        return clients[-1]
+
+    yield open_one
+    for one in clients:
+        one.close()
+
+
+def round_trip(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    publish(client.create_producer(topic), numbered(3))
+    assert receive(consumer, 3) == numbered(3)
+
+
+@pytest.mark.parametrize("port", ["pulsar", "admin"])
+@pytest.mark.parametrize(
+    "authentication",
+    [
+        pulsar.AuthenticationToken(token()),
+        pulsar.Authentication(f"{JAVA}AuthenticationToken", f"token:{token()}"),
+        pulsar.AuthenticationBasic("ann", "a"),
+        pulsar.Authentication(f"{JAVA}AuthenticationBasic", json.dumps({"username": "bob", "password": "b"})),
+    ],
+    ids=["token", "token by class", "basic", "basic by class"],
+)
+def test_client_with_proof_is_served(
+    broker: BrokerProcess, opened: Open, topic: str, port: str, authentication: pulsar.Authentication
+) -> None:
+    round_trip(opened(getattr(broker.addresses, port), authentication), topic)
+
+
+def test_client_with_a_certificate_is_served(
+    broker: BrokerProcess, opened: Open, topic: str, certificates: Certificates
+) -> None:
+    shown = pulsar.AuthenticationTLS(str(certificates.client), str(certificates.key(certificates.client)))
+    trusted = {"tls_trust_certs_file_path": str(certificates.authority)}
+    round_trip(opened(broker.addresses.pulsar_tls, shown, **trusted), topic)
+    round_trip(opened(broker.addresses.admin_tls, shown, **trusted), f"{topic}-https")
+
+
+@pytest.mark.parametrize(
+    "authentication",
+    [
+        None,
+        pulsar.AuthenticationToken(token(exp=1)),
+        pulsar.AuthenticationToken(token()[:-4]),
+        pulsar.AuthenticationBasic("ann", "b"),
+    ],
+    ids=["nothing", "expired", "cut off", "wrong password"],
+)
+def test_client_without_proof_is_not_served(
+    broker: BrokerProcess, opened: Open, topic: str, authentication: pulsar.Authentication | None
+) -> None:
+    client = opened(broker.addresses.pulsar, authentication, operation_timeout_seconds=2)
+    # This client tries again until its time is over, whatever the broker answers to CONNECT.
+    with pytest.raises((pulsar.Timeout, pulsar.ConnectError, pulsar.AuthenticationError)):
+        client.create_producer(topic)
+
+
+def test_client_renews_its_token_while_connected(broker: BrokerProcess, opened: Open, topic: str) -> None:
+    given: list[float] = []
+
+    def fresh() -> str:
+        given.append(time.time() + 2)
+        return token(exp=given[-1])
+
+    client = opened(broker.addresses.pulsar, pulsar.AuthenticationToken(fresh))
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    before = [line for line in broker.log_lines() if "credentials have expired" in line]
+    asked = len(given)
+    number = 0
+    while len(given) < asked + 3:
+        producer.send(b"%d" % number)
+        assert receive(consumer, 1) == [b"%d" % number]
+        number += 1
+        time.sleep(0.05)
+    assert [line for line in broker.log_lines() if "credentials have expired" in line] == before
+
+
+# Commands and Spark's client
+
+
+def run(*words: str, conf: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {} if conf is None else {"PULSAR_CLIENT_CONF": str(conf)}
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=REPOSITORY,
+        env={**os.environ, **environ},
+    )
+
+
+@pytest.mark.parametrize(
+    ("plugin", "params"),
+    [
+        ("token", f"token:{token()}"),
+        (f"{JAVA}AuthenticationToken", "file"),
+        ("basic", "ann:a"),
+        (f"{JAVA}AuthenticationBasic", '{"userId": "bob", "password": "b"}'),
+    ],
+)
+def test_admin_commands_prove_their_role(
+    broker: BrokerProcess, tmp_path: Path, plugin: str, params: str
+) -> None:
+    if params == "file":
+        (tmp_path / "token").write_text(token() + "\n")
+        params = f"file://{tmp_path / 'token'}"
+    words = ("config", "keys", "--admin-url", broker.addresses.admin)
+    done = run(*words, "--auth-plugin", plugin, "--auth-params", params)
+    assert "brokerShutdownTimeoutMs" in done.stdout, done.stderr
+    conf = tmp_path / "client.conf"
+    conf.write_text(f"webServiceUrl={broker.addresses.admin}\nauthPlugin={plugin}\nauthParams={params}\n")
+    assert "brokerShutdownTimeoutMs" in run("config", "keys", conf=conf).stdout
+
+
+def test_admin_command_says_how_to_prove_a_role(broker: BrokerProcess) -> None:
+    done = run("config", "keys", "--admin-url", broker.addresses.admin)
+    assert done.returncode == 1
+    assert "credentials are missing or wrong (401)" in done.stderr
+
+
+def test_produce_command_proves_its_role(broker: BrokerProcess, topic: str) -> None:
+    words = ("--url", broker.addresses.pulsar, "--auth-plugin", "token", "--auth-params", f"token:{token()}")
+    done = run("produce", *words, topic, "-m", "x")
+    assert done.returncode == 0, done.stderr
+
+
+def spark_cluster(broker: BrokerProcess, given: Mapping[str, str]) -> Cluster:
+    options = {"service.url": broker.addresses.pulsar, "topic": "t", **given}
+    return Cluster(source_options(options, streaming=False).cluster)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "params"),
+    [
+        ("AuthenticationToken", f"token:{token()}"),
+        ("AuthenticationBasic", "ann:a"),
+        ("AuthenticationBasic", '{"userId": "bob", "password": "b"}'),
+    ],
+)
+def test_spark_source_proves_its_role(broker: BrokerProcess, plugin: str, params: str) -> None:
+    given = {"pulsar.client.authPluginClassName": f"{JAVA}{plugin}", "pulsar.client.authParams": params}
+    with contextlib.closing(spark_cluster(broker, given)) as cluster:
+        cluster.topics_of("public/default")
+    wrong = spark_cluster(broker, {**given, "pulsar.client.authParams": "ann:b"})
+    with contextlib.closing(wrong), pytest.raises(BrokerRefused, match="authenticate"):
+        wrong.topics_of("public/default")

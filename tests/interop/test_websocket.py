@@ -1,0 +1,153 @@
+"""The WebSocket API of a broker process, through two public WebSocket libraries, beside the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pulsar
+import pytest
+import websocket
+import websockets
+
+from tests.vectors.broker_process import BrokerProcess
+
+SETTINGS = {"webSocketServiceEnabled": "true"}
+WAIT_MS = 20_000
+
+Open = Callable[[str], websocket.WebSocket]
+
+
+@pytest.fixture
+def open_socket(broker: BrokerProcess) -> Iterator[Open]:
+    """Opens WebSockets by path; those that are still open at the end of the test are closed."""
+    opened: list[websocket.WebSocket] = []
+
+    def open_one(path: str) -> websocket.WebSocket:
+        url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/" + path
+        opened.append(websocket.create_connection(url, timeout=WAIT_MS / 1000))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+def received(socket: websocket.WebSocket) -> Any:
+    return json.loads(socket.recv())
+
+
+def published(socket: websocket.WebSocket, payload: bytes, **more: object) -> Any:
+    socket.send(json.dumps({"payload": base64.b64encode(payload).decode(), **more}))
+    return received(socket)
+
+
+@pytest.mark.parametrize(
+    "parameters", ["", "?batchingEnabled=true", "?compressionType=ZSTD", "?compressionType=LZ4"]
+)
+def test_official_consumer_gets_what_a_websocket_published(
+    open_socket: Open, client: pulsar.Client, topic: str, parameters: str
+) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = open_socket(f"producer/persistent/public/default/{topic}{parameters}")
+    answer = published(
+        producer, b"hello", key="k", properties={"a": "\u00fc"}, eventTime="2026-01-02T03:04:05.678Z"
+    )
+    assert answer["result"] == "ok"
+    message = consumer.receive(WAIT_MS)
+    assert (message.data(), message.partition_key()) == (b"hello", "k")
+    assert message.properties() == {"a": "\u00fc"}
+    assert message.event_timestamp() == 1767323045678
+
+
+@pytest.mark.parametrize(
+    "codec", [pulsar.CompressionType.NONE, pulsar.CompressionType.ZLib, pulsar.CompressionType.SNAPPY]
+)
+def test_websocket_gets_batches_of_the_official_producer(
+    open_socket: Open, client: pulsar.Client, topic: str, codec: pulsar.CompressionType
+) -> None:
+    consumer = open_socket(f"consumer/persistent/public/default/{topic}/s?receiverQueueSize=3")
+    producer = client.create_producer(topic, compression_type=codec, batching_enabled=True)
+    for number in range(20):
+        producer.send_async(b"m%d" % number, None, partition_key=str(number))
+    producer.flush()
+    for number in range(20):
+        message = received(consumer)
+        assert (base64.b64decode(message["payload"]), message["key"]) == (b"m%d" % number, str(number))
+        consumer.send(json.dumps({"messageId": message["messageId"]}))
+    consumer.send(json.dumps({"type": "isEndOfTopic"}))
+    assert received(consumer) == {"endOfTopic": False}
+    consumer.close()
+    # Nothing is left for the next one.
+    producer.send(b"next")
+    again = open_socket(f"consumer/persistent/public/default/{topic}/s?subscriptionType=Exclusive")
+    assert base64.b64decode(received(again)["payload"]) == b"next"
+
+
+def test_websocket_gets_a_large_message_of_the_official_producer(
+    open_socket: Open, client: pulsar.Client, topic: str
+) -> None:
+    consumer = open_socket(f"consumer/persistent/public/default/{topic}/s")
+    producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    payload = bytes(range(256)) * 50_000
+    producer.send(payload)
+    message = received(consumer)
+    assert base64.b64decode(message["payload"]) == payload
+    consumer.send(json.dumps({"messageId": message["messageId"]}))
+
+
+def test_consumers_of_both_kinds_share_a_subscription(
+    open_socket: Open, client: pulsar.Client, topic: str
+) -> None:
+    mine = open_socket(f"consumer/persistent/public/default/{topic}/s?subscriptionType=Shared")
+    other = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    producer = open_socket(f"producer/persistent/public/default/{topic}")
+    for number in range(10):
+        published(producer, b"%d" % number)
+    got = [int(base64.b64decode(received(mine)["payload"])) for _ in range(5)]
+    got += [int(other.receive(WAIT_MS).data()) for _ in range(5)]
+    assert sorted(got) == list(range(10))
+
+
+def test_message_id_of_a_websocket_is_one_of_the_client(
+    open_socket: Open, client: pulsar.Client, topic: str
+) -> None:
+    producer = open_socket(f"producer/persistent/public/default/{topic}")
+    ids = [published(producer, b"%d" % number)["messageId"] for number in range(3)]
+    start = pulsar.MessageId.deserialize(base64.b64decode(ids[0]))
+    assert client.create_reader(topic, start).read_next(WAIT_MS).data() == b"1"
+
+
+def test_answered_message_survives_a_kill(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
+        url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
+        producer = websocket.create_connection(url + "producer/persistent/public/default/t", timeout=20)
+        consumer = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        for number in range(3):
+            assert published(producer, b"%d" % number)["result"] == "ok"
+            received(consumer)
+        broker.kill()
+        broker.start()
+        url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
+        again = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        assert [base64.b64decode(received(again)["payload"]) for _ in range(3)] == [b"0", b"1", b"2"]
+        again.close()
+
+
+async def test_library_websockets_is_served(broker: BrokerProcess, topic: str) -> None:
+    url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
+    path = f"persistent/public/default/{topic}"
+    async with (
+        websockets.connect(f"{url}consumer/{path}/s") as consumer,
+        websockets.connect(f"{url}producer/{path}") as producer,
+    ):
+        await producer.send(json.dumps({"payload": "aGVsbG8="}))
+        assert json.loads(await producer.recv())["result"] == "ok"
+        async with asyncio.timeout(20):
+            message = json.loads(await consumer.recv())
+        assert message["payload"] == "aGVsbG8="
+        # The library answers pings by itself, and gets answers to its own.
+        await (await consumer.ping())

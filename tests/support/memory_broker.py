@@ -1,0 +1,39 @@
+"""A whole broker in memory inside the test's loop, with the settings of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from broker.compose.broker_service import BrokerService
+from broker.config import load_broker_settings
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.loop import clock
+from broker.loop.turn import Turn
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.security.authentication.make import make_authenticator
+from tests.fakes.ledgers import on_one_bookie
+
+
+@asynccontextmanager
+async def memory_broker(*overrides: str) -> AsyncIterator[BrokerService]:
+    """Starts a broker with both ports, and stops it at the end of the block."""
+    loop = asyncio.get_running_loop()
+    usual = ("clusterName=standalone", "brokerServicePort=0", "webServicePort=0")
+    settings = load_broker_settings(None, environ={}, overrides=[*usual, *overrides], profile=None)
+    metadata = MemoryMetadataStore()
+    service = BrokerService(
+        settings,
+        metadata=metadata,
+        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
+        turn=Turn(loop.call_soon, clock.monotonic_ns),
+        version="1.2.3",
+        authenticator=make_authenticator(settings),
+    )
+    await service.start()
+    await service.start_admin()
+    try:
+        yield service
+    finally:
+        await service.stop()
