@@ -27,7 +27,7 @@ RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q 
     && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
     && find /opt/magnetar \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \) -delete \
     && find /opt/magnetar -name '*.so' -exec strip --strip-unneeded {} + \
-    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, re2, google.protobuf.message, hdrh.histogram, pulsar, rocksdict, uvloop'
+    && /opt/magnetar/bin/python -c 'import aiohttp, bcrypt, crc32c, cryptography.x509, google.protobuf.message, hdrh.histogram, joserfc.jwt, passlib.apache, pulsar, re2, rocksdict, uvloop'
 
 FROM ${BASE} AS trim
 COPY docker/trim /tmp/trim

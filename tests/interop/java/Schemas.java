@@ -1,3 +1,7 @@
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
 import java.sql.Time;
 import java.sql.Timestamp;
 import java.time.Instant;
@@ -71,7 +75,11 @@ public final class Schemas {
         CHECKS.put("dead_letter_schema", Schemas::deadLetter);
     }
 
+    /** Base URL of the admin API. */
+    private static String adminUrl;
+
     public static void main(String[] arguments) throws Exception {
+        adminUrl = arguments[1];
         long run = System.nanoTime();
         List<String> wanted = List.of(arguments).subList(2, arguments.length);
         for (Map.Entry<String, Check> check : CHECKS.entrySet()) {
@@ -283,6 +291,13 @@ public final class Schemas {
     }
 
     static void partitions(PulsarClient client, String topic) throws Exception {
+        String path = "/admin/v2/" + topic.replace("://", "/") + "/partitions";
+        HttpRequest create = HttpRequest.newBuilder(URI.create(adminUrl + path))
+                .header("Content-Type", "application/json")
+                .method("PUT", HttpRequest.BodyPublishers.ofString("2"))
+                .build();
+        int status = HttpClient.newHttpClient().send(create, HttpResponse.BodyHandlers.discarding()).statusCode();
+        expect(status == 204, "the topic was not created: " + status);
         Schema<Second> schema = avro(Second.class);
         send(client, topic + "-partition-0", schema, second(1, "n"));
         refused(() -> send(client, topic + "-partition-1", avro(Demanding.class), new Demanding()));
