@@ -16,9 +16,24 @@ def shown(value: Json, output: str) -> str:
         return _table(value)
     if isinstance(value, list) and not any(isinstance(one, dict | list) for one in value):
         return "\n".join(map(_cell, value))
-    if isinstance(value, dict | list):
-        return json.dumps(value, indent=2, separators=(",", " : "), ensure_ascii=False)
-    return _cell(value)
+    return value if isinstance(value, str) else _jackson(value, "")
+
+
+def _jackson(value: Json, indent: str) -> str:
+    """Returns JSON in the form of Jackson's printer, which pulsar-admin uses: lists stay on one line."""
+    if isinstance(value, dict):
+        inner = indent + "  "
+        members = ",".join(
+            f"\n{inner}{_quoted(name)} : {_jackson(one, inner)}" for name, one in value.items()
+        )
+        return f"{{{members}\n{indent}}}" if members else "{ }"
+    if isinstance(value, list):
+        return f"[ {', '.join(_jackson(one, indent) for one in value)} ]" if value else "[ ]"
+    return _quoted(value)
+
+
+def _quoted(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _table(value: Json) -> str:
@@ -40,4 +55,4 @@ def _aligned(rows: Iterable[list[str]]) -> str:
 
 
 def _cell(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _quoted(value)

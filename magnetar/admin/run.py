@@ -183,7 +183,8 @@ def _execute(command: Command, values: dict[str, Json], address: AdminAddress, o
     for warning in answer.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if answer.text:
-        _print(text_or_json(answer.text), output)
+        value = text_or_json(answer.text)
+        _print(value.get(command.member) if command.member and isinstance(value, dict) else value, output)
     elif command.method == "GET":
         _print(None, output)
     return 0

@@ -44,6 +44,9 @@ class Command(NamedTuple):
     body: str = ""
     """JSON of the body, with `$name` for values; empty = no body."""
 
+    member: str = ""
+    """The member of the answer that is printed; empty = all of it."""
+
     @property
     def built(self) -> bool:
         """True where the command can run."""
@@ -70,7 +73,8 @@ def _rows() -> Iterator[Command]:
             continue
         method, path, arguments, options, body = rest
         parsed = tuple(map(_option, options.split()))
-        yield Command(group, name, method, path, tuple(arguments.split()), parsed, body)
+        path, _, member = path.partition("#")
+        yield Command(group, name, method, path, tuple(arguments.split()), parsed, body, member)
 
 
 def _option(text: str) -> Option:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.admin.http.pulsar_routes import path_shapes, pulsar_routes
+from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of
 from magnetar.admin.table import Command, commands
 from magnetar.admin.values import minutes, position, seconds, size, topic_path
@@ -103,6 +104,7 @@ def test_session_of_tenants_namespaces_and_topics(admin: Admin) -> None:
     assert admin("topics skip acme/web/clicks -s sub -n 0") == ""
     assert "sub" in json.loads(admin("topics stats acme/web/clicks -gpb"))["subscriptions"]
     assert admin("topics unsubscribe acme/web/clicks -s sub") == ""
+    assert admin("topics lookup acme/web/clicks").startswith("pulsar://")
     assert admin("topics unload acme/web/clicks") == ""
     assert admin("topics delete acme/web/clicks -f") == ""
     assert admin("topics delete-partitioned-topic acme/web/parted") == ""
@@ -155,6 +157,15 @@ def test_output_is_json_or_a_table(admin: Admin) -> None:
     assert "public" in json.loads(admin("tenants list -o json"))
     rows = dict(line.split(None, 1) for line in admin("-o table tenants get public").splitlines())
     assert set(rows) == {"adminRoles", "allowedClusters"}
+
+
+def test_objects_are_printed_as_by_pulsar_admin(admin: Admin) -> None:
+    assert shown({"a": [], "b": {"c": ["x", 1]}, "d": {}}, "") == (
+        '{\n  "a" : [ ],\n  "b" : {\n    "c" : [ "x", 1 ]\n  },\n  "d" : { }\n}'
+    )
+    assert (
+        admin("tenants get public") == '{\n  "adminRoles" : [ ],\n  "allowedClusters" : [ "standalone" ]\n}\n'
+    )
 
 
 @pytest.mark.parametrize(
