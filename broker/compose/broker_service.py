@@ -61,6 +61,7 @@ from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.dispatch.read_retry import CallLater
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -174,15 +175,7 @@ class BrokerService:
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self._ownership = SingleBroker()
-        self.registry = TopicRegistry(
-            self.environment,
-            ManagedLedgerSettings.of(settings),
-            ServiceSettings.of(settings),
-            self.namespaces,
-            ownership=self._ownership,
-            call_later=loop.call_later,
-            compactor=Compactor(WorkerProcess.start),
-        )
+        self.registry = self._topic_registry(loop.call_later)
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
@@ -218,6 +211,17 @@ class BrokerService:
             audit=self.audit,
             authenticator=self.authenticator,
             server_version=f"Magnetar {self.version}",
+        )
+
+    def _topic_registry(self, call_later: CallLater) -> TopicRegistry:
+        return TopicRegistry(
+            self.environment,
+            ManagedLedgerSettings.of(self.settings),
+            ServiceSettings.of(self.settings),
+            self.namespaces,
+            ownership=self._ownership,
+            call_later=call_later,
+            compactor=Compactor(WorkerProcess.start),
         )
 
     # Start

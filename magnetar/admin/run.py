@@ -65,7 +65,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _usage(words: Sequence[str]) -> int:
-    """Prints the groups, or the commands of a group. Returns 0 where help was asked for."""
+    """Prints the groups, or the commands of a group. Returns 2; exits with 0 where help was asked for."""
     asked = any(word in ("-h", "--help") for word in words)
     group = commands().get(words[0]) if words else None
     out = sys.stdout if asked else sys.stderr
@@ -83,7 +83,10 @@ def _usage(words: Sequence[str]) -> int:
         print(f"Usage: magnetar admin {words[0]} COMMAND [options]\n\nCommands:", file=out)
         for name in _built(group):
             print(f"  {name}", file=out)
-    return 0 if asked else 2
+    if asked:
+        # As argparse ends every other --help.
+        raise SystemExit(0)
+    return 2
 
 
 def _built(group: Mapping[str, Command]) -> list[str]:

@@ -126,7 +126,7 @@ class PlainFormatter(logging.Formatter):
         when = f"{at:%Y-%m-%dT%H:%M:%S},{at.microsecond // 1000:03d}+0000"
         line = f"{when} {record.levelname:<5} {record.name} - {record.getMessage()}"
         for key, value in fields(record).items():
-            line += f" {key}={value}"
+            line += f" {key}={_plain(value)}"
         trace = _traceback(record)
         return f"{line}\n{trace}" if trace else line
 
@@ -153,6 +153,14 @@ class JsonFormatter(logging.Formatter):
 def fields(record: logging.LogRecord) -> dict[str, object]:
     """Returns the fields that the caller passed as `extra`."""
     return {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
+
+
+def _plain(value: object) -> str:
+    """Returns a field's value; in quotes and escaped where it could be read as further fields or lines."""
+    text = str(value)
+    if text.isprintable() and not set(text) & set(' ="'):
+        return text
+    return json.dumps(text)
 
 
 def _traceback(record: logging.LogRecord) -> str:

@@ -126,10 +126,12 @@ async def test_two_concurrent_changes_are_both_stored() -> None:
 async def test_start_is_refused_when_a_stored_change_asks_for_a_missing_protection() -> None:
     metadata = FakeMetadata()
     # Beside a value that is left out, because that one must not carry the other away with it.
-    await save_dynamic_configuration(metadata, {TTL: "0", "maxTenants": "5"})
+    await save_dynamic_configuration(metadata, {TTL: "0", "brokerClientTlsEnabled": "true"})
     with pytest.raises(MissingProtection) as caught:
         await opened(metadata)
-    assert caught.value.line.startswith("/admin/configuration in the metadata store: maxTenants=5: asks for ")
+    assert caught.value.line.startswith(
+        "/admin/configuration in the metadata store: brokerClientTlsEnabled=true: asks for "
+    )
 
 
 async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_it(

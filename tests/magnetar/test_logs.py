@@ -82,3 +82,9 @@ def test_full_queue_drops_records_and_logs_their_count() -> None:
         "3 log records were dropped: standard error is slower than the log; raise PULSAR_LOG_LEVEL",
         "line 5",
     ]
+
+
+def test_plain_field_cannot_forge_a_field_or_a_line() -> None:
+    record = logging.makeLogRecord({"msg": "refused", "role": 'x outcome=done\n2026 "', "peer": "1.2.3.4:5"})
+    line = logs.PlainFormatter().format(record)
+    assert line.endswith('refused role="x outcome=done\\n2026 \\"" peer=1.2.3.4:5')

@@ -51,14 +51,16 @@ EXPLAINED_COMMANDS: Final[Mapping[str, str]] = {
 
 NOT_YET: Final = frozenset(
     (
+        "GET /admin/v2/resourcegroups/rg1",
+        "POST /admin/v2/namespaces/public/default/resourcegroup/rg1",
+        "POST /admin/v2/namespaces/t1/ns1/resourcegroup/rg1",
+        "DELETE /admin/v2/namespaces/public/nsx/0x00000000_0x40000000",
+        "DELETE /admin/v2/namespaces/t1/nsx/0x00000000_0x40000000",
         "GET /admin/v2/brokers/nosuchcluster",
         "DELETE /admin/v2/namespaces/public/default/dispatcherPauseOnAckStatePersistent",
         "DELETE /admin/v2/namespaces/public/default/allowedTopicPropertyKeysForMetrics",
-        "DELETE /admin/v2/namespaces/public/default/resourcegroup",
-        "DELETE /admin/v2/namespaces/t1/ns1/resourcegroup",
         "GET /admin/v2/persistent/public/default/pol1/subscriptionTypesEnabled",
         "DELETE /admin/v2/non-persistent/public/default/nosuch",
-        "GET /admin/v2/non-persistent/t1/ns1/np1/subscriptions",
     )
 )
 """Ids whose route another route answers for, or answers in part, until it is built; rights are as recorded."""

@@ -32,7 +32,7 @@ async def role_by_header(
 @pytest.fixture
 async def guarded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerService]:
     """A broker on which `p` may publish and `c` may consume."""
-    monkeypatch.setattr("broker.admin.server.note_principal", role_by_header)
+    monkeypatch.setattr("broker.admin.server.find_principal", lambda _: role_by_header)
     async with a_broker() as broker, ClientSession(base_url=broker.addresses.admin_url) as http:
         broker.authorizer.reconfigure(AuthorizationSettings(enabled=True, superusers=("admin",)))
         for role, actions in (("p", ["produce"]), ("c", ["consume"])):
