@@ -258,11 +258,12 @@ class BrokerService:
             self.environment,
             ManagedLedgerSettings.of(self.settings),
             RegistryParticipants(self.registry, clock.wall_ms),
+            self.registry.partitions,
             spawn=self._tasks.spawn,
             open_max=settings.open_transactions_max,
         )
         self.registry.transaction_states = self.net.coordinators = coordinators
-        await coordinators.open(self.registry.partitions)
+        await coordinators.open()
         self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:

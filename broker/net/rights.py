@@ -2,6 +2,7 @@
 
 Every check is one call that reads memory; a connection of a broker without authorization pays one attribute test per
 command. SEND, ACK and FLOW are not checked: their producer or consumer was, and it is closed when its right ends.
+Inside of a transaction SEND and ACK are checked for its owner.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import asyncio
 import logging
 from typing import cast
 
-from broker.model.errors import Unauthorized
+from broker.model.errors import TransactionNotFound, Unauthorized
 from broker.model.topic_name import TopicName
+from broker.model.txn_id import TxnId
 from broker.net.connection_context import ConnectionContext
 from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
 from broker.service.topic import SubscriptionLike
@@ -63,6 +65,26 @@ def require_superuser(cnx: Connection, target: str, command: str) -> None:
     authorizer = cnx.context.authorizer
     if authorizer.enabled and not authorizer.is_superuser(cnx.principal):
         raise _refused(cnx, command, target)
+
+
+def require_owner(cnx: Connection, txn: TxnId, command: str) -> None:
+    """Raises TransactionNotFound unless the client's role began the transaction, or is a superuser's.
+
+    A transaction without an owner is everybody's; one that is not known is left to the caller. Acts without
+    authorization too, as in Apache Pulsar.
+    """
+    coordinators, authorizer = cnx.context.coordinators, cnx.context.authorizer
+    owner = None if coordinators is None else coordinators.owner(txn)
+    if owner is None or owner == authorizer.client_role(cnx.principal):
+        return
+    if authorizer.enabled and authorizer.is_superuser(cnx.principal):
+        return
+    cnx.context.audit.refused(
+        cnx.principal, cnx.address, command, f"transaction {txn}", "TransactionNotFound"
+    )
+    raise TransactionNotFound(
+        f"{command} of transaction {txn}: another role began it; use a transaction of your own"
+    )
 
 
 def _refused(cnx: Connection, command: str, target: str) -> Unauthorized:

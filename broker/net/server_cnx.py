@@ -19,7 +19,7 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
 from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
@@ -30,6 +30,7 @@ from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
+from broker.net.rights import require_owner
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
@@ -413,6 +414,12 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def _publish_in_transaction(self, producer: Producer, send: CommandSend, body: memoryview) -> None:
         txn = TxnId(send.txnid_most_bits, send.txnid_least_bits)
+        try:
+            require_owner(self, txn, "SEND")
+        except TransactionNotFound as error:
+            # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
+            producer.port.refused(send.sequence_id, len(body), NotAllowed(str(error)))
+            return
         stored = in_transaction(body, *txn)
         # The port subtracts the size that is stored.
         size = len(stored)

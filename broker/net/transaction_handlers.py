@@ -14,7 +14,7 @@ from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
-from broker.net.rights import require_consume, require_produce, require_superuser
+from broker.net.rights import require_consume, require_owner, require_produce, require_superuser
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.subscription import Subscription
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
@@ -99,10 +99,11 @@ def begin(cnx: Connection, command: BaseCommand) -> None:
         return
     request = command.newTxn
     request_id, number = request.request_id, request.tc_id
+    owner = cnx.context.authorizer.client_role(cnx.principal)
 
     async def work(coordinators: Coordinators) -> None:
         # Milliseconds, whatever the field is called; recorded of Pulsar 4.2.4.
-        txn = await coordinators.begin(number, request.txn_ttl_seconds)
+        txn = await coordinators.begin(number, request.txn_ttl_seconds, owner)
         cnx.send(transaction_answer(BaseCommand.NEW_TXN, request_id, txn))
 
     def refuse(error: BrokerError) -> bytes:
@@ -121,6 +122,7 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
+        require_owner(cnx, txn, "ADD_PARTITION_TO_TXN")
         topics = tuple(request.partitions)
         for topic in topics:
             name = parse_topic_name(topic)
@@ -142,6 +144,7 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
     txn = _txn(request)
 
     async def work() -> None:
+        require_owner(cnx, txn, "ADD_SUBSCRIPTION_TO_TXN")
         named = tuple((one.topic, one.subscription) for one in request.subscription)
         for topic, subscription in named:
             # Raises for a name that is not valid, too.
@@ -161,6 +164,7 @@ def end(cnx: Connection, command: BaseCommand) -> None:
     txn, commit = _txn(request), _commits(request)
 
     async def work() -> None:
+        require_owner(cnx, txn, "END_TXN")
         await coordinators.at(txn.most).end(txn, commit=commit)
 
     _of_transaction(cnx, command, request, work())
@@ -238,6 +242,7 @@ def _subscription(cnx: Connection, port: ConsumerOnConnection, request: CommandA
     if coordinators is None or not isinstance(subscription, Subscription):
         raise NotAllowed("Server don't support transaction ack!")
     txn = _txn(request)
+    require_owner(cnx, txn, "ACK")
     if not coordinators.acknowledges(txn, (str(subscription.topic.name), subscription.name)):
         raise TransactionNotFound(
             f"Transaction {txn} is not open on subscription {subscription.name}; add the subscription to it first"

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.support.mover import TARGET, Mover
-from tests.support.raw_client import RawConnection
+from protocol.pulsar_api_pb2 import MessageMetadata, ServerError
+from tests.support.command_json import Json
+from tests.support.mover import SOURCE, TARGET, Mover
+from tests.support.raw_client import RawConnection, build_command, payload_frame
+from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
 
 MESSAGES = 120
@@ -139,4 +142,97 @@ async def test_requests_are_refused_while_transactions_are_off(tmp_path: Path, s
         answer = await cnx.receive("TC_CLIENT_CONNECT_RESPONSE" if setting == "true" else "ERROR")
         if setting == "false":
             assert answer.command.error.message == "Transactions are not enabled."
+        await cnx.close()
+
+
+GUARDED = {
+    **SETTINGS,
+    "authenticationEnabled": "true",
+    "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    "tokenSecretKey": SECRET_URL,
+    "authorizationEnabled": "true",
+    "superUserRoles": "admin",
+}
+GUARDED_MS = 600_000
+"""Longer than the test."""
+
+
+async def _grant(broker: BrokerProcess, role: str) -> None:
+    headers = {"Authorization": f"Bearer {token({'sub': 'admin'})}"}
+    path = f"/admin/v2/namespaces/public/default/permissions/{role}"
+    async with (
+        ClientSession(base_url=broker.addresses.admin, headers=headers) as admin,
+        admin.post(path, json=["produce", "consume"]) as answer,
+    ):
+        assert answer.status == 204
+
+
+async def _errors_of_foreign_role(mover: Mover, txn: dict[str, Json], position: dict[str, Json]) -> list[int]:
+    """Tries everything that a client may do with a transaction, commit and abort last; returns the errors."""
+    named: list[tuple[str, str, dict[str, Json]]] = [
+        ("ADD_PARTITION_TO_TXN", "addPartitionToTxnResponse", {"partitions": [SOURCE]}),
+        (
+            "ADD_SUBSCRIPTION_TO_TXN",
+            "addSubscriptionToTxnResponse",
+            {"subscription": [{"topic": TARGET, "subscription": "s"}]},
+        ),
+        ("ACK", "ackResponse", {"consumer_id": 1, "ack_type": "Individual", "message_id": [position]}),
+        ("END_TXN", "endTxnResponse", {"txn_action": "COMMIT"}),
+        ("END_TXN", "endTxnResponse", {"txn_action": "ABORT"}),
+    ]
+    send = build_command("SEND", {"producer_id": 1, "sequence_id": 99, **txn})
+    metadata = MessageMetadata(producer_name="p", sequence_id=99, publish_time=1)
+    mover.cnx.send_bytes(payload_frame(send, metadata, b"forged"))
+    errors: list[int] = [(await mover.hear("SEND_ERROR")).command.send_error.error]
+    for kind, field, fields in named:
+        answer = await mover.ask(kind, f"{kind}_RESPONSE", **txn, **fields)
+        part = getattr(answer.command, field)
+        errors.append(part.error if part.HasField("error") else -1)
+    return errors
+
+
+async def test_transaction_obeys_the_role_that_began_it_alone_also_after_a_kill(tmp_path: Path) -> None:
+    refused = [ServerError.NotAllowedError] + [ServerError.TransactionNotFound] * 5
+    with BrokerProcess(tmp_path, GUARDED) as broker:
+        for role in ("alice", "mallory"):
+            await _grant(broker, role)
+        alice = await Mover.open(broker.addresses.pulsar, token=token({"sub": "alice"}))
+        await alice.subscribe(TARGET, 2, "reader")
+        await alice.publish(2, b"taken")
+        _, position, _ = await alice.message()
+        txn = await alice.begin(GUARDED_MS)
+        await alice.publish(1, b"moved", txn)
+        mallory = await Mover.open(broker.addresses.pulsar, token=token({"sub": "mallory"}))
+        assert await _errors_of_foreign_role(mallory, txn, position) == refused
+        broker.kill()
+        broker.start()
+        mallory = await Mover.open(broker.addresses.pulsar, token=token({"sub": "mallory"}))
+        assert await _errors_of_foreign_role(mallory, txn, position) == refused
+        await mallory.cnx.close()
+        alice = await Mover.open(broker.addresses.pulsar, token=token({"sub": "alice"}))
+        await alice.subscribe(TARGET, 2, "reader")
+        await alice.acknowledge(position, txn)
+        ended = await alice.ask("END_TXN", "END_TXN_RESPONSE", txn_action="COMMIT", **txn)
+        assert not ended.command.endTxnResponse.HasField("error")
+        while (message := await alice.message())[0] != 2:
+            pass
+        assert message[2] == b"moved"
+        # A superuser may end the transaction of another role.
+        txn = await alice.begin(GUARDED_MS)
+        admin = await Mover.open(broker.addresses.pulsar, token=token({"sub": "admin"}))
+        ended = await admin.ask("END_TXN", "END_TXN_RESPONSE", txn_action="ABORT", **txn)
+        assert not ended.command.endTxnResponse.HasField("error")
+        for mover in (alice, admin):
+            await mover.cnx.close()
+
+
+async def test_role_without_a_right_cannot_use_up_the_coordinators(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, GUARDED) as broker:
+        cnx = await RawConnection.open(broker.addresses.pulsar)
+        await cnx.connect(token=token({"sub": "mallory"}))
+        for number in (*range(16, 272), 2**64 - 1, 0, 15):
+            cnx.send("TC_CLIENT_CONNECT_REQUEST", request_id=1, tc_id=number)
+            answer = (await cnx.receive("TC_CLIENT_CONNECT_RESPONSE")).command.tcClientConnectResponse
+            expected = ServerError.UnknownError if number < 16 else ServerError.TransactionCoordinatorNotFound
+            assert (answer.error, answer.HasField("error")) == (expected, number >= 16)
         await cnx.close()

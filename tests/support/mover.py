@@ -27,9 +27,11 @@ class Mover:
         """Messages that came while an answer was awaited."""
 
     @classmethod
-    async def open(cls, url: str, source: str = SOURCE, target: str = TARGET) -> Mover:
+    async def open(
+        cls, url: str, source: str = SOURCE, target: str = TARGET, token: str | None = None
+    ) -> Mover:
         mover = cls(await RawConnection.open(url), source, target)
-        await mover.cnx.connect()
+        await mover.cnx.connect(token=token)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=target, producer_id=1, txn_enabled=True)
         await mover.ask("PRODUCER", "PRODUCER_SUCCESS", topic=source, producer_id=2)
         await mover.subscribe(source, 1)

@@ -123,15 +123,12 @@ class RawConnection:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=local)
         return cls(reader, writer)
 
-    async def connect(self, *, protocol_version: int = 19, **fields: Json) -> Frame:
+    async def connect(self, *, protocol_version: int = 19, token: str | None = None, **fields: Json) -> Frame:
         """The handshake; `fields` are further fields of CONNECT."""
-        self.send(
-            "CONNECT",
-            client_version="raw",
-            auth_method_name="none",
-            protocol_version=protocol_version,
-            **fields,
-        )
+        proof: dict[str, Json] = {"auth_method_name": "none"}
+        if token is not None:
+            proof = {"auth_method_name": "token", "auth_data": token.encode().hex()}
+        self.send("CONNECT", client_version="raw", protocol_version=protocol_version, **proof, **fields)
         return await self.receive("CONNECTED")
 
     def send(self, type_name: str, **fields: Json) -> None:

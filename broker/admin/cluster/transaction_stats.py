@@ -58,6 +58,7 @@ def transaction_metadata(known: Transaction, topics: Mapping[str, Topic]) -> dic
         "timeoutAt": known.timeout_ms,
         "producedPartitions": produced,
         "ackedPartitions": {**acked},
+        **({} if known.owner is None else {"owner": known.owner}),
     }
 
 

@@ -65,6 +65,11 @@ class Authorizer:
         """Returns the fault for which a new connection of this principal must be refused; None for a valid one."""
         return original_fault(principal, self._proxies) if self.enabled else None
 
+    def client_role(self, principal: Principal) -> str | None:
+        """Returns the role of the client itself: behind a proxy the original one. None without authentication."""
+        # Only a proxy's word counts: without authorization any client may name another role as its original one.
+        return (principal.role in self._proxies and principal.original) or principal.role
+
     def is_superuser(self, principal: Principal) -> bool:
         """Returns True if the principal may do everything (`superUserRoles`)."""
         return self._each(principal, self._is_superuser)

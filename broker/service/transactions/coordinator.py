@@ -204,8 +204,8 @@ class Coordinator:
 
     # Requests
 
-    async def begin(self, timeout_ms: int, open_max: int) -> TxnId:
-        """Begins a transaction. TooManyTransactions when `open_max` (0 = no limit) are open."""
+    async def begin(self, timeout_ms: int, open_max: int, owner: str | None = None) -> TxnId:
+        """Begins a transaction of a role. TooManyTransactions when `open_max` (0 = no limit) are open."""
         if open_max and len(self.transactions) >= open_max:
             raise TooManyTransactions(
                 f"Transaction coordinator {self.number} has {open_max} open transactions, "
@@ -216,7 +216,7 @@ class Coordinator:
         self._next += 1
         self._locks[txn] = asyncio.Lock()
         try:
-            await self._change(txn, Begun(timeout_ms=timeout_ms, started_ms=self._wall_ms()))
+            await self._change(txn, Begun(timeout_ms=timeout_ms, started_ms=self._wall_ms(), owner=owner))
         except BrokerError:
             del self._locks[txn]
             raise

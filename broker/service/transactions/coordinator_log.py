@@ -123,6 +123,8 @@ def encode(txn: TxnId, change: Change, now_ms: int) -> bytes:
         record.metadata_op = pb.TransactionMetadataEntry.NEW
         record.timeout_ms = change.timeout_ms
         record.start_time = change.started_ms
+        if change.owner is not None:
+            record.owner = change.owner
     elif isinstance(change, PartitionsAdded):
         record.metadata_op = pb.TransactionMetadataEntry.ADD_PARTITION
         record.partitions.extend(change.topics)
@@ -143,7 +145,8 @@ def decode(body: bytes) -> tuple[TxnId, Change]:
     txn = TxnId(record.txnid_most_bits, record.txnid_least_bits)
     operation = record.metadata_op
     if operation == pb.TransactionMetadataEntry.NEW:
-        return txn, Begun(timeout_ms=record.timeout_ms, started_ms=record.start_time)
+        owner = record.owner if record.HasField("owner") else None
+        return txn, Begun(timeout_ms=record.timeout_ms, started_ms=record.start_time, owner=owner)
     if operation == pb.TransactionMetadataEntry.ADD_PARTITION:
         return txn, PartitionsAdded(tuple(record.partitions))
     if operation == pb.TransactionMetadataEntry.ADD_SUBSCRIPTION:

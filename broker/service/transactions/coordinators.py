@@ -32,7 +32,7 @@ ASSIGN_TOPIC: Final = parse_topic_name("persistent://pulsar/system/transaction_c
 COORDINATORS: Final = 16
 """Coordinators that clients find, as in Pulsar."""
 COORDINATORS_MAX: Final = 256
-"""Coordinators that one broker opens. Clients may name any number, and each has a managed ledger."""
+"""The most coordinators that an administrator may let clients find; each has a managed ledger."""
 
 
 class TransactionStates(Protocol):
@@ -63,11 +63,12 @@ class Coordinators:
         environment: ManagedLedgerEnvironment,
         ledger_settings: ManagedLedgerSettings,
         participants: Participants,
+        partitions: PartitionedMetadata,
         *,
         spawn: Spawn,
         open_max: int,
     ) -> None:
-        """`open_max`: open transactions per coordinator, 0 = no limit. Call `open` next."""
+        """`partitions` has `ASSIGN_TOPIC`. `open_max`: open transactions per coordinator, 0 = no limit. Call `open` next."""
         self.by_number: dict[int, Coordinator] = {}
         """Open coordinators. To look at only."""
         self.logs: dict[int, ManagedLedger] = {}
@@ -75,32 +76,31 @@ class Coordinators:
         self.participants = participants
         """Topics and subscriptions."""
         self._environment = environment
+        self._partitions = partitions
         self._ledger_settings = ledger_settings
         self._open_max = open_max
         self._spawn = spawn
         self._opening = asyncio.Lock()
 
-    async def open(self, partitions: PartitionedMetadata) -> None:
+    async def open(self) -> None:
         """Makes the topic that clients look up, and opens the coordinators that have a log."""
-        if not await partitions.count(ASSIGN_TOPIC):
-            await partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
+        if not await self._partitions.count(ASSIGN_TOPIC):
+            await self._partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
         for name in await self._environment.metadata.children(f"{LEDGERS_ROOT}/{LOGS_NAMESPACE}"):
             number = TopicName.local_from_ledger_name(name).removeprefix(LOG_PREFIX)
             if number != name and number.isdecimal():
-                await self.connect(int(number))
+                await self._open_one(int(number))
 
     async def connect(self, number: int) -> Coordinator:
-        """Returns the coordinator, opened if need be. CoordinatorNotFound above `COORDINATORS_MAX` of them."""
+        """Returns the coordinator, opened if need be. CoordinatorNotFound for a number that clients cannot find."""
+        # Any authenticated client may ask. Without this check it could open, and store for ever, any number of logs.
+        count = min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
+        if number >= count:
+            raise CoordinatorNotFound(
+                f"Transaction coordinator {number} is not opened: use one of the numbers below {count}"
+            )
         async with self._opening:
-            found = self.by_number.get(number)
-            if found is None:
-                if len(self.by_number) >= COORDINATORS_MAX:
-                    raise CoordinatorNotFound(
-                        f"Transaction coordinator {number} is not opened: {COORDINATORS_MAX} are open; "
-                        f"use one of the numbers below {COORDINATORS}"
-                    )
-                found = await self._open_one(number)
-            return found
+            return self.by_number.get(number) or await self._open_one(number)
 
     async def _open_one(self, number: int) -> Coordinator:
         environment = self._environment
@@ -130,9 +130,15 @@ class Coordinators:
             raise CoordinatorNotFound(f"Transaction coordinator with id {number} not found!")
         return found
 
-    async def begin(self, number: int, timeout_ms: int) -> TxnId:
-        """Begins a transaction; see `Coordinator.begin`."""
-        return await self.at(number).begin(timeout_ms, self._open_max)
+    async def begin(self, number: int, timeout_ms: int, owner: str | None = None) -> TxnId:
+        """Begins a transaction of a role; see `Coordinator.begin`."""
+        return await self.at(number).begin(timeout_ms, self._open_max, owner)
+
+    def owner(self, txn: TxnId) -> str | None:
+        """Returns the role that began the transaction; None without one, and for an unknown transaction."""
+        coordinator = self.by_number.get(txn.most)
+        known = None if coordinator is None else coordinator.transactions.get(txn)
+        return None if known is None else known.owner
 
     def tick(self) -> None:
         """Aborts transactions whose time is over; called several times a second."""

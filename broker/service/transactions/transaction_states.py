@@ -63,6 +63,8 @@ class Begun:
     """Time until it is aborted."""
     started_ms: int
     """When it began, in milliseconds since 1970."""
+    owner: str | None = None
+    """Role that began it; None without authentication, and in records of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Transaction:
     """Time from the start to the abort."""
     started_ms: int
     """Milliseconds since 1970."""
+    owner: str | None = None
+    """Role that began it and alone may use it, besides superusers; every role may if it is None."""
     status: TxnStatus = TxnStatus.OPEN
     """Changed by `apply` alone."""
     topics: dict[str, str] = field(default_factory=dict)
@@ -142,7 +146,9 @@ def _needed(change: Change) -> TxnStatus:
 def apply(known: dict[TxnId, Transaction], txn: TxnId, change: Change, position: Position) -> Transaction:
     """Applies a durable change, which `check_change` has allowed, and returns its transaction."""
     if isinstance(change, Begun):
-        known[txn] = Transaction(txn=txn, timeout_ms=change.timeout_ms, started_ms=change.started_ms)
+        known[txn] = Transaction(
+            txn=txn, timeout_ms=change.timeout_ms, started_ms=change.started_ms, owner=change.owner
+        )
     transaction = known[txn]
     transaction.records.append(position)
     if isinstance(change, PartitionsAdded):

@@ -150,6 +150,17 @@ def test_only_proxies_name_an_original_role(role: str, original: str | None, val
     assert (original_fault(Principal(role, original), ("proxy",)) is None) is valid
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_role_of_a_client_is_the_original_one_only_on_the_word_of_a_proxy(
+    grants: Grants, enabled: bool
+) -> None:
+    decide = authorizer(grants, enabled=enabled, proxies=("proxy",))
+    assert decide.client_role(Principal("proxy", "alice")) == "alice"
+    assert decide.client_role(Principal("mallory", "alice")) == "mallory"
+    assert decide.client_role(Principal("alice")) == "alice"
+    assert decide.client_role(NOBODY) is None
+
+
 def test_client_may_name_itself_over_http() -> None:
     assert original_fault(Principal("client", "client"), ("proxy",), own_name_allowed=True) is None
 

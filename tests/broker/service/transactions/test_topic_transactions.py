@@ -39,6 +39,7 @@ class Bench:
             self.stage.environment,
             ManagedLedgerSettings(rollover_ns_min=0, mark_delete_rate=0),
             RegistryParticipants(registry, lambda: self.stage.wall_ms),
+            registry.partitions,
             spawn=self.spawn,
             open_max=0,
         )

@@ -1,0 +1,50 @@
+"""Coordinators: the numbers that clients may open, and a broker that has logs of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.model.errors import CoordinatorNotFound
+from broker.model.txn_id import TxnId
+from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
+from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS
+from broker.service.transactions.transaction_states import Begun
+from tests.broker.service.transactions.test_topic_transactions import Bench
+
+
+async def test_client_opens_only_coordinators_that_it_can_find() -> None:
+    bench = Bench()
+    await bench.stage.run(bench.coordinators.open())
+    for number in (COORDINATORS, 2**64 - 1):
+        with pytest.raises(CoordinatorNotFound):
+            await bench.stage.run(bench.coordinators.connect(number))
+    assert not bench.coordinators.by_number
+    await bench.stage.run(bench.stage.registry.partitions.set_count(ASSIGN_TOPIC, COORDINATORS + 1))
+    assert (await bench.stage.run(bench.coordinators.connect(COORDINATORS))).number == COORDINATORS
+
+
+async def test_coordinators_open_beside_any_number_of_stored_logs() -> None:
+    bench = Bench()
+    for number in range(COORDINATORS, COORDINATORS + 256):
+        log = await bench.stage.run(
+            CoordinatorLog.open(number, bench.stage.environment, ManagedLedgerSettings())
+        )
+        await bench.stage.run(log.close())
+    await bench.stage.run(bench.coordinators.open())
+    assert (await bench.stage.run(bench.coordinators.connect(0))).number == 0
+
+
+async def test_coordinators_know_the_role_that_began_a_transaction() -> None:
+    bench = Bench()
+    await bench.stage.run(bench.coordinators.connect(0))
+    owned = await bench.stage.run(bench.coordinators.begin(0, 60_000, "alice"))
+    free = await bench.stage.run(bench.coordinators.begin(0, 60_000))
+    assert bench.coordinators.owner(owned) == "alice"
+    assert bench.coordinators.owner(free) is bench.coordinators.owner(TxnId(9, 9)) is None
+
+
+@pytest.mark.parametrize("owner", ["alice", "", None])
+def test_log_keeps_the_owner_and_its_absence(owner: str | None) -> None:
+    begun = Begun(timeout_ms=1, started_ms=2, owner=owner)
+    assert decode(encode(TxnId(3, 4), begun, 5)) == (TxnId(3, 4), begun)
