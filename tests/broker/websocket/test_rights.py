@@ -71,6 +71,23 @@ async def test_session_without_the_right_is_403_and_opens_nothing(
     assert set(guarded.registry.topics) == before
 
 
+async def test_pattern_tells_no_names_to_a_role_without_rights(http: ClientSession) -> None:
+    async with http.put("/admin/v2/persistent/public/default/secret-plan", headers={ROLE: "admin"}) as answer:
+        assert answer.status == 204
+    path = "/ws/v3/consumer/s?topicsPattern=persistent://"
+    reasons = set()
+    for pattern in ("public/default/s.*", "public/default/z.*"):
+        status, reason = await refusal(http, path + pattern, **{ROLE: "mallory"})
+        assert status == 403
+        reasons.add(reason)
+    (told,) = reasons
+    assert "secret-plan" not in told
+    # A namespace that does not exist looks like one that does.
+    status, reason = await refusal(http, path + "public/none/.*", **{ROLE: "mallory"})
+    assert (status, reason) == (403, told.replace("public/default", "public/none"))
+    assert (await refusal(http, path + "public/none/.*", **{ROLE: "admin"}))[0] == 404
+
+
 async def test_client_without_a_role_is_refused(http: ClientSession) -> None:
     for path in (f"/ws/v2/producer/{T}", f"/ws/v2/reader/{T}"):
         assert (await refusal(http, path))[0] in (401, 403)
