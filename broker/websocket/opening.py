@@ -94,7 +94,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
         await session.leave()
         raise
     if dead_letters is not None:
-        session.dead_letters = DeadLetters(session.context, str(dead_letters))
+        session.dead_letters = DeadLetters(session, dead_letters)
     session.start()
 
 

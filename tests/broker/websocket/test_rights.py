@@ -11,11 +11,12 @@ from broker.admin.http.principal import PRINCIPAL
 from broker.compose.broker_service import BrokerService
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
-from tests.broker.websocket.conftest import Socket, a_broker
+from tests.broker.websocket.conftest import Socket, a_broker, until
 from tests.broker.websocket.test_handshake import refusal
 
 T = "persistent/public/default/t"
 ROLE = "X-Test-Role"
+ADMIN = {ROLE: "admin"}
 PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
 DEAD = "persistent://public/default/dead"
 
@@ -112,3 +113,55 @@ async def test_session_ends_when_its_right_is_withdrawn(http: ClientSession) -> 
     assert reader.inner.close_code == 1008
     while not several.closed:
         await several.receive(20)
+
+
+OTHER = "/admin/v2/namespaces/public/other"
+DEAD_LETTERS = (
+    f"/ws/v2/consumer/{T}/s?subscriptionType=Shared&maxRedeliverCount=1&negativeAckRedeliveryDelay=50"
+    "&deadLetterTopic=persistent://public/other/dead"
+)
+
+
+async def test_session_ends_when_the_right_to_its_dead_letter_topic_is_withdrawn(
+    http: ClientSession,
+) -> None:
+    async with http.put(OTHER, headers=ADMIN) as answer:
+        assert answer.status == 204
+    async with http.post(f"{OTHER}/permissions/c", json=["produce"], headers=ADMIN) as answer:
+        assert answer.status == 204
+    consumer = Socket(await http.ws_connect(DEAD_LETTERS, headers={ROLE: "c"}))
+    async with http.delete(f"{OTHER}/permissions/c", headers=ADMIN) as answer:
+        assert answer.status == 204
+    assert await consumer.closed() == (1008, "the right was withdrawn")
+
+
+@pytest.mark.parametrize("letters_before", [0, 1])
+async def test_dead_letter_is_not_published_without_the_right(
+    http: ClientSession, guarded: BrokerService, letters_before: int
+) -> None:
+    """The right may be gone before the sweep over all sessions arrives at this one."""
+    async with http.put(OTHER, headers=ADMIN) as answer:
+        assert answer.status == 204
+    guarded.authorizer.reconfigure(AuthorizationSettings(enabled=True, superusers=("admin", "c")))
+    consumer = Socket(await http.ws_connect(DEAD_LETTERS, headers={ROLE: "c"}))
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers={ROLE: "p"}))
+
+    async def reject_one() -> None:
+        await producer.publish("a")
+        for _ in range(2):
+            message = await consumer.next()
+            await consumer.send({"type": "negativeAcknowledge", "messageId": message["messageId"]})
+
+    def letters() -> int:
+        topic = guarded.registry.topics.get("persistent://public/other/dead")
+        return 0 if topic is None else topic.messages_in
+
+    for _ in range(letters_before):
+        await reject_one()
+    await until(lambda: letters() == letters_before)
+    refused = guarded.audit.refused_count
+    guarded.authorizer.reconfigure(AuthorizationSettings(enabled=True, superusers=("admin",)))
+    await reject_one()
+    await until(lambda: guarded.audit.refused_count > refused)
+    assert letters() == letters_before
+    assert len(guarded.registry.topics) == 1 + letters_before
