@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, web
 
-from broker.admin.http.principal import PRINCIPAL
+from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.compose.broker_service import BrokerService
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
@@ -16,6 +17,7 @@ from tests.broker.websocket.test_handshake import refusal
 
 T = "persistent/public/default/t"
 ROLE = "X-Test-Role"
+EXPIRY = "X-Test-Expiry"
 ADMIN = {ROLE: "admin"}
 PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
 DEAD = "persistent://public/default/dead"
@@ -25,8 +27,10 @@ DEAD = "persistent://public/default/dead"
 async def role_by_header(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """A header names the role, in the place of an authentication."""
+    """A header names the role, another one the end of its proof, in the place of an authentication."""
     request[PRINCIPAL] = Principal(request.headers.get(ROLE))
+    if EXPIRY in request.headers:
+        request[EXPIRES_AT_S] = float(request.headers[EXPIRY])
     return await handler(request)
 
 
@@ -165,3 +169,17 @@ async def test_dead_letter_is_not_published_without_the_right(
     await until(lambda: guarded.audit.refused_count > refused)
     assert letters() == letters_before
     assert len(guarded.registry.topics) == 1 + letters_before
+
+
+@pytest.mark.parametrize("left_s", [-1.0, 0.1])
+async def test_session_ends_when_its_credentials_expire(http: ClientSession, left_s: float) -> None:
+    headers = {ROLE: "c", EXPIRY: str(time.time() + left_s)}
+    consumer = Socket(await http.ws_connect(f"/ws/v2/consumer/{T}/s", headers=headers))
+    assert await consumer.closed() == (1008, "the credentials have expired")
+
+
+async def test_session_does_not_end_before_its_credentials_expire(http: ClientSession) -> None:
+    headers = {ROLE: "p", EXPIRY: str(time.time() + 1_000_000)}
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers=headers))
+    assert (await producer.publish("a"))[0]["result"] == "ok"
+    await producer.inner.close()
