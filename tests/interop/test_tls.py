@@ -290,6 +290,39 @@ def test_client_without_a_trusted_certificate_is_refused_when_one_is_required(
     no_traceback(closed_broker)
 
 
+def answer_to_connect(broker: BrokerProcess, context: ssl.SSLContext) -> bytes:
+    """Returns the first bytes that follow CONNECT at the data port with TLS; none from a broker that refuses."""
+    at = urlsplit(broker.addresses.pulsar_tls)
+    try:
+        with (
+            socket.create_connection((at.hostname, at.port), timeout=15) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as tls,
+        ):
+            tls.sendall(CONNECT)
+            return tls.recv(1000)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def test_data_port_refuses_a_client_without_a_trusted_certificate_when_one_is_required(
+    closed_broker: BrokerProcess, secured: Open, certificates: Certificates, topic: str
+) -> None:
+    certificates.new_authority("stranger")
+    foreign = certificates.issue("foreign", authority="stranger")
+    assert answer_to_connect(closed_broker, context_of(certificates)) == b""
+    assert answer_to_connect(closed_broker, context_of(certificates, foreign)) == b""
+    assert answer_to_connect(closed_broker, context_of(certificates, certificates.client)) != b""
+    url = closed_broker.addresses.pulsar_tls
+    without = secured(url, operation_timeout_seconds=3)
+    with pytest.raises(pulsar.PulsarException):
+        without.create_producer(topic)
+    client = secured(url, authentication=shown(certificates, certificates.client))
+    consumer = client.subscribe(topic, "s")
+    publish(client.create_producer(topic), numbered(3))
+    assert receive(consumer, 3) == numbered(3)
+    no_traceback(closed_broker)
+
+
 def test_certificate_of_another_authority_is_refused_when_none_is_required(
     broker: BrokerProcess, certificates: Certificates
 ) -> None:
