@@ -80,6 +80,8 @@ class Session:
         """Closes the WebSocket after the texts that wait; the first call decides."""
         if self._closing is None:
             self._closing = code, reason
+            # At once: a client that does not read its close could go on without its right otherwise.
+            self.ended = True
             self._more.set()
 
     def stop_reading(self, reason: str) -> None:
@@ -137,7 +139,8 @@ class Session:
                 continue
             if message.type is WSMsgType.TEXT:
                 self._active_s = time.monotonic()
-                self.handle_text(message.data)
+                if not self.ended:
+                    self.handle_text(message.data)
             elif message.type is not WSMsgType.BINARY:
                 return
             # Binary messages are ignored, as in Pulsar.

@@ -12,6 +12,7 @@ from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.compose.broker_service import BrokerService
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
+from broker.service.subscription import Subscription
 from tests.broker.websocket.conftest import Socket, a_broker, until
 from tests.broker.websocket.test_handshake import refusal
 
@@ -183,3 +184,24 @@ async def test_session_does_not_end_before_its_credentials_expire(http: ClientSe
     producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers=headers))
     assert (await producer.publish("a"))[0]["result"] == "ok"
     await producer.inner.close()
+
+
+async def test_client_that_does_not_read_its_close_cannot_go_on(
+    http: ClientSession, guarded: BrokerService
+) -> None:
+    consumer = await http.ws_connect(f"/ws/v2/consumer/{T}/s", headers={ROLE: "c"})
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers={ROLE: "p"}))
+    # More than the operating system takes for a client, so that the close waits behind messages.
+    answers = await producer.publish(*["x" * 500_000] * 60)
+    reader = Socket(await http.ws_connect(f"/ws/v2/reader/{T}", headers={ROLE: "c"}))
+    async with http.delete(f"{PERMISSIONS}/c", headers=ADMIN) as answer:
+        assert answer.status == 204
+    # One sweep ends both sessions, and only this one is told so now.
+    assert (await reader.closed())[0] == 1008
+    await consumer.send_json({"messageId": answers[0]["messageId"]})
+    while not consumer.closed:
+        await consumer.receive(20)
+    assert consumer.close_code == 1008
+    subscription = guarded.registry.topics["persistent://public/default/t"].subscriptions["s"]
+    assert isinstance(subscription, Subscription)
+    assert subscription.cursor.backlog == len(answers)
