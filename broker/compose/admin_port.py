@@ -56,10 +56,10 @@ class AdminPort:
         routes, on_shutdown = metrics_routes(scraper), None
         if websockets is not None:
             await asyncio.to_thread(import_module, "broker.websocket.routes")
-            from broker.admin.http.principal import PRINCIPAL
+            from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
             from broker.websocket.routes import WebSocketRoutes
 
-            sockets = WebSocketRoutes(websockets, lambda request: request[PRINCIPAL])
+            sockets = WebSocketRoutes(websockets, PRINCIPAL, EXPIRES_AT_S)
             routes += sockets.routes()
             on_shutdown = sockets.close
         self._server = await start_admin(

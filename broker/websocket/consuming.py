@@ -85,8 +85,11 @@ class ConsumerSession(Session):
                 lane.flow(max(1, self.parameters.queue_size // len(self.lanes)))
 
     def lacks_right(self) -> bool:
-        """Returns True when the client may not consume any more."""
-        may_consume = self.context.authorizer.may_consume
+        """Returns True when the client may not consume, or not publish its dead letters, any more."""
+        letters, authorizer = self.dead_letters, self.context.authorizer
+        if letters is not None and not authorizer.may_produce(self.principal, letters.topic):
+            return True
+        may_consume = authorizer.may_consume
         return not all(
             may_consume(self.principal, lane.topic.name, None if self.reads else lane.subscription.name)
             for lane in self.lanes

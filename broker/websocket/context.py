@@ -22,6 +22,8 @@ class Peer(NamedTuple):
     """`host:port`"""
     principal: Principal
     """Its roles; NOBODY without authentication."""
+    expires_at_s: float | None = None
+    """Seconds since 1970 at which the proof of its roles ends; None = never."""
 
 
 class WaitingSession(Protocol):

@@ -9,11 +9,12 @@ import asyncio
 import logging
 
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.topic_name import parse_topic_name
+from broker.model.errors import BrokerError, ServiceNotReady
+from broker.model.topic_name import TopicName
 from broker.service.producer import Producer
 from broker.websocket.consumer_lane import ConsumerLane
-from broker.websocket.context import WebSocketContext
+from broker.websocket.rights import require_produce
+from broker.websocket.session import Session
 from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
@@ -24,10 +25,12 @@ log = logging.getLogger("magnetar.websocket")
 class DeadLetters:
     """The dead letter producer of one session; it opens its topic with the first message."""
 
-    def __init__(self, context: WebSocketContext, topic: str) -> None:
-        """`topic`: full name of the dead letter topic."""
-        self._context = context
-        self._topic = topic
+    def __init__(self, session: Session, topic: TopicName) -> None:
+        """`session`: its client publishes, so its rights count; `topic`: the dead letter topic."""
+        self.topic = topic
+        """The dead letter topic."""
+        self._session = session
+        self._context = session.context
         self._opening: asyncio.Lock = asyncio.Lock()
         self._producer: Producer | None = None
         self._sequence_id = 0
@@ -35,14 +38,14 @@ class DeadLetters:
 
     def add(self, lane: ConsumerLane, entry: Entry) -> None:
         """Moves an entry; it stays unacknowledged, and comes again, when that fails."""
-        self._context.spawn(self._move(lane, entry), f"dead letter to {self._topic}")
+        self._context.spawn(self._move(lane, entry), f"dead letter to {self.topic}")
 
     async def _move(self, lane: ConsumerLane, entry: Entry) -> None:
         key = entry.ledger_id, entry.entry_id
         try:
             await self._publish(_marked(lane, entry), max(1, entry.messages))
         except (BrokerError, ProtocolError) as error:
-            log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self._topic, error)
+            log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self.topic, error)
             lane.redeliver([key])
             return
         lane.acknowledge([key])
@@ -50,8 +53,13 @@ class DeadLetters:
 
     async def _publish(self, body: bytes, messages: int) -> None:
         async with self._opening:
+            if self._session.ended:
+                # A producer that is opened now would never leave its topic.
+                raise ServiceNotReady("the session has ended")
             if self._producer is None:
                 self._producer = await self._open()
+        # Again for each letter, because the right may have been withdrawn since the topic was opened.
+        require_produce(self._session, self.topic)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         number, self._sequence_id = self._sequence_id, self._sequence_id + 1
         self._waiting[number] = stored
@@ -59,8 +67,9 @@ class DeadLetters:
         await stored
 
     async def _open(self) -> Producer:
-        registry = self._context.registry
-        topic = await registry.get(parse_topic_name(self._topic), create=True)
+        # Before the topic is looked at: a client without the right must not create one.
+        require_produce(self._session, self.topic)
+        topic = await self._context.registry.get(self.topic, create=True)
         producer = Producer(
             topic,
             self,
@@ -74,8 +83,9 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Leaves the topic."""
-        if self._producer is not None:
-            await self._producer.topic.remove_producer(self._producer)
+        async with self._opening:
+            if self._producer is not None:
+                await self._producer.topic.remove_producer(self._producer)
 
     def _settle(self, number: int, error: BrokerError | None) -> None:
         stored = self._waiting.pop(number, None)

@@ -47,7 +47,7 @@ class BadCommand(Exception):
 GOING_AWAY: Final = 1001
 """Close code: the broker stops, or the session was idle."""
 POLICY: Final = 1008
-"""Close code: the right to the topic was withdrawn."""
+"""Close code: a right was withdrawn, or the credentials have expired."""
 TOO_BIG: Final = 1009
 """Close code: a text is longer than `webSocketMaxTextFrameSize`. aiohttp sends it."""
 BROKEN: Final = 1011

@@ -17,7 +17,7 @@ from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BadParameter
 from broker.websocket.producing import ProducerLane, ProducerSession
-from broker.websocket.rights import require_consume, require_produce
+from broker.websocket.rights import require_consume, require_list, require_produce
 
 TOPICS_MAX: Final = 1000
 """Topics and partitions that one session may consume."""
@@ -94,7 +94,7 @@ async def open_consumers(session: ConsumerSession, names: list[TopicName], subsc
         await session.leave()
         raise
     if dead_letters is not None:
-        session.dead_letters = DeadLetters(session.context, str(dead_letters))
+        session.dead_letters = DeadLetters(session, dead_letters)
     session.start()
 
 
@@ -116,6 +116,8 @@ async def topics_of(session: ConsumerSession, topics: str | None, pattern: str |
     match = _NAMESPACE.fullmatch(pattern)
     if match is None:
         raise BadParameter(f"topicsPattern {pattern[:100]!r} must begin with domain://tenant/namespace/")
+    # Before anything is looked up: a refusal would tell otherwise which namespaces and topics exist.
+    require_list(session, match["namespace"])
     registry = session.context.registry
     if not registry.namespaces.exists(match["namespace"]):
         raise TopicNotFound("Namespace not found")

@@ -38,6 +38,13 @@ def require_consume(session: Session, topic: TopicName, subscription: str | None
         raise _refused(session, "WebSocket consumer", f"{topic} {subscription or ''}".strip())
 
 
+def require_list(session: Session, namespace: str) -> None:
+    """Raises Forbidden unless the client may see the names of topics of the namespace."""
+    authorizer = session.context.authorizer
+    if authorizer.enabled and not authorizer.may_list_topics(session.principal, namespace):
+        raise _refused(session, "WebSocket topicsPattern", namespace)
+
+
 def _refused(session: Session, command: str, target: str) -> Forbidden:
     session.context.audit.refused(session.principal, session.address, command, target, Forbidden.status)
     return Forbidden(

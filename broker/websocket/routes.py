@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 
 from aiohttp import web
 
@@ -48,10 +47,16 @@ class TopicEnded(BrokerError):
 class WebSocketRoutes:
     """Handlers of the routes, for one broker."""
 
-    def __init__(self, context: WebSocketContext, principal_of: Callable[[web.Request], Principal]) -> None:
-        """`principal_of` returns the roles that the admin port has found for a request."""
+    def __init__(
+        self,
+        context: WebSocketContext,
+        principal: web.RequestKey[Principal],
+        expires_at_s: web.RequestKey[float],
+    ) -> None:
+        """The keys name what the admin port has found: roles, and the end of their proof (missing = never)."""
         self._context = context
-        self._principal_of = principal_of
+        self._principal = principal
+        self._expires_at_s = expires_at_s
 
     def routes(self) -> list[web.RouteDef]:
         """Returns the routes for the admin server."""
@@ -115,7 +120,7 @@ class WebSocketRoutes:
             session.end(GOING_AWAY, "the broker stops")
 
     def _peer(self, request: web.Request) -> Peer:
-        return Peer(_address(request), self._principal_of(request))
+        return Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
 
     def _socket(self, request: web.Request) -> web.WebSocketResponse:
         settings = self._context.settings

@@ -15,12 +15,14 @@ from typing import Final
 from aiohttp import WSMsgType, web
 
 from broker.websocket.context import Peer, WebSocketContext
-from broker.websocket.errors import GOING_AWAY
+from broker.websocket.errors import GOING_AWAY, POLICY
 
 log = logging.getLogger("magnetar.websocket")
 
 OUTGOING_BYTES_MAX: Final = 64 * 1024
 """Characters in the queue at which nothing more is added but answers to what was read already."""
+LOOK_S_MAX: Final = 600.0
+"""Longest time between two looks at the clock, which may be set meanwhile."""
 REASON_BYTES_MAX: Final = 123
 """Bytes of a close reason, by RFC 6455."""
 
@@ -40,6 +42,8 @@ class Session:
         self.ended = False
         """True once nothing more may be done for the client."""
         self._socket = socket
+        self._expires_at_s = peer.expires_at_s
+        self._expiry_timer: asyncio.TimerHandle | None = None
         self._outgoing: deque[str] = deque()
         self._more = asyncio.Event()
         self._may_read = asyncio.Event()
@@ -76,6 +80,8 @@ class Session:
         """Closes the WebSocket after the texts that wait; the first call decides."""
         if self._closing is None:
             self._closing = code, reason
+            # At once: a client that does not read its close could go on without its right otherwise.
+            self.ended = True
             self._more.set()
 
     def stop_reading(self, reason: str) -> None:
@@ -93,15 +99,30 @@ class Session:
         """Serves the WebSocket until it is closed."""
         self.context.sessions.add(self)
         writer = asyncio.create_task(self._write_on(), name=f"websocket of {self.address} is written")
+        self._look_at_expiry()
         try:
             await self._read_on()
         finally:
             self.ended = True
+            if self._expiry_timer is not None:
+                # It would keep the session in memory until the expiry.
+                self._expiry_timer.cancel()
             self.context.sessions.discard(self)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             await self.leave()
             await self._socket.close()
+
+    def _look_at_expiry(self) -> None:
+        """Ends the session at the expiry: the API has no form by which a client could renew its credentials."""
+        if self._expires_at_s is None:
+            return
+        left_s = self._expires_at_s - self.context.wall_ms() / 1000
+        if left_s <= 0:
+            self.end(POLICY, "the credentials have expired")
+            return
+        loop = asyncio.get_running_loop()
+        self._expiry_timer = loop.call_later(min(left_s, LOOK_S_MAX), self._look_at_expiry)
 
     async def _read_on(self) -> None:
         settings = self.context.settings
@@ -118,7 +139,8 @@ class Session:
                 continue
             if message.type is WSMsgType.TEXT:
                 self._active_s = time.monotonic()
-                self.handle_text(message.data)
+                if not self.ended:
+                    self.handle_text(message.data)
             elif message.type is not WSMsgType.BINARY:
                 return
             # Binary messages are ignored, as in Pulsar.

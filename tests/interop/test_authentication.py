@@ -14,6 +14,7 @@ from typing import Final
 
 import pulsar
 import pytest
+import websocket
 from passlib.hash import apr_md5_crypt, bcrypt
 
 from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
@@ -51,6 +52,7 @@ def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory)
         "tokenPublicAlg": "ES256",
         "basicAuthConf": str(folder / ".htpasswd"),
         "authenticationRefreshCheckSeconds": "5",
+        "webSocketServiceEnabled": "true",
         "brokerServicePortTls": "0",
         "webServicePortTls": "0",
         "tlsCertificateFilePath": str(certificates.server),
@@ -147,6 +149,46 @@ def test_client_renews_its_token_while_connected(broker: BrokerProcess, opened: 
         number += 1
         time.sleep(0.05)
     assert [line for line in broker.log_lines() if "credentials have expired" in line] == before
+
+
+# WebSockets
+
+
+def websocket_of(broker: BrokerProcess, path: str, *headers: str) -> websocket.WebSocket:
+    url = broker.addresses.admin.replace("http://", "ws://") + f"/ws/v2/{path}"
+    return websocket.create_connection(url, timeout=20, header=list(headers))
+
+
+def is_published(socket: websocket.WebSocket) -> bool:
+    socket.send(json.dumps({"payload": "aGVsbG8="}))
+    return bool(json.loads(socket.recv())["result"] == "ok")
+
+
+def test_websocket_proves_its_role_in_the_query_or_a_header(broker: BrokerProcess, topic: str) -> None:
+    path = f"producer/persistent/public/default/{topic}"
+    with contextlib.closing(websocket_of(broker, f"{path}?token={token()}")) as by_query:
+        assert is_published(by_query)
+    with contextlib.closing(websocket_of(broker, path, f"Authorization: Bearer {token()}")) as by_header:
+        assert is_published(by_header)
+
+
+@pytest.mark.parametrize("query", ["", "?token=", "?token=wrong", "?token={foreign}", "?token={expired}"])
+@pytest.mark.parametrize("kind", ["producer", "consumer", "reader"])
+def test_websocket_without_proof_is_401(broker: BrokerProcess, topic: str, kind: str, query: str) -> None:
+    foreign = token_by_private_key(new_pair("ES256").private, "ES256", {"sub": "me"}, {})
+    query = query.format(foreign=foreign, expired=token(exp=time.time() - 60))
+    subscription = "/s" if kind == "consumer" else ""
+    with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+        websocket_of(broker, f"{kind}/persistent/public/default/{topic}{subscription}{query}")
+    assert refused.value.status_code == 401
+
+
+def test_websocket_ends_when_its_token_expires(broker: BrokerProcess, topic: str) -> None:
+    short = token(exp=time.time() + 5)
+    socket = websocket_of(broker, f"consumer/persistent/public/default/{topic}/s?token={short}")
+    opcode, data = socket.recv_data()
+    assert opcode == websocket.ABNF.OPCODE_CLOSE
+    assert (int.from_bytes(data[:2], "big"), data[2:]) == (1008, b"the credentials have expired")
 
 
 # Commands and Spark's client

@@ -256,18 +256,26 @@ def test_client_stays_on_tls_when_the_broker_has_no_other_port(
     assert receive(consumer, 5) == numbered(5)
 
 
-def is_admitted(broker: BrokerProcess, context: ssl.SSLContext) -> bool:
-    """With TLS 1.3 a client learns that it was refused only when it reads."""
-    at = urlsplit(broker.addresses.admin_tls)
+def answer_over_tls(url: str, context: ssl.SSLContext, request: bytes) -> bytes:
+    """Returns the first bytes of the answer; none from a broker that refuses the client.
+
+    With TLS 1.3 a client learns that it was refused only when it reads.
+    """
+    at = urlsplit(url)
     try:
         with (
             socket.create_connection((at.hostname, at.port), timeout=15) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
-            tls.sendall(b"GET /admin/v2/brokers/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            return b" 200 " in tls.recv(1000)
+            tls.sendall(request)
+            return tls.recv(1000)
     except (ssl.SSLError, ConnectionError):
-        return False
+        return b""
+
+
+def is_admitted(broker: BrokerProcess, context: ssl.SSLContext) -> bool:
+    request = b"GET /admin/v2/brokers/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    return b" 200 " in answer_over_tls(broker.addresses.admin_tls, context, request)
 
 
 def context_of(certificates: Certificates, certificate: Path | None = None) -> ssl.SSLContext:
@@ -287,6 +295,23 @@ def test_client_without_a_trusted_certificate_is_refused_when_one_is_required(
     assert not is_admitted(closed_broker, context_of(certificates))
     assert not is_admitted(closed_broker, context_of(certificates, foreign))
     assert not is_admitted(closed_broker, context_of(certificates, expired))
+    no_traceback(closed_broker)
+
+
+def test_data_port_refuses_a_client_without_a_trusted_certificate_when_one_is_required(
+    closed_broker: BrokerProcess, secured: Open, certificates: Certificates, topic: str
+) -> None:
+    certificates.new_authority("stranger")
+    foreign = certificates.issue("foreign", authority="stranger")
+    url = closed_broker.addresses.pulsar_tls
+    assert answer_over_tls(url, context_of(certificates, certificates.client), CONNECT)
+    assert not answer_over_tls(url, context_of(certificates), CONNECT)
+    assert not answer_over_tls(url, context_of(certificates, foreign), CONNECT)
+    without = secured(url, operation_timeout_seconds=3)
+    with pytest.raises(pulsar.PulsarException):
+        without.create_producer(topic)
+    client = secured(url, authentication=shown(certificates, certificates.client))
+    publish(client.create_producer(topic), numbered(3))
     no_traceback(closed_broker)
 
 

@@ -32,6 +32,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The roles behind a request; NOBODY without authentication."""
 
+EXPIRES_AT_S = web.RequestKey("expires_at_s", float)
+"""Seconds since 1970 at which the proof of the role ends; missing for one without an end."""
+
 METRICS: Final = frozenset(("/metrics", "/metrics/"))
 """Paths that ask for credentials only with `authenticateMetricsEndpoint`."""
 OPEN: Final = frozenset(("/status.html",))
@@ -60,6 +63,8 @@ def find_principal(authenticator: Authenticator | None) -> Middleware:
         except AuthenticationFailed as error:
             return await _refuse(request, authenticator, error)
         request[PRINCIPAL] = Principal(identity.role, original)
+        if identity.expires_at_s is not None:
+            request[EXPIRES_AT_S] = identity.expires_at_s
         return await handler(request)
 
     return guard
