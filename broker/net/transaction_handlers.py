@@ -87,8 +87,15 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
     if coordinators is None:
         refusals.transactions(cnx, command)
         return
-    request = command.tcClientConnectRequest
-    _run(cnx, command, request.request_id, None, coordinators.connect(request.tc_id))
+    request, authorizer = command.tcClientConnectRequest, cnx.context.authorizer
+    restricted = authorizer.enabled and not authorizer.is_superuser(cnx.principal)
+    _run(
+        cnx,
+        command,
+        request.request_id,
+        None,
+        coordinators.connect(request.tc_id, restricted=restricted),
+    )
 
 
 def begin(cnx: Connection, command: BaseCommand) -> None:

@@ -91,10 +91,15 @@ class Coordinators:
             if number != name and number.isdecimal():
                 await self._open_one(int(number))
 
-    async def connect(self, number: int) -> Coordinator:
-        """Returns the coordinator, opened if need be. CoordinatorNotFound for a number that clients cannot find."""
-        # Any authenticated client may ask. Without this check it could open, and store for ever, any number of logs.
-        count = min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
+    async def connect(self, number: int, *, restricted: bool = False) -> Coordinator:
+        """Returns the coordinator, opened if need be. CoordinatorNotFound above `COORDINATORS_MAX`.
+
+        `restricted` admits only numbers that clients find by a lookup; Pulsar admits every number to every client.
+        """
+        count = COORDINATORS_MAX
+        if restricted:
+            # Or a role without any right could open, and store for ever, logs that no client uses.
+            count = min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
         if number >= count:
             raise CoordinatorNotFound(
                 f"Transaction coordinator {number} is not opened: use one of the numbers below {count}"

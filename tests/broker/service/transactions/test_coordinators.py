@@ -8,20 +8,23 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import CoordinatorNotFound
 from broker.model.txn_id import TxnId
 from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
-from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS
+from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS, COORDINATORS_MAX
 from broker.service.transactions.transaction_states import Begun
 from tests.broker.service.transactions.test_topic_transactions import Bench
 
 
-async def test_client_opens_only_coordinators_that_it_can_find() -> None:
+async def test_restricted_client_opens_only_coordinators_that_it_can_find() -> None:
     bench = Bench()
     await bench.stage.run(bench.coordinators.open())
     for number in (COORDINATORS, 2**64 - 1):
         with pytest.raises(CoordinatorNotFound):
-            await bench.stage.run(bench.coordinators.connect(number))
+            await bench.stage.run(bench.coordinators.connect(number, restricted=True))
     assert not bench.coordinators.by_number
     await bench.stage.run(bench.stage.registry.partitions.set_count(ASSIGN_TOPIC, COORDINATORS + 1))
-    assert (await bench.stage.run(bench.coordinators.connect(COORDINATORS))).number == COORDINATORS
+    found = await bench.stage.run(bench.coordinators.connect(COORDINATORS, restricted=True))
+    assert found.number == COORDINATORS
+    with pytest.raises(CoordinatorNotFound):
+        await bench.stage.run(bench.coordinators.connect(COORDINATORS_MAX))
 
 
 async def test_coordinators_open_beside_any_number_of_stored_logs() -> None:
