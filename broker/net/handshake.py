@@ -19,6 +19,7 @@ from broker.security.authentication.credentials import (
 from broker.security.principal import Principal
 from protocol import answers
 from protocol.errors import ProtocolError
+from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand, CommandConnect
 
 log = logging.getLogger("magnetar.net")
@@ -103,7 +104,9 @@ async def _refuse(cnx: Connection, authenticator: Authenticator, error: Authenti
 
 def _accept(cnx: Connection, request: CommandConnect) -> None:
     """Answers CONNECTED."""
+    message_bytes_max = cnx.context.settings.message_bytes_max
     cnx.connected = True
+    cnx.inbox.accept(message_bytes_max + FRAME_PADDING_BYTES)
     cnx.client_version = request.client_version
     # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
@@ -113,11 +116,7 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
-    cnx.send(
-        answers.connected(
-            cnx.context.server_version, cnx.protocol_version, cnx.context.settings.message_bytes_max
-        )
-    )
+    cnx.send(answers.connected(cnx.context.server_version, cnx.protocol_version, message_bytes_max))
 
 
 def ping(cnx: Connection, command: BaseCommand) -> None:

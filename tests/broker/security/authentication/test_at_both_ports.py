@@ -89,7 +89,7 @@ async def test_connection_gets_the_role_of_its_credentials(
         ("token", ME[:-1]),
         ("token", token({"sub": "me\n2026 INFO all is well"})),
         ("token", token({"sub": 7})),
-        ("token", "x" * 1_000_000),
+        ("token", "x" * 100_000),
         ("basic", "ann:b"),
         ("tls", ""),
         ("basic", ME),
