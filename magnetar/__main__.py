@@ -32,7 +32,14 @@ COMMANDS = MappingProxyType(
             "magnetar.commands.config_command:main",
             "show settings and where they come from; change a running broker's",
         ),
-        "admin": ("magnetar.commands.admin_command:main", "write a metadata store down as Parquet tables"),
+        "admin": (
+            "magnetar.commands.admin_command:main",
+            "administer a cluster (as pulsar-admin); snapshot its metadata",
+        ),
+        "completion": (
+            "magnetar.commands.completion:main",
+            "print the shell completion for bash, zsh or fish",
+        ),
         "token": (
             "magnetar.commands.token_command:main",
             "make and check keys and tokens (as pulsar tokens)",

@@ -115,7 +115,7 @@ def named_commands() -> list[tuple[str, str, str]]:
     for page in pages():
         for code in code_of(page):
             for command, action in re.findall(
-                r"(?<![\w./:-])(?<!run )magnetar ([a-z]+)(?: ([a-z][a-z-]+))?", code
+                r"(?<![\w./:-])(?<!run )magnetar ([a-z]+)(?: ([a-z][a-zA-Z-]+))?", code
             ):
                 found.add((page, command, action if command in WITH_ACTIONS else ""))
     return sorted(found)

@@ -37,6 +37,7 @@ from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
 from broker.admin.namespaces.policies import POLICY_ROUTES
+from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
 from broker.admin.rights.guard import check_rights
 from broker.admin.rights.permissions import PERMISSION_ROUTES
@@ -168,6 +169,7 @@ def create_app(
     app[RATES] = rates or (lambda _: NO_RATES)
     app[HEALTH] = HealthProbe(broker.environment)
     served = routes(more)
+    served.append(openapi_route([*served]))
     app.add_routes(served)
     app[UNSERVED] = UnservedRoutes(served)
     return app

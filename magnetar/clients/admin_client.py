@@ -36,6 +36,15 @@ class Answer(NamedTuple):
     """Texts of the `Warning` header, such as a key without effect."""
 
 
+class Response(NamedTuple):
+    """The answer to a request that succeeded, as it came."""
+
+    text: str
+    """The body."""
+    warnings: list[str]
+    """Texts of the `Warning` header."""
+
+
 class AdminAddress(NamedTuple):
     """The address of the admin API, and the proof of the client's role."""
 
@@ -45,6 +54,14 @@ class AdminAddress(NamedTuple):
     """Name of the authentication plugin; empty for none."""
     auth_params: str = ""
     """Parameters of the plugin. They are a secret, which no error text repeats."""
+    trust_certs: str = ""
+    """File with the trusted certificates; empty for that of client.conf."""
+    allow_insecure: bool = False
+    """True for any certificate; else client.conf decides."""
+    verify_hostname: bool = False
+    """True to compare the certificate's name with the host; else client.conf decides."""
+    timeout_s: float = TIMEOUT_S
+    """Limit on each wait for the broker."""
 
     def __repr__(self) -> str:
         """Hides the parameters."""
@@ -61,15 +78,25 @@ def admin_address(arguments: argparse.Namespace) -> AdminAddress:
         (arguments.admin_url or conf.get("webServiceUrl") or DEFAULT_ADMIN_URL).rstrip("/"),
         arguments.auth_plugin or conf.get("authPlugin", ""),
         arguments.auth_params or conf.get("authParams", ""),
+        getattr(arguments, "tls_trust_cert_path", None) or "",
+        bool(getattr(arguments, "tls_allow_insecure", None)),
+        bool(getattr(arguments, "tls_enable_hostname_verification", None)),
+        getattr(arguments, "request_timeout", None) or TIMEOUT_S,
     )
 
 
 def ask(address: AdminAddress, method: str, path: str) -> Answer:
-    """Sends a request without a body and returns the answer. `path` begins with a slash and is encoded.
+    """Sends a request without a body and returns the answer; as `send`, and CommandError for no JSON."""
+    response = send(address, method, path)
+    return Answer(_json(address.url, response.text), response.warnings)
 
-    For https, client.conf says which certificates are trusted and shown.
 
-    Raises CommandError for a malformed URL, a broker that does not answer, a refusal, and an answer that is not JSON.
+def send(address: AdminAddress, method: str, path: str, body: bytes | None = None) -> Response:
+    """Sends a request and returns the answer. `path` begins with a slash and is encoded, `body` is JSON.
+
+    For https, the address and client.conf say which certificates are trusted and shown.
+
+    Raises CommandError for a malformed URL, a broker that does not answer, and a refusal.
     """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
@@ -83,13 +110,15 @@ def ask(address: AdminAddress, method: str, path: str) -> Answer:
     if not host or parts.scheme not in ("http", "https"):
         raise CommandError(f"{url} is no admin URL: allowed is http://host:port or https://host:port")
     headers = {"Accept": "application/json", **headers_of(address.auth_plugin, address.auth_params)}
+    # Without a type the broker would take a write for one of a foreign web page.
+    headers["Content-Type"] = "application/json"
     connection = (
-        HTTPSConnection(host, port, timeout=TIMEOUT_S, context=_context())
+        HTTPSConnection(host, port, timeout=address.timeout_s, context=_context(address))
         if parts.scheme == "https"
-        else HTTPConnection(host, port, timeout=TIMEOUT_S)
+        else HTTPConnection(host, port, timeout=address.timeout_s)
     )
     try:
-        connection.request(method, parts.path + path, headers=headers)
+        connection.request(method, parts.path + path, body=body, headers=headers)
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
@@ -107,11 +136,20 @@ def ask(address: AdminAddress, method: str, path: str) -> Answer:
     if not 200 <= response.status < 300:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
     # Each warning is `299 - "text"` (RFC 7234); one header holds them all.
-    return Answer(_json(url, text), re.findall(r'"([^"]*)"', response.headers.get("Warning", "")))
+    return Response(text, re.findall(r'"([^"]*)"', response.headers.get("Warning", "")))
 
 
-def _context() -> ssl.SSLContext:
-    """Makes the TLS context that client.conf describes. Raises CommandError for files that cannot be used."""
+def text_or_json(text: str) -> Json:
+    """Returns the JSON value of a body, or the body itself where it is plain text; None for an empty one."""
+    try:
+        value: Json = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _context(address: AdminAddress) -> ssl.SSLContext:
+    """Makes the TLS context that the address and client.conf describe. Raises CommandError for files that cannot be used."""
     from pathlib import Path
 
     from tls.auth_params import PLUGINS, parse_auth_params
@@ -125,20 +163,22 @@ def _context() -> ssl.SSLContext:
 
     certificate, key = path("tlsCertificateFilePath"), path("tlsKeyFilePath")
     try:
-        if conf.get("authPlugin") in PLUGINS:
-            certificate, key = parse_auth_params(conf.get("authParams", ""))
+        if address.auth_plugin in PLUGINS:
+            certificate, key = parse_auth_params(address.auth_params)
         return client_context(
             ClientFiles(
-                trusted=path("tlsTrustCertsFilePath"),
+                trusted=Path(address.trust_certs) if address.trust_certs else path("tlsTrustCertsFilePath"),
                 certificate=certificate,
                 key=key,
-                accepts_any_server=conf.get("tlsAllowInsecureConnection", "").lower() == "true",
+                accepts_any_server=address.allow_insecure
+                or conf.get("tlsAllowInsecureConnection", "").lower() == "true",
                 # Pulsar's default is false; a command that is told nothing checks, as any other program for https.
-                checks_host_name=conf.get("tlsEnableHostnameVerification", "true").lower() == "true",
+                checks_host_name=address.verify_hostname
+                or conf.get("tlsEnableHostnameVerification", "true").lower() == "true",
             )
         )
     except ValueError as error:
-        raise CommandError(f"authParams in client.conf: {error}") from None
+        raise CommandError(f"authParams: {error}") from None
     except TlsError as error:
         raise CommandError(str(error)) from None
 

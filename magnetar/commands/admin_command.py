@@ -1,4 +1,7 @@
-"""`magnetar admin snapshot`: writes a metadata store as Parquet tables for the audits. The store is only read."""
+"""`magnetar admin`: pulsar-admin's commands, and `snapshot`, which writes a metadata store as Parquet tables.
+
+The store of a snapshot is only read.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,12 @@ _DEFAULT_URL = "file:data/metadata.sqlite"
 def main(argv: list[str]) -> int:
     """Runs `magnetar admin` with these words.
 
-    Returns 0, or 1 after one line on stderr.
+    Returns 0, 1 after one line on stderr, or 2 for wrong usage and commands that are not built.
     """
+    if argv[:1] != ["snapshot"]:
+        from magnetar.admin.run import run
+
+        return run(argv)
     arguments = _parser().parse_args(argv)
     try:
         _snapshot(arguments.metadata_url, arguments.folder)

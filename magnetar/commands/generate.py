@@ -15,6 +15,7 @@ from pathlib import Path
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
+from magnetar.commands.admin_commands_page import admin_commands_page
 from magnetar.commands.policy_page import policies_page
 from magnetar.commands.routes_page import routes_page
 from magnetar.commands.wire_fields_page import wire_fields_page
@@ -41,6 +42,7 @@ def files() -> dict[str, str]:
         ),
         "conf/bookkeeper.conf": conf_file("the bookie", BOOKIE_KEYS.sections),
         "conf/client.conf": conf_file("the command line's clients", CLIENT_KEYS.sections),
+        "docs/reference/admin_commands.md": admin_commands_page(),
         "docs/reference/admin_routes.md": routes_page(),
         "docs/reference/configuration.md": documentation(),
         "docs/reference/fails_closed.md": fails_closed(),

@@ -122,6 +122,9 @@ def public_key(data: bytes) -> VerificationKey:
             found = serialization.load_der_public_key(data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("this is no public key in DER or PEM (X.509 SubjectPublicKeyInfo)") from None
+    # Before joserfc sees it, which takes a short key with a warning.
+    if isinstance(found, rsa.RSAPublicKey):
+        _refuse_short(found.key_size)
     pem = found.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     if isinstance(found, rsa.RSAPublicKey):
         return _rsa(RSAKey.import_key(pem))
@@ -172,10 +175,13 @@ def _member(member: object) -> VerificationKey | None:
 _PUBLIC_MEMBERS: Final = frozenset(("kty", "n", "e", "crv", "x", "y"))
 
 
-def _rsa(key: RSAKey) -> VerificationKey:
-    bits = key.public_key.key_size
+def _refuse_short(bits: int) -> None:
     if bits < RSA_BITS_MIN:
         raise ValueError(f"an RSA key needs at least {RSA_BITS_MIN} bits, this one has {bits}")
+
+
+def _rsa(key: RSAKey) -> VerificationKey:
+    _refuse_short(key.public_key.key_size)
     return VerificationKey(key, _RSA, _registry(_RSA))
 
 

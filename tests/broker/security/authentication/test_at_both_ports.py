@@ -43,9 +43,25 @@ async def broker() -> AsyncIterator[BrokerService]:
         yield service
 
 
+opened: list[RawConnection] = []
+
+
+@pytest.fixture(autouse=True)
+async def close_connections() -> AsyncIterator[None]:
+    """Ends what a test opened while its loop still runs, also connections that the broker has closed."""
+    yield
+    while opened:
+        await opened.pop().close()
+
+
+async def opened_raw(broker: BrokerService) -> RawConnection:
+    opened.append(await RawConnection.open(broker.addresses.service_url))
+    return opened[-1]
+
+
 async def open_connection(broker: BrokerService, **fields: Json) -> tuple[RawConnection, Frame]:
     """A connection, and the answer to its CONNECT."""
-    raw = await RawConnection.open(broker.addresses.service_url)
+    raw = await opened_raw(broker)
     raw.send("CONNECT", client_version="raw", protocol_version=19, **fields)
     return raw, await raw.receive()
 
@@ -109,7 +125,7 @@ async def test_connection_without_proof_is_refused_and_closed(
 
 
 async def test_command_behind_connect_waits_for_the_role(broker: BrokerService) -> None:
-    raw = await RawConnection.open(broker.addresses.service_url)
+    raw = await opened_raw(broker)
     raw.send(
         "CONNECT",
         client_version="raw",
@@ -124,7 +140,7 @@ async def test_command_behind_connect_waits_for_the_role(broker: BrokerService) 
 
 
 async def test_command_behind_a_refused_connect_is_not_handled(broker: BrokerService) -> None:
-    raw = await RawConnection.open(broker.addresses.service_url)
+    raw = await opened_raw(broker)
     raw.send("CONNECT", client_version="raw", protocol_version=19, auth_method_name="token")
     raw.send("PRODUCER", topic="persistent://public/default/t", producer_id=1, request_id=1)
     assert [frame.type_name for frame in await raw.until_closed()] == ["ERROR"]

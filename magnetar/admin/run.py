@@ -1,0 +1,199 @@
+"""Runs one of pulsar-admin's commands: reads its words, sends the request, prints the answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from magnetar.admin.output import shown
+from magnetar.admin.requests import body_of, path_of
+from magnetar.admin.table import Command, Option, commands
+from magnetar.admin.values import READERS, TOPIC_DOMAINS
+from magnetar.clients.admin_client import AdminAddress, Json, admin_address, send, text_or_json
+from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import add_admin_url
+
+NOT_BUILT: Final = 2
+"""Exit code of a command that pulsar-admin has and this one does not, and of wrong usage."""
+_SWITCHES: Final = {"on": True, "off": False}
+
+
+def run(words: Sequence[str]) -> int:
+    """Runs `magnetar admin` with these words: 0, 1 after an error, 2 for wrong usage."""
+    first = argparse.ArgumentParser("magnetar admin", add_help=False, allow_abbrev=False)
+    _add_common(first)
+    # pulsar-admin takes these options before the group; here they may stand behind the command too.
+    common, rest = first.parse_known_args(_until_group(words))
+    rest += words[len(_until_group(words)) :]
+    if len(rest) < 2 or rest[0].startswith("-"):
+        return _usage(rest)
+    command = commands().get(rest[0], {}).get(rest[1])
+    if command is None:
+        return _usage(rest)
+    if not command.built:
+        print(f"magnetar admin: {command.group} {command.name} is not built", file=sys.stderr)
+        return NOT_BUILT
+    arguments = _parser(command).parse_args(rest[2:], common)
+    try:
+        values = _values(command, arguments)
+        address = admin_address(arguments)
+        return _execute(command, values, address, arguments.output)
+    except CommandError as error:
+        return fail(f"admin {command.group} {command.name}", error)
+
+
+def _until_group(words: Sequence[str]) -> list[str]:
+    """Returns the words before the group; an option's value is not taken for the group."""
+    groups = commands()
+    for index, word in enumerate(words):
+        if word in groups or word in ("-h", "--help"):
+            return list(words[:index])
+    return list(words)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_admin_url(parser)
+    add = parser.add_argument
+    add("--request-timeout", type=int, metavar="S", help="seconds to wait for the broker (default 30)")
+    add("--tls-trust-cert-path", metavar="FILE", help="trusted certificates (client.conf)")
+    add("--tls-allow-insecure", action="store_true", help="accept any certificate")
+    add("--tls-enable-hostname-verification", action="store_true", help="check the host's name")
+    add("-o", "--output", choices=("table", "json"), help="form of the answer")
+
+
+def _usage(words: Sequence[str]) -> int:
+    """Prints the groups, or the commands of a group. Returns 2; exits with 0 where help was asked for."""
+    asked = any(word in ("-h", "--help") for word in words)
+    group = commands().get(words[0]) if words else None
+    out = sys.stdout if asked else sys.stderr
+    if group is None:
+        if words and not words[0].startswith("-"):
+            print(f"magnetar admin: unknown group {words[0]!r}", file=sys.stderr)
+        print(
+            "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER",
+            file=out,
+        )
+        print("\nGroups: " + ", ".join(name for name, one in commands().items() if _built(one)), file=out)
+    else:
+        if len(words) > 1 and not words[1].startswith("-"):
+            print(f"magnetar admin: {words[0]} has no command {words[1]!r}", file=sys.stderr)
+        print(f"Usage: magnetar admin {words[0]} COMMAND [options]\n\nCommands:", file=out)
+        for name in _built(group):
+            print(f"  {name}", file=out)
+    if asked:
+        # As argparse ends every other --help.
+        raise SystemExit(0)
+    return 2
+
+
+def _built(group: Mapping[str, Command]) -> list[str]:
+    return [name for name, command in group.items() if command.built]
+
+
+def _parser(command: Command) -> argparse.ArgumentParser:
+    name = f"magnetar admin {command.group} {command.name}"
+    parser = argparse.ArgumentParser(
+        name,
+        description=f"{command.method} {command.path.partition('?')[0]}",
+        allow_abbrev=False,
+        # An option that is missing here must not replace the one before the group.
+        argument_default=argparse.SUPPRESS,
+    )
+    for argument in command.arguments:
+        parser.add_argument(argument)
+    pair = None
+    for option in command.options:
+        if option.kind in _SWITCHES:
+            pair = pair or parser.add_mutually_exclusive_group(required=True)
+            pair.add_argument(
+                *option.flags,
+                dest="option_enable",
+                action="store_const",
+                const=_SWITCHES[option.kind],
+                default=None,
+            )
+        else:
+            _add_option(parser, option)
+    _add_common(parser)
+    return parser
+
+
+def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
+    dest = f"option_{option.name}"
+    if option.kind == "flag":
+        parser.add_argument(
+            *option.flags,
+            dest=dest,
+            action="store_true",
+            default=option.default == "true",
+            required=option.required,
+        )
+    else:
+        shape = option.kind.upper()
+        parser.add_argument(*option.flags, dest=dest, metavar=shape, default=None, required=option.required)
+
+
+def _values(command: Command, arguments: argparse.Namespace) -> dict[str, Json]:
+    """Returns the values by the names of the row. Raises CommandError for a text that cannot be read."""
+    given = vars(arguments)
+    values: dict[str, Json] = {name: given[name] for name in command.arguments}
+    for option in command.options:
+        if option.kind in _SWITCHES:
+            values["enable"] = given["option_enable"]
+        elif option.kind == "flag":
+            values[option.name] = given[f"option_{option.name}"]
+        else:
+            values[option.name] = _value(option, given[f"option_{option.name}"])
+    return values
+
+
+def _value(option: Option, text: str | None) -> Json:
+    if text is None:
+        # A default stands in the table in the unit of the request.
+        if not option.default:
+            return None
+        reader = "int" if option.kind in ("seconds", "millis", "bytes") else option.kind
+        return READERS[reader](option.default)
+    try:
+        value = READERS[option.kind](text)
+    except CommandError as error:
+        raise CommandError(f"{max(option.flags, key=len)}: {error}") from None
+    if option.kind == "ago" and isinstance(value, int):
+        return time.time_ns() // 1_000_000 - value
+    return value
+
+
+def _execute(command: Command, values: dict[str, Json], address: AdminAddress, output: str | None) -> int:
+    for option in command.options:
+        if option.kind == "clusters" and values[option.name] is None:
+            # As pulsar-admin: a tenant without a list may use all clusters.
+            values[option.name] = text_or_json(send(address, "GET", "/admin/v2/clusters").text)
+    # pulsar-admin lists both kinds of topics unless one is asked for.
+    listed = [option.name for option in command.options if option.kind == "domains"]
+    if listed and values[listed[0]] is None:
+        found: list[Json] = []
+        for domain in TOPIC_DOMAINS:
+            answer = send(address, "GET", path_of(command.path, {**values, listed[0]: domain}))
+            topics = text_or_json(answer.text)
+            found += topics if isinstance(topics, list) else []
+        _print(found, output)
+        return 0
+    body = body_of(command.body, values)
+    answer = send(address, command.method, path_of(command.path, values), body)
+    for warning in answer.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if answer.text:
+        value = text_or_json(answer.text)
+        _print(value.get(command.member) if command.member and isinstance(value, dict) else value, output)
+    elif command.method == "GET":
+        _print(None, output)
+    return 0
+
+
+def _print(value: Json, output: str | None) -> None:
+    text = shown(value, output or "")
+    if text:
+        print(text)
