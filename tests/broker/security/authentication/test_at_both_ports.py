@@ -271,6 +271,7 @@ async def test_connection_ends_when_the_token_of_the_original_client_expires() -
     async with memory_broker(*SETTINGS, "authenticateOriginalAuthData=true") as broker:
         raw = await open_behind_proxy(broker, ME, expiring("ann"))
         assert await raw.until_closed() == []
+        await raw.close()
 
 
 @pytest.mark.parametrize(("first", "other"), [("me", "ann"), ("ann", "me")])
@@ -285,6 +286,7 @@ async def test_credentials_that_expire_first_are_renewed_and_no_others(first: st
         wrong = response(tokens[other])
         raw.send("AUTH_RESPONSE", client_version="raw", protocol_version=19, response=wrong)
         assert [frame.type_name for frame in await raw.until_closed()] == ["ERROR"]
+        await raw.close()
 
 
 async def test_answer_without_a_question_is_an_error(broker: BrokerService) -> None:
