@@ -45,6 +45,7 @@ class ReceiveBuffer:
         "_own_bytes",
         "_shared",
         "_sizer",
+        "accepted",
         "buffer",
         "completions",
         "end",
@@ -62,14 +63,20 @@ class ReceiveBuffer:
         shared: bool,
         memory: ReceiveMemory | None = None,
         end_connection: Callable[[], bool] = lambda: False,
+        accepted: bool = True,
     ) -> None:
-        """`end_connection` is called when others need the memory of an unfinished frame; see `Owner.give_up`."""
+        """`end_connection` is called when others need the memory of an unfinished frame; see `Owner.give_up`.
+
+        `accepted`: see `Owner`; False for a connection that begins with a handshake.
+        """
         self._sizer = sizer
         self._frame_bytes_max = frame_bytes_max
         self._shared = shared
         self._memory = memory or ReceiveMemory()
         self._own_bytes = 0
         self._end_connection = end_connection
+        self.accepted = accepted
+        """See `Owner`."""
         self.buffer = self._memory.scratch
         """Memory that the offsets of `received` refer to: the scratch, or own memory."""
         self.view = self._memory.view
@@ -84,6 +91,11 @@ class ReceiveBuffer:
         """True while returned frames wait to be handled in a later turn; set by the connection."""
         self.completions = 0
         """Reads that completed a frame. The same number twice, with bytes pending, is the same unfinished frame."""
+
+    def accept(self, frame_bytes_max: int) -> None:
+        """Sets the limit of a frame for a peer that has completed the handshake."""
+        self.accepted = True
+        self._frame_bytes_max = frame_bytes_max
 
     @property
     def unfinished_bytes(self) -> int:

@@ -3,10 +3,17 @@
     scratch     one piece for all connections; empty again when the callback that brought the bytes returns
     own memory  of one connection, while a frame is unfinished or its reads are large
 
-Law: own memory of all connections together stays below a limit. Above it, in this order: memory that no byte needs is
-released; connections whose frame has been unfinished for STALE_NS are ended, the oldest first; at last the connection that
-asks for more is ended. So peers that send half frames lose their connections, a producer that sends whole ones keeps
-its own, and frames that have begun earlier are completed. Pure: no I/O, and the clock is given.
+Law: own memory of all connections together stays below a limit. Above it, in this order, until enough is free:
+
+    1. memory that no byte needs is released
+    2. connections before the end of their handshake are ended, the oldest first
+    3. connections whose frame has been unfinished for STALE_NS are ended, the oldest first
+    4. the connection that asks for more is ended
+
+A connection that asks for more before the end of its own handshake ends those of step 2 that are stale, and none of step 3.
+So peers without credentials end none that have proven theirs, peers that send half frames lose their connections, a
+producer that sends whole ones keeps its own, and frames that have begun earlier are completed. Pure: no I/O, and the
+clock is given.
 """
 
 from __future__ import annotations
@@ -23,6 +30,11 @@ STALE_NS: Final = 10 * 10**9
 
 class Owner(Protocol):
     """A receive buffer that has memory of its own."""
+
+    @property
+    def accepted(self) -> bool:
+        """True once the peer has completed the handshake, with its credentials where they are asked for."""
+        ...
 
     def release(self) -> bool:
         """Releases the memory if no byte in it is needed. Returns False otherwise."""
@@ -79,7 +91,13 @@ class ReceiveMemory:
             if self.used_bytes <= self._bytes_max:
                 return
             owner.release()
-        for owner in [owner for owner, at_ns in self._owners.items() if at_ns <= stale_before_ns]:
+        stale = [owner for owner, at_ns in self._owners.items() if at_ns <= stale_before_ns]
+        if taker.accepted:
+            ended = [owner for owner in self._owners if not owner.accepted]
+            ended += [owner for owner in stale if owner.accepted]
+        else:
+            ended = [owner for owner in stale if not owner.accepted]
+        for owner in ended:
             if self.used_bytes <= self._bytes_max:
                 return
             owner.give_up()

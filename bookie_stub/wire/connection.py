@@ -107,6 +107,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._server = server
         self.bookie = server.bookie
         """Serves the requests."""
+        self.accepted = True
+        """See `Owner`: a bookie has no handshake."""
         self._transport: asyncio.Transport | None = None
         self._address = "?"
         self._scratch = server.scratch

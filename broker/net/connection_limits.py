@@ -19,6 +19,10 @@ CONSUMERS_MAX: Final = 50_000
 """Consumers of one connection."""
 WATCHERS_MAX: Final = 100
 """Watched topic lists of one connection. Each created topic costs every watcher a hash over its whole list."""
+CONNECT_FRAME_BYTES_MAX: Final = 192 * 1024
+"""Longest frame before CONNECT is answered: a token of the client, one of a client behind a proxy, and 64 KiB more.
+
+With the limit of messages, a few peers without any credentials would take the memory that all connections receive into."""
 PRODUCER_METADATA_CHARACTERS_MAX: Final = 64 * 1024
 """Keys and values of one producer's metadata. For consumers `maxConsumerMetadataSize` is the limit."""
 

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from broker.model.errors import Unauthorized
+from broker.net.credentials_refresh import Accepted
 from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
 from broker.net.rights import check_roles
 from broker.security.authentication.authenticator import Authenticator
@@ -19,6 +20,7 @@ from broker.security.authentication.credentials import (
 from broker.security.principal import Principal
 from protocol import answers
 from protocol.errors import ProtocolError
+from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand, CommandConnect
 
 log = logging.getLogger("magnetar.net")
@@ -46,13 +48,16 @@ async def _authenticate(cnx: Connection, authenticator: Authenticator, request: 
         identity = await authenticator.identify(
             Credentials(method, request.auth_data, cnx.host, cnx.common_name)
         )
+        accepted = [Accepted(method, identity.role, identity.expires_at_s)]
         original = await _original(cnx, authenticator, request)
-        cnx.principal = Principal(identity.role, original)
+        if original is not None:
+            accepted.append(original)
+        cnx.principal = Principal(identity.role, original.role if original is not None else None)
         check_roles(cnx)
         if cnx.is_open:
             _accept(cnx, request)
             supported = request.feature_flags.supports_auth_refresh
-            cnx.refresh.watch(authenticator, method, identity.expires_at_s, supported=supported)
+            cnx.refresh.watch(authenticator, accepted, supported=supported)
     except AuthenticationFailed as error:
         await _refuse(cnx, authenticator, error)
     except Unauthorized as error:
@@ -74,22 +79,24 @@ def _method_of(request: CommandConnect) -> str:
 _OLD_METHODS: Final = {1: "ycav1", 2: "athens"}
 
 
-async def _original(cnx: Connection, authenticator: Authenticator, request: CommandConnect) -> str | None:
-    """Returns the role of the client behind a proxy; None for a direct connection.
+async def _original(
+    cnx: Connection, authenticator: Authenticator, request: CommandConnect
+) -> Accepted | None:
+    """Returns the role of the client behind a proxy, with its expiry; None for a direct connection.
 
     Whether the connection's own role may speak for another one is a matter of authorization.
     """
     if not request.original_principal:
         return None
     if not authenticator.settings.checks_original:
-        return checked_role(request.original_principal)
+        return Accepted("none", checked_role(request.original_principal), None, original=True)
     method = request.original_auth_method or "none"
     identity = await authenticator.identify(
         Credentials(method, request.original_auth_data.encode(), cnx.host)
     )
     if identity.role is None:
         raise AuthenticationFailed("the client behind the proxy has no role")
-    return identity.role
+    return Accepted(method, identity.role, identity.expires_at_s, original=True)
 
 
 async def _refuse(cnx: Connection, authenticator: Authenticator, error: AuthenticationFailed) -> None:
@@ -103,7 +110,9 @@ async def _refuse(cnx: Connection, authenticator: Authenticator, error: Authenti
 
 def _accept(cnx: Connection, request: CommandConnect) -> None:
     """Answers CONNECTED."""
+    message_bytes_max = cnx.context.settings.message_bytes_max
     cnx.connected = True
+    cnx.inbox.accept(message_bytes_max + FRAME_PADDING_BYTES)
     cnx.client_version = request.client_version
     # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
@@ -113,11 +122,7 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
-    cnx.send(
-        answers.connected(
-            cnx.context.server_version, cnx.protocol_version, cnx.context.settings.message_bytes_max
-        )
-    )
+    cnx.send(answers.connected(cnx.context.server_version, cnx.protocol_version, message_bytes_max))
 
 
 def ping(cnx: Connection, command: BaseCommand) -> None:
@@ -132,29 +137,32 @@ def pong(cnx: Connection, command: BaseCommand) -> None:
 def auth_response(cnx: Connection, command: BaseCommand) -> None:
     """Handles AUTH_RESPONSE: new credentials for those that expired. One without a question is an error."""
     authenticator = cnx.context.authenticator
-    if authenticator is None or not cnx.refresh.challenged:
+    expired = cnx.refresh.challenged
+    if authenticator is None or expired is None:
         cnx.send(FAILED)
         return
     # One answer per question; a second one finds none open.
-    cnx.refresh.challenged = False
+    cnx.refresh.challenged = None
     response = command.authResponse.response
-    credentials = Credentials(
-        response.auth_method_name or "none", response.auth_data, cnx.host, cnx.common_name
-    )
-    cnx.run(_renew(cnx, authenticator, credentials), lambda _: FAILED, "authenticate")
+    # The certificate of the connection is the proxy's, which proves nothing about the client behind it.
+    certificate = None if expired.original else cnx.common_name
+    credentials = Credentials(response.auth_method_name or "none", response.auth_data, cnx.host, certificate)
+    cnx.run(_renew(cnx, authenticator, credentials, expired), lambda _: FAILED, "authenticate")
 
 
-async def _renew(cnx: Connection, authenticator: Authenticator, credentials: Credentials) -> None:
+async def _renew(
+    cnx: Connection, authenticator: Authenticator, credentials: Credentials, expired: Accepted
+) -> None:
     try:
         identity = await authenticator.identify(credentials)
-        _check_same_role(identity, cnx.principal)
+        _check_same_role(identity, expired)
     except AuthenticationFailed as error:
         await _refuse(cnx, authenticator, error)
         return
-    cnx.refresh.renew(identity.expires_at_s)
+    cnx.refresh.renew(expired, identity.expires_at_s)
 
 
-def _check_same_role(identity: Identity, principal: Principal) -> None:
+def _check_same_role(identity: Identity, expired: Accepted) -> None:
     """Refuses another role: rights were decided for the first one when producers and consumers were opened."""
-    if identity.role != principal.role:
+    if identity.role != expired.role:
         raise AuthenticationFailed("the new credentials are of another role")

@@ -19,6 +19,7 @@ from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
+from protocol.receive_buffer import ReceiveBuffer
 
 UNSENT_BYTES_MAX = 1 << 20
 """Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
@@ -64,6 +65,8 @@ class Connection(Protocol):
     """Consumers by their id."""
     watchers: dict[int, TopicListWatcher]
     """Watched topic lists by watcher id."""
+    inbox: ReceiveBuffer
+    """Cuts the received bytes into frames."""
     gate: ReadGate
     """Decides when the connection is read."""
     outbox: Outbox

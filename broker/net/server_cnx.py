@@ -24,6 +24,7 @@ from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
+from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
@@ -107,15 +108,17 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.liveness = Liveness(context, self)
         """Keep-alive."""
         settings = context.settings
-        self._inbox = ReceiveBuffer(
+        self.inbox = ReceiveBuffer(
             ReceiveBufferSizer(
                 settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
             ),
-            frame_bytes_max=settings.message_bytes_max + FRAME_PADDING_BYTES,
+            frame_bytes_max=min(CONNECT_FRAME_BYTES_MAX, settings.message_bytes_max + FRAME_PADDING_BYTES),
             shared=not settings.copy_entries,
             memory=context.receive_memory,
             end_connection=self._end_unfinished,
+            accepted=False,
         )
+        """Cuts the received bytes into frames."""
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
         self._ended = False
@@ -167,7 +170,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._ended = True
         self.liveness.detach()
         self.refresh.detach()
-        self._inbox.close()
+        self.inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
         # Emptied first, so that no callback finds a consumer of the closed connection.
@@ -231,7 +234,7 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Returns free bytes of the receive buffer for the next read. Called by the event loop."""
-        return self._inbox.writable()
+        return self.inbox.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handles all frames that are complete now. Called by the event loop after each read."""
@@ -243,18 +246,18 @@ class ServerCnx(asyncio.BufferedProtocol):
         if liveness.probing:
             liveness.answered()
         try:
-            frames = self._inbox.received(nbytes)
+            frames = self.inbox.received(nbytes)
         except ProtocolError as error:
             self.close(f"{type(error).__name__}: {error}")
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
             self.gate.stop(UNHANDLED_FRAMES)
-            self._inbox.keep()
-            self._inbox.unhandled = True
+            self.inbox.keep()
+            self.inbox.unhandled = True
             self._handle_in_slices(frames)
         else:
             self._handle(frames)
-            self._inbox.settle()
+            self.inbox.settle()
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
         """Handles the first frames now and the rest in later turns.
@@ -274,15 +277,15 @@ class ServerCnx(asyncio.BufferedProtocol):
             # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         elif not self._postponed:
-            self._inbox.unhandled = False
+            self.inbox.unhandled = False
             self.gate.go_on(UNHANDLED_FRAMES)
 
     def _postpone(self, frames: list[tuple[int, int, int]]) -> None:
         """Keeps frames behind one that paused the connection; nothing is read until they are handled."""
         if frames:
             self.gate.stop(UNHANDLED_FRAMES)
-            self._inbox.keep()
-            self._inbox.unhandled = True
+            self.inbox.keep()
+            self.inbox.unhandled = True
             self._postponed += frames
 
     def _handle_postponed(self) -> None:
@@ -308,14 +311,14 @@ class ServerCnx(asyncio.BufferedProtocol):
     @property
     def unfinished_frame(self) -> int:
         """A number of the frame that is not complete, 0 for none; the same number later is the same frame."""
-        return self._inbox.completions + 1 if self._inbox.unfinished_bytes else 0
+        return self.inbox.completions + 1 if self.inbox.unfinished_bytes else 0
 
     def _end_unfinished(self) -> bool:
         """Closes the connection for the memory of its unfinished frame, unless the broker itself does not read it."""
         if self.gate.reasons & ~UNSENT_ANSWERS:
             return False
         reason = (
-            f"its memory is needed, and it has {self._inbox.unfinished_bytes} bytes of an unfinished frame;"
+            f"its memory is needed, and it has {self.inbox.unfinished_bytes} bytes of an unfinished frame;"
             " all connections together receive into a quarter of maxMessagePublishBufferSizeInMB"
         )
         self._memory_lost = True
@@ -324,7 +327,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         return True
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
-        buffer, view = self._inbox.buffer, self._inbox.view
+        buffer, view = self.inbox.buffer, self.inbox.view
         # An iterator, so that the frames behind one that pauses the connection are known without an index.
         waiting = iter(frames)
         try:
@@ -385,7 +388,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         gate.pending_publishes += 1
         gate.pending_bytes += size
         port.unanswered += 1
-        inbox = self._inbox
+        inbox = self.inbox
         judged = judge_body(inbox.buffer, body_start, body)
         if judged == CORRUPT:
             error = ChecksumMismatch("Checksum failed on the broker")
@@ -429,7 +432,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             send.sequence_id,
             send.highest_sequence_id,
             send.num_messages if send.num_messages > 0 else 1,
-            bytes(stored) if self._inbox.transient else stored,
+            bytes(stored) if self.inbox.transient else stored,
             size,
             send.is_chunk,
         )

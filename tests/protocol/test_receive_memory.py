@@ -17,7 +17,7 @@ FRAME_MAX = 1 << 20
 class Peer:
     """One connection's receive buffer, fed by hand."""
 
-    def __init__(self, memory: ReceiveMemory, *, shared: bool = True) -> None:
+    def __init__(self, memory: ReceiveMemory, *, shared: bool = True, accepted: bool = True) -> None:
         self.ended = False
         self.paused = False
         self.inbox = ReceiveBuffer(
@@ -26,6 +26,7 @@ class Peer:
             shared=shared,
             memory=memory,
             end_connection=self._end,
+            accepted=accepted,
         )
 
     def _end(self) -> bool:
@@ -120,6 +121,34 @@ def test_connection_that_asks_for_more_is_ended_when_all_others_are_young(clock:
     assert (early.ended, late.ended) == (False, True)
     assert memory.used_bytes <= 1_000_000
     assert early.feed(frame(400_000)[200_000:]) == 1
+
+
+def test_connections_before_their_handshake_are_ended_first_for_an_accepted_one(clock: list[int]) -> None:
+    memory = a_memory(10_000_000, clock)
+    slow = Peer(memory)
+    slow.feed(half())
+    clock[0] = 2 * STALE_NS
+    strangers = [Peer(memory, accepted=False) for _ in range(3)]
+    for stranger in strangers:
+        stranger.feed(half())
+    late = Peer(memory)
+    memory.resize(memory.used_bytes)
+    late.feed(half(60_000))
+    assert [stranger.ended for stranger in strangers] == [True, False, False]
+    assert not slow.ended
+    assert not late.ended
+
+
+def test_connection_before_its_handshake_ends_no_accepted_one(clock: list[int]) -> None:
+    memory = a_memory(10_000_000, clock)
+    slow, stranger = Peer(memory), Peer(memory, accepted=False)
+    slow.feed(half())
+    clock[0] = 2 * STALE_NS
+    memory.resize(memory.used_bytes)
+    stranger.feed(half())
+    assert (slow.ended, stranger.ended) == (False, True)
+    memory.resize(10_000_000)
+    assert slow.feed(frame(400_000)[200_000:]) == 1
 
 
 def test_connection_that_the_broker_does_not_read_is_not_ended(clock: list[int]) -> None:

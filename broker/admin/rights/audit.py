@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -11,12 +13,14 @@ from broker.admin.http.principal import PRINCIPAL
 from broker.admin.rights.needs import template_of
 from broker.admin.service_view import BROKER
 from broker.security.principal import NOBODY
-from settings.keys import mask
+from settings.keys import MASK, mask
 
 _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _REFUSALS: Final = frozenset((401, 403))
 _ADMIN: Final = "/admin/"
 _CONFIGURATION: Final = "/admin/v2/brokers/configuration/"
+_KEY_WITHOUT_ROUTE: Final = re.compile(r"(.*?/configuration/+[^/]+/).", re.IGNORECASE | re.DOTALL)
+"""A path up to the value of a key, as a client may write it by mistake: with more slashes, or in capitals."""
 
 
 @web.middleware
@@ -49,7 +53,11 @@ def _target(request: web.Request) -> str:
     """Returns the path as the client sent it, without the query, which may hold a token."""
     path = request.rel_url.raw_path
     template = template_of(request)
-    if template is not None and template.startswith(_CONFIGURATION) and template.count("{") == 2:
+    if template is None:
+        # No route, so no part of the path is known as a value. A token with a `/` that is not encoded comes here.
+        match = _KEY_WITHOUT_ROUTE.match(unquote(path))
+        return f"{match[1]}{MASK}" if match else path
+    if template.startswith(_CONFIGURATION) and template.count("{") == 2:
         # The path ends with the key and its value, and the value of some keys is a secret.
         key, value = list(request.match_info.values())
         return f"{_CONFIGURATION}{key}/{mask(key, value)}"

@@ -19,6 +19,7 @@ from typing import Final
 
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError
+from passlib.hash import sha256_crypt, sha512_crypt
 
 from broker.security.authentication.credentials import (
     AuthenticationFailed,
@@ -41,8 +42,12 @@ PROVEN_MAX: Final = 10_000
 """Proven passwords that are remembered."""
 PROVEN_NS: Final = 300 * 10**9
 """Time for which a proven password is remembered."""
-PASSWORD_BYTES_MAX: Final = 4096
+CREDENTIALS_BYTES_MAX: Final = 4096
 """Longest name and password together."""
+PASSWORD_BYTES_MAX: Final = 256
+"""Longest password. All forms but bcrypt are computed in Python, which holds the GIL, in time that grows with the length."""
+ROUNDS_MAX: Final = 50_000
+"""Most rounds of a SHA-256 or SHA-512 password: about 50 ms of Python for 256 bytes. `htpasswd` makes 5,000."""
 
 SCHEMES: Final = ("bcrypt", "apr_md5_crypt", "ldap_sha1", "sha256_crypt", "sha512_crypt")
 """Forms of stored passwords, in the library's words: `htpasswd -B`, `-m`, `-s`, `-2`, `-5`."""
@@ -73,7 +78,7 @@ class PasswordProvider:
         """Returns the name as the role. Raises AuthenticationFailed for a wrong password and a full queue."""
         data = credentials.data
         name, colon, password = data.partition(b":")
-        if not colon or len(data) > PASSWORD_BYTES_MAX:
+        if not colon or len(data) > CREDENTIALS_BYTES_MAX or len(password) > PASSWORD_BYTES_MAX:
             raise AuthenticationFailed("the name and the password are malformed")
         try:
             user = name.decode()
@@ -167,9 +172,26 @@ def parse_htpasswd(data: bytes) -> dict[str, str]:
             raise ValueError(
                 f"line {number}: the password is in no form that is accepted: bcrypt (htpasswd -B), apr1, SHA"
             )
+        rounds = _rounds(stored, number)
+        if rounds > ROUNDS_MAX:
+            raise ValueError(
+                f"line {number}: the password has {rounds} rounds of SHA, at most {ROUNDS_MAX} are accepted;"
+                " bcrypt (htpasswd -B) may cost more time without harm"
+            )
         if name in found:
             raise ValueError(f"line {number} repeats a name")
         found[name] = stored
     if not found:
         raise ValueError("there is no name in it")
     return found
+
+
+def _rounds(stored: str, number: int) -> int:
+    """Returns the rounds of a SHA-256 or SHA-512 password, 0 for other forms, whose cost is constant or free of the GIL."""
+    for form in (sha256_crypt, sha512_crypt):
+        if form.identify(stored):
+            try:
+                return int(form.from_string(stored).rounds)
+            except ValueError:
+                raise ValueError(f"line {number}: the SHA password is malformed; make it anew") from None
+    return 0

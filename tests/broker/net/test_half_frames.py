@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX
 from broker.net.liveness import FRAME_INTERVALS_MAX
 from broker.net.read_gate import PUBLISH_BUFFER
 from protocol.receive_memory import STALE_NS
@@ -60,6 +61,31 @@ async def test_half_frames_are_ended_when_their_memory_is_needed() -> None:
     assert not busy[0].transport.closing
 
 
+async def test_long_frame_before_connect_ends_the_connection() -> None:
+    port = Port(Stage())
+    client = await port.client(connect=False)
+    client.feed(struct.pack(">I", CONNECT_FRAME_BYTES_MAX - 3))
+    assert client.transport.closing
+    assert port.context.receive_memory.used_bytes == 0
+
+
+async def test_frames_before_connect_cost_no_producer_its_connection() -> None:
+    stage = Stage()
+    port = Port(stage, publish_buffer_bytes_max=1 << 20)
+    producer = await port.client()
+    producer.feed(half_a_frame())
+    strangers = [await port.client(connect=False) for _ in range(200)]
+    for stranger in strangers:
+        stranger.feed(struct.pack(">II", CONNECT_FRAME_BYTES_MAX - 4, 10) + bytes(150_000))
+    producer.feed(bytes(FRAME // 4))
+    other = await port.client()
+    other.feed(half_a_frame())
+    await stage.fire()
+    assert not producer.transport.closing
+    assert not other.transport.closing
+    assert sum(stranger.transport.closing for stranger in strangers) > 100
+
+
 async def fire_keep_alive(client: Client, intervals: int) -> None:
     """Lets intervals pass in which single bytes of the frame arrive."""
     for _ in range(intervals):
@@ -89,7 +115,7 @@ async def test_new_frame_has_all_its_time() -> None:
     for _ in range(3):
         client.feed(half_a_frame(10))
         await fire_keep_alive(client, FRAME_INTERVALS_MAX - 1)
-        client.cnx._inbox.completions += 1  # As if the frame had been completed.
+        client.cnx.inbox.completions += 1  # As if the frame had been completed.
     assert not client.transport.closing
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
+from aiohttp import ClientSession
+from yarl import URL
 
 from broker.security.audit import LINES_AT_ONCE, PEERS_MAX, AuditTrail, shown
 from broker.security.principal import NOBODY, Principal
+from tests.support.memory_broker import memory_broker
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +54,39 @@ def test_peers_beyond_the_limit_share_one_bound(caplog: pytest.LogCaptureFixture
     for number in range(2 * PEERS_MAX):
         audit.refused(NOBODY, f"peer-{number}:1", "GET", "/admin/x", 401)
     assert len(caplog.records) == PEERS_MAX + LINES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/brokers/configuration/brokerClientAuthenticationParameters/token:abc/SEKRIT",
+        "/brokers/configuration/brokerClientAuthenticationParameters/token:SEKRIT/",
+        "/brokers//configuration/brokerClientAuthenticationParameters/token:SEKRIT",
+        "/brokers/configuration//brokerClientAuthenticationParameters//token:SEKRIT",
+        "/brokers/Configuration/brokerClientAuthenticationParameters/token:SEKRIT",
+        "/brokers/%63onfiguration%2FbrokerClientAuthenticationParameters/token:SEKRIT/x",
+        "/brokers/configuration/brokerClientAuthenticationParameters/%0Atoken:SEKRIT/x",
+        "/brokers/configuration/brokerClientAuthenticationParameters/token:SEKRIT",
+        "/brokers/configuration/brokerClientAuthenticationParameters/token:a%2FSEKRIT",
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_value_of_a_key_is_masked_in_each_form_of_its_path(
+    path: str, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with memory_broker() as broker, ClientSession(broker.addresses.admin_url) as session:
+        url = URL(f"{broker.addresses.admin_url}/admin/v2{path}", encoded=True)
+        async with session.request(method, url) as response:
+            assert response.status < 500
+    targets = [vars(line)["target"] for line in caplog.records if line.name == "magnetar.audit"]
+    assert len(targets) == 1
+    assert "brokerClientAuthenticationParameters" in targets[0]
+    assert not [line for line in caplog.records if "SEKRIT" in line.getMessage() + str(vars(line))]
+
+
+async def test_other_path_without_a_route_is_shown_as_it_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+    async with memory_broker() as broker, ClientSession(broker.addresses.admin_url) as session:
+        await session.post(URL(f"{broker.addresses.admin_url}/admin/v2/a%2Fb/c", encoded=True))
+    assert [vars(line)["target"] for line in caplog.records if line.name == "magnetar.audit"] == [
+        "/admin/v2/a%2Fb/c"
+    ]

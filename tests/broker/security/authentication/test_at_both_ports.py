@@ -105,7 +105,7 @@ async def test_connection_gets_the_role_of_its_credentials(
         ("token", ME[:-1]),
         ("token", token({"sub": "me\n2026 INFO all is well"})),
         ("token", token({"sub": 7})),
-        ("token", "x" * 1_000_000),
+        ("token", "x" * 100_000),
         ("basic", "ann:b"),
         ("tls", ""),
         ("basic", ME),
@@ -251,6 +251,42 @@ async def test_connection_ends_at_the_expiry_without_a_chance(chance_s: int, fla
             broker, auth_method_name="token", auth_data=data(expiring()), feature_flags=flags
         )
         assert await raw.until_closed() == []
+
+
+async def open_behind_proxy(broker: BrokerService, own: str, original: str, **fields: Json) -> RawConnection:
+    raw, answer = await open_connection(
+        broker,
+        auth_method_name="token",
+        auth_data=data(own),
+        original_principal="ann",
+        original_auth_method="token",
+        original_auth_data=original,
+        **fields,
+    )
+    assert answer.type_name == "CONNECTED"
+    return raw
+
+
+async def test_connection_ends_when_the_token_of_the_original_client_expires() -> None:
+    async with memory_broker(*SETTINGS, "authenticateOriginalAuthData=true") as broker:
+        raw = await open_behind_proxy(broker, ME, expiring("ann"))
+        assert await raw.until_closed() == []
+        await raw.close()
+
+
+@pytest.mark.parametrize(("first", "other"), [("me", "ann"), ("ann", "me")])
+async def test_credentials_that_expire_first_are_renewed_and_no_others(first: str, other: str) -> None:
+    tokens = {first: expiring(first), other: expiring(other, 3600)}
+    async with memory_broker(*SETTINGS, "authenticateOriginalAuthData=true") as broker:
+        raw = await open_behind_proxy(broker, tokens["me"], tokens["ann"], feature_flags=REFRESH)
+        await raw.receive("AUTH_CHALLENGE")
+        newer = response(expiring(first))
+        raw.send("AUTH_RESPONSE", client_version="raw", protocol_version=19, response=newer)
+        await raw.receive("AUTH_CHALLENGE")
+        wrong = response(tokens[other])
+        raw.send("AUTH_RESPONSE", client_version="raw", protocol_version=19, response=wrong)
+        assert [frame.type_name for frame in await raw.until_closed()] == ["ERROR"]
+        await raw.close()
 
 
 async def test_answer_without_a_question_is_an_error(broker: BrokerService) -> None:

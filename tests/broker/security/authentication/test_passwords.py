@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from passlib.hash import apr_md5_crypt, bcrypt, ldap_sha1
+from passlib.hash import apr_md5_crypt, bcrypt, ldap_sha1, sha256_crypt, sha512_crypt
 
 from broker.security.authentication.credentials import AuthenticationFailed, Credentials
 from broker.security.authentication.passwords import (
+    PASSWORD_BYTES_MAX,
     PROVEN_NS,
+    ROUNDS_MAX,
     WAITING_PER_HOST_MAX,
     PasswordProvider,
     parse_htpasswd,
@@ -108,6 +110,12 @@ async def test_address_with_many_checks_is_refused_more_and_others_are_not(
         ("ann\n", "line 1 is not of the form"),
         (f"{LINES}dan:hunter2\n", "line 5: the password is in no form"),
         (f"{LINES}ann:{ldap_sha1.hash('z')}\n", "line 5 repeats"),
+        (
+            f"eve:$6$rounds={ROUNDS_MAX + 1}$salt${'x' * 86}\n",
+            f"line 1: the password has {ROUNDS_MAX + 1} rounds",
+        ),
+        (f"eve:$5$rounds=999999999$salt${'x' * 43}\n", "line 1: the password has 999999999 rounds"),
+        (f"eve:$5$rounds=many$salt${'x' * 43}\n", "line 1: the SHA password is malformed"),
         ("eve:mQQQIsyvvKRtU\n", "line 1: the password is in no form"),
     ],
 )
@@ -115,3 +123,22 @@ def test_file_is_refused_with_the_number_of_the_line(text: str, reason: str) -> 
     with pytest.raises(ValueError, match=reason) as caught:
         parse_htpasswd(text.encode())
     assert "hunter2" not in str(caught.value)
+
+
+async def test_password_that_is_too_long_is_refused_before_it_is_hashed(
+    provider: PasswordProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[bytes] = []
+    monkeypatch.setattr(provider._context, "verify", lambda given, _: hashed.append(given))
+    for length in (PASSWORD_BYTES_MAX, PASSWORD_BYTES_MAX + 1):
+        with pytest.raises(AuthenticationFailed):
+            await role(provider, b"bob:" + b"x" * length)
+    assert [len(given) for given in hashed] == [PASSWORD_BYTES_MAX]
+
+
+@pytest.mark.parametrize("form", [sha256_crypt, sha512_crypt])
+async def test_sha_password_with_few_rounds_proves_its_name(form: Any) -> None:
+    lines = f"dan:{form.using(rounds=5000).hash('d')}\neve:{form.using(rounds=6000).hash('e')}\n"
+    provider = PasswordProvider(parse_htpasswd(lines.encode()), lambda: 0)
+    assert [await role(provider, b"dan:d"), await role(provider, b"eve:e")] == ["dan", "eve"]
+    provider.close()
