@@ -181,6 +181,9 @@ def test_delayed_messages_survive_a_restart_of_the_broker(
     client = connected(own_broker.addresses.pulsar)
     consumer = client.subscribe(topic, "s", Type.Shared)
     [(body, came_at)] = arrivals(consumer, 1)
+    if how == "kill" and body == b"now":
+        # Its acknowledgement was not stored yet when the broker was killed; no client waits for that by default.
+        [(body, came_at)] = arrivals(consumer, 1)
     assert body == b"soon"
     assert came_at >= due_ms
     admin = Admin(own_broker.addresses.admin)
