@@ -39,7 +39,7 @@ class Outcome:
     command: str
     """The command without the tool's name."""
     output: str
-    """What it printed."""
+    """Text that the command printed."""
 
     @property
     def works(self) -> bool:

@@ -103,7 +103,7 @@ class MoveVerdict(NamedTuple):
     """Transactions of a round."""
 
     committed: int
-    """Whose commit was answered, or whose messages are all there."""
+    """Transactions whose commit was answered, or whose messages are all there."""
     given_up: int
     """Aborted, or left open by a client that vanished."""
     findings: list[str]

@@ -29,7 +29,7 @@ _UNSIGNED_MAX: Final = 2**64 - 1
 
 @dataclass(slots=True)
 class Verdict:
-    """What the lines of one id came to."""
+    """The verdict about all recorded lines of one id."""
 
     name: str
     differences: list[str]

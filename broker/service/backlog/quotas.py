@@ -129,7 +129,7 @@ class TopicQuotas:
         slowest = self.slowest()
         size, age = self.size, self.age
         if slowest is not None and 0 <= size.size_max <= slowest.size_bytes:
-            if size.reaction == EVICTION:
+            if self._reaction(size) == EVICTION:
                 self._evict_by_size(size.size_max)
                 slowest = self.slowest()
             else:
@@ -139,7 +139,7 @@ class TopicQuotas:
         too_old = age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < age_ms
         self._too_old_behind = slowest.behind if slowest is not None and too_old else None
         if slowest is not None and too_old:
-            if age.reaction == EVICTION:
+            if self._reaction(age) == EVICTION:
                 await self._evict_by_age(age.age_max_s)
             else:
                 self._hold(f"oldest message of {slowest.subscription} is above {age.age_max_s} s old")
@@ -156,8 +156,11 @@ class TopicQuotas:
             if one.durable and one.name not in INTERNAL_CURSORS
         ]
 
+    def _reaction(self, quota: BacklogQuota) -> str:
+        return quota.reaction or self._topic.settings.quota_reaction
+
     def _refuse(self, quota: BacklogQuota) -> None:
-        reaction = quota.reaction or self._topic.settings.quota_reaction
+        reaction = self._reaction(quota)
         if reaction == EXCEPTION:
             raise QuotaRefused(_TEXT)
         if reaction != EVICTION:

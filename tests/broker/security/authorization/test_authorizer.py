@@ -1,4 +1,4 @@
-"""Who may do what, by Pulsar's rules, with every kind of right."""
+"""Rights of roles follow Pulsar's rules, for every kind of right."""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ SUBSCRIBED = (("persistent://public/default/a", "s"),)
 
 
 class Disk:
-    """What survives a crash. After `left` writes the machine stands still: nothing is written or answered any more."""
+    """The stored part of a broker, which survives a crash.
+
+    After `left` writes the machine stands still: nothing is written or answered any more.
+    """
 
     def __init__(self, left: int = 1_000_000) -> None:
         self.left = left
