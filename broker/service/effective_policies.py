@@ -151,6 +151,10 @@ class EffectivePolicies:
         """Returns True when the topic drops messages that it has already (PIP-6)."""
         return self.of(name, table.DEDUPLICATION)
 
+    def dispatcher_pause_on_ack_state_persistent(self, name: TopicName) -> bool:
+        """Returns True when deliveries wait while a subscription's acknowledgements cannot be stored."""
+        return self.of(name, table.DISPATCHER_PAUSE)
+
     def encryption_required(self, name: TopicName) -> bool:
         """Returns True when producers must encrypt; a namespace cannot lift the broker's demand."""
         return self.settings.encryption_required or self.of(name, table.ENCRYPTION_REQUIRED)

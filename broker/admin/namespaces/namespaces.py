@@ -19,6 +19,7 @@ from broker.admin.http.answers import (
 from broker.admin.http.fields import checked_names
 from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
 from broker.admin.namespaces.namespace_values import checked_bundles
+from broker.admin.namespaces.offload import add_older_members
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
@@ -50,9 +51,11 @@ async def get(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a namespace with the policies of the body; 409 if it exists, 501 for a policy that is not obeyed."""
+    """Creates a namespace with the policies of the body; 409 if it exists, 501 for a cluster that is not its own."""
     broker, body = request.app[BROKER], await object_of(request)
-    policies = policies_of_body(broker, {**body, **_unchanged(body)})
+    set_members = {**body, **_unchanged(body)}
+    policies = policies_of_body(broker, set_members)
+    add_older_members(policies, set_members)
     default = broker.registry.settings.bundles
     policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
     if quotas := body.get(BACKLOG.name):

@@ -40,7 +40,13 @@ async def test_java_numbers_are_absent(admin: ClientSession) -> None:
     assert await call(admin, f"{stats}/mbeans") == (200, [])
     assert await call(admin, f"{stats}/load-report") == (204, "")
     assert (await refusal(admin, f"{stats}/broker-resource-availability/public/default"))[0] == 409
-    assert (await refusal(admin, f"{stats}/allocator-stats/default"))[0] == 501
+    assert await call(admin, f"{stats}/bookieops") == (200, {})
+    for name, used in (("default", -1), ("ml-cache", 0)):
+        shown = (await call(admin, f"{stats}/allocator-stats/{name}"))[1]
+        assert isinstance(shown, dict)
+        assert (shown["usedHeapMemory"], shown["heapArenas"]) == (used, [])
+    invalid = (406, "Invalid allocator name : nosuch")
+    assert await refusal(admin, f"{stats}/allocator-stats/nosuch") == invalid
 
 
 async def test_quota_of_a_bundle_is_kept_until_its_namespace_is_deleted(admin: ClientSession) -> None:
