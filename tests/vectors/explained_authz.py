@@ -51,12 +51,3 @@ EXPLAINED_COMMANDS: Final[Mapping[str, str]] = {
     "get-or-create-schema t1/ns1/gocmissing (no such topic)": _SCHEMA_WRITE,
 }
 """Ids of wire.jsonl."""
-
-NOT_YET: Final[frozenset[str]] = frozenset(
-    (
-        "GET /admin/v2/resourcegroups/rg1",
-        "POST /admin/v2/namespaces/public/default/resourcegroup/rg1",
-        "POST /admin/v2/namespaces/t1/ns1/resourcegroup/rg1",
-    )
-)
-"""Ids whose route another route answers for, or answers in part, until it is built; rights are as recorded."""

@@ -231,6 +231,24 @@ AUTO_SUBSCRIPTION_CREATION: Final = Structure(AutoSubscriptionCreation)
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceGroupRates:
+    """Rates that the topics of several namespaces share, per second; 0 or less = no limit."""
+
+    publish_messages: int = member("publishRateInMsgs", _ANY_INT, -1)
+    """Messages that producers publish."""
+    publish_bytes: int = member("publishRateInBytes", _ANY_LONG, -1)
+    """Bytes that producers publish."""
+    dispatch_messages: int = member("dispatchRateInMsgs", _ANY_INT, -1)
+    """Messages that consumers get."""
+    dispatch_bytes: int = member("dispatchRateInBytes", _ANY_LONG, -1)
+    """Bytes that consumers get."""
+
+
+RESOURCE_GROUP_RATES: Final = Structure(ResourceGroupRates)
+"""Form of `ResourceGroupRates`."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryFilters:
     """Filters through which a subscription's entries pass before their delivery."""
 

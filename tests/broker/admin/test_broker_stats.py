@@ -84,15 +84,3 @@ async def test_quota_of_a_range_that_is_no_bundle_is_refused(admin: ClientSessio
         assert (await refusal(admin, f"GET {QUOTAS}/public/default/{bundle}"))[0] == 412
         assert (await refusal(admin, f"POST {QUOTAS}/public/default/{bundle}", {}))[0] == 412
     assert (await refusal(admin, f"GET {QUOTAS}/public/nope/{BUNDLE}"))[0] == 412
-
-
-async def test_there_are_no_resource_groups(admin: ClientSession) -> None:
-    group = "/admin/v2/namespaces/public/default/resourcegroup"
-    assert await call(admin, "GET /admin/v2/resourcegroups") == (200, [])
-    missing = "ResourceGroup does not exist"
-    assert await refusal(admin, "GET /admin/v2/resourcegroups/g") == (404, missing)
-    assert (await refusal(admin, "PUT /admin/v2/resourcegroups/g", {}))[0] == 501
-    assert await call(admin, f"GET {group}") == (200, "")
-    assert await refusal(admin, f"POST {group}/g") == (412, missing)
-    assert await call(admin, f"DELETE {group}") == (204, "")
-    assert (await refusal(admin, "GET /admin/v2/namespaces/public/nope/resourcegroup"))[0] == 404
