@@ -10,7 +10,15 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from broker.admin.http.pressure import Pressure, PressureSettings
-from broker.admin.http.request_classes import HEAVY, LOOKUP, READ, SCRAPE, WRITE, RequestClass, class_of
+from broker.admin.http.request_classes import (
+    HEAVY,
+    LOOKUP,
+    READ,
+    SCRAPE,
+    WRITE,
+    RequestClass,
+    class_of,
+)
 from broker.admin.server import answer_errors, create_app
 from broker.compose.broker_service import BrokerService
 from broker.loop import clock
