@@ -36,7 +36,7 @@ class Timer:
         self.due_ns = due_ns
         """When, by the held clock."""
         self.callback: Callable[[], None] | None = callback
-        """What to call; None once it was called or cancelled."""
+        """The function to call; None once it was called or cancelled."""
         self.look = look
         """True for a look that repeats."""
 

@@ -40,16 +40,19 @@ class Broker:
         *,
         settings: Mapping[str, object] | None = None,
         python: str = sys.executable,
+        token: str | None = None,
         start_timeout_s: float = 60.0,
     ) -> None:
         """Starts nothing yet.
 
         `data`: folder of everything that is kept, so that a restart finds it. `settings`: keys of `broker.conf`;
-        True and False become `true` and `false`. `python`: the interpreter that has Magnetar installed.
+        True and False become `true` and `false`. `python`: the interpreter that has Magnetar installed. `token`: goes
+        with the kit's own requests to the admin API; needed with `authenticationEnabled`.
         """
         self._data = None if data is None else Path(data).absolute()
         self._settings = {"forceDeleteNamespaceAllowed": True, **(settings or {})}
         self._python = python
+        self._token = token
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -144,12 +147,12 @@ class Broker:
     @property
     def clock(self) -> Clock:
         """The broker's clock, which a test may advance."""
-        return Clock(self.admin_url)
+        return Clock(self.admin_url, self._token)
 
     @property
     def faults(self) -> Faults:
         """The faults that the broker commits on demand."""
-        return Faults(self.admin_url)
+        return Faults(self.admin_url, self._token)
 
     @property
     def pid(self) -> int:
@@ -170,7 +173,7 @@ class Broker:
 
     def ask(self, method: str, path: str, body: object = None) -> object:
         """Sends a request to the admin API and returns the JSON of its answer. KitError carries Pulsar's reason."""
-        return ask(self.admin_url, method, path, body)
+        return ask(self.admin_url, method, path, body, self._token)
 
     @property
     def log(self) -> str:

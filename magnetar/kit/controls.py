@@ -17,13 +17,16 @@ _CLOCK: Final = "/magnetar/test/clock"
 _FAULTS: Final = "/magnetar/test/faults"
 
 
-def ask(admin_url: str, method: str, path: str, body: object = None) -> object:
+def ask(admin_url: str, method: str, path: str, body: object = None, token: str | None = None) -> object:
     """Returns the JSON of the answer, None where there is none. KitError carries the broker's reason."""
     request = urllib.request.Request(
         admin_url + path,
         method=method,
         data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
+        headers={
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {token}"} if token else {}),
+        },
     )
     # Without the proxy of the environment: the broker is on the loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -53,12 +56,13 @@ class Clock:
     What a client does by itself (a time-out of `receive`, a delay between retries) goes by the machine's clock.
     """
 
-    def __init__(self, admin_url: str) -> None:
+    def __init__(self, admin_url: str, token: str | None = None) -> None:
         self._admin_url = admin_url
+        self._token = token
 
     def now(self) -> datetime:
         """Returns the broker's time, in UTC."""
-        return _time(ask(self._admin_url, "GET", _CLOCK))
+        return _time(ask(self._admin_url, "GET", _CLOCK, None, self._token))
 
     def advance(
         self,
@@ -77,7 +81,7 @@ class Clock:
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         body = {"advance_ms": length // timedelta(milliseconds=1)}
-        return _time(ask(self._admin_url, "POST", _CLOCK, body))
+        return _time(ask(self._admin_url, "POST", _CLOCK, body, self._token))
 
 
 def _time(found: object) -> datetime:
@@ -132,8 +136,9 @@ class Faults:
     often it happens; 0 for ever.
     """
 
-    def __init__(self, admin_url: str) -> None:
+    def __init__(self, admin_url: str, token: str | None = None) -> None:
         self._admin_url = admin_url
+        self._token = token
 
     def drop(self, on: str, *, at: int = 1, times: int = 1) -> Fault:
         """Closes the connection in place of the command: `drop("ACK", at=3)`."""
@@ -169,7 +174,7 @@ class Faults:
 
     def ask(self, method: str, path: str = "", body: object = None) -> object:
         """Sends a request about faults."""
-        return ask(self._admin_url, method, _FAULTS + path, body)
+        return ask(self._admin_url, method, _FAULTS + path, body, self._token)
 
     def _set(self, **fields: object) -> Fault:
         found = self.ask("POST", body=fields)

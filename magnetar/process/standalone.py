@@ -332,9 +332,11 @@ class _AtEof(asyncio.Protocol):
         self._stop = stop
 
     def eof_received(self) -> None:
+        """The writing side has closed."""
         self._stop.set()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """The pipe has failed."""
         self._stop.set()
 
 
