@@ -93,6 +93,10 @@ class FaultyBookie:
         """Fences as the bookie does."""
         self._bookie.fence(ledger_id, master_key, done, entry_id)
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Names the file as the bookie does."""
+        return self._bookie.file_of(ledger_id, entry_id)
+
     def delete(self, ledger_id: int) -> None:
         """Deletes as the bookie does."""
         self._bookie.delete(ledger_id)
