@@ -154,7 +154,7 @@ async def test_client_that_answers_no_ping_is_closed() -> None:
         ClientSession(base_url=broker.addresses.admin_url) as http,
     ):
         deaf = await http.ws_connect(f"/ws/v2/consumer/{T}/s", autoping=False)
-        message = await deaf.receive(20)
+        message = await deaf.receive(60)
         assert message.type is WSMsgType.PING
         topic = broker.registry.topics["persistent://public/default/t"]
         await until(lambda: not topic.consumers_of("s"))
