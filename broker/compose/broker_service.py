@@ -252,6 +252,7 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
+        await self.registry.resource_groups.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
