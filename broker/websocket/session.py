@@ -46,7 +46,7 @@ class Session:
         """True once nothing more may be done for the client."""
         self._socket = socket
         self._expires_at_s = peer.expires_at_s
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: object = None
         self._drop_connection = peer.drop
         self._drop_timer: asyncio.TimerHandle | None = None
         self._outgoing: deque[str] = deque()
@@ -113,9 +113,10 @@ class Session:
         finally:
             self.ended = True
             for timer in (self._expiry_timer, self._drop_timer):
-                if timer is not None:
+                cancel = getattr(timer, "cancel", None)
+                if cancel is not None:
                     # It would keep the session in memory until its time comes.
-                    timer.cancel()
+                    cancel()
             self.context.sessions.discard(self)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -130,8 +131,7 @@ class Session:
         if left_s <= 0:
             self.end(POLICY, "the credentials have expired")
             return
-        loop = asyncio.get_running_loop()
-        self._expiry_timer = loop.call_later(min(left_s, LOOK_S_MAX), self._look_at_expiry)
+        self._expiry_timer = self.context.due_later(min(left_s, LOOK_S_MAX), self._look_at_expiry)
 
     async def _read_on(self) -> None:
         settings = self.context.settings
