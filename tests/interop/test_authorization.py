@@ -72,6 +72,17 @@ def test_role_without_a_right_is_refused(guarded: BrokerProcess) -> None:
         producer.close()
 
 
+def test_missing_tenant_is_told_and_missing_namespace_is_refused(guarded: BrokerProcess) -> None:
+    client = client_of(guarded, "stranger")
+    try:
+        with pytest.raises(pulsar.TopicNotFound):
+            client.create_producer("nosuch/nosuch/t")
+        with pytest.raises(pulsar.AuthorizationError):
+            client.create_producer("public/nosuch/t")
+    finally:
+        client.close()
+
+
 def test_withdrawn_right_ends_an_open_producer_and_an_open_consumer(guarded: BrokerProcess) -> None:
     assert ask(guarded, "admin", "POST", f"{GRANTS}/app", ["produce", "consume"]) == 204
     client = client_of(guarded, "app")
