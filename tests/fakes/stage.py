@@ -69,7 +69,7 @@ class Stage:
         """(seconds as asked for, callback); `fire` runs them."""
         self.metadata = FakeMetadata()
         store = metadata or self.metadata
-        self.ledgers = MemoryLedgerClient(self.soon.append) if before is None else before.ledgers
+        self.ledgers: MemoryLedgerClient = before.ledgers if before else MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
         self.caches = WholeCache(EntryCacheSettings(cache_bytes, policy=policy))
         self.environment = ManagedLedgerEnvironment(
