@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from broker.loop.clock import CallLater
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
@@ -86,6 +86,8 @@ class WebSocketContext:
     """Writes a line for refused access."""
     call_later: CallLater
     """Starts timers."""
+    due_later: CallLater
+    """Starts timers for dates, by the clock that a test may advance; their handles can be cancelled."""
     spawn: Callable[[Coroutine[object, object, None], str], object]
     """Runs work that nobody awaits, until the broker stops."""
     wall_ms: Callable[[], int]

@@ -43,7 +43,7 @@ class Session:
         """True once nothing more may be done for the client."""
         self._socket = socket
         self._expires_at_s = peer.expires_at_s
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: object = None
         self._outgoing: deque[str] = deque()
         self._more = asyncio.Event()
         self._may_read = asyncio.Event()
@@ -104,9 +104,10 @@ class Session:
             await self._read_on()
         finally:
             self.ended = True
-            if self._expiry_timer is not None:
+            cancel = getattr(self._expiry_timer, "cancel", None)
+            if cancel is not None:
                 # It would keep the session in memory until the expiry.
-                self._expiry_timer.cancel()
+                cancel()
             self.context.sessions.discard(self)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -121,8 +122,7 @@ class Session:
         if left_s <= 0:
             self.end(POLICY, "the credentials have expired")
             return
-        loop = asyncio.get_running_loop()
-        self._expiry_timer = loop.call_later(min(left_s, LOOK_S_MAX), self._look_at_expiry)
+        self._expiry_timer = self.context.due_later(min(left_s, LOOK_S_MAX), self._look_at_expiry)
 
     async def _read_on(self) -> None:
         settings = self.context.settings

@@ -155,7 +155,7 @@ def test_restart_keeps_changes(own_broker: BrokerProcess, connected: Connect, ho
     admin = _restarted(own_broker, how)
     assert _mapping(admin.get("brokers/configuration/values")) == {SIZE: "2", WATERMARK: "0.5"}
     assert _effective(admin, SIZE, WATERMARK, TTL) == ("2", "0.5", "60000")
-    assert any(f"Applying config {SIZE} = 2 (dynamic)" in line for line in own_broker.log_lines())
+    own_broker.logged(f"Applying config {SIZE} = 2 (dynamic)")
     consumer = _fill(connected(own_broker.addresses.pulsar), "t")
     wait_until(lambda: 0 < admin.metric(USED) <= 2 * MIB, "the small cache holds")
     consumer.close()
@@ -181,7 +181,7 @@ def test_change_is_left_out_when_the_new_start_excludes_it(tmp_path: Path) -> No
         Admin(broker.addresses.admin).configure(most, "4")
     with BrokerProcess(tmp_path, {**partitioned, partitions: "8"}) as broker:
         assert _effective(Admin(broker.addresses.admin), most, partitions) == ("0", "8")
-        assert any(f"{most} (4); this change at run time is left out" in line for line in broker.log_lines())
+        broker.logged(f"{most} (4); this change at run time is left out")
 
 
 def test_shutdown_timeout_limits_a_stop(own_broker: BrokerProcess, connected: Connect) -> None:

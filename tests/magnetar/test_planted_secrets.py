@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -248,11 +248,13 @@ def test_refused_start_shows_no_secret(tmp_path: Path, key: str, value: str) -> 
         stderr=subprocess.STDOUT,
         cwd=tmp_path,
     )
-    # A key that is not known starts with a warning.
-    timer = threading.Timer(8, process.terminate)
-    timer.start()
+    # A key that is not known starts with a warning, so this process is ended once it serves.
+    deadline = time.monotonic() + 60
+    while process.poll() is None and not ready.exists():
+        assert time.monotonic() < deadline, "neither refused nor ready"
+        time.sleep(0.01)
+    process.terminate()
     output, _ = process.communicate(timeout=60)
-    timer.cancel()
     assert key.encode() in output
     assert_silent(f"a start with {key}", output)
 

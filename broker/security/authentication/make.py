@@ -16,8 +16,12 @@ from settings.settings import Settings
 log = logging.getLogger("magnetar.security")
 
 
-def make_authenticator(settings: Settings) -> Authenticator | None:
+def make_authenticator(
+    settings: Settings, wall_ms: Callable[[], int] = clock.wall_ms
+) -> Authenticator | None:
     """Returns the authenticator, None without authentication.
+
+    `wall_ms`: the clock by which credentials expire, milliseconds since 1970.
 
     Reads the files of keys and passwords. Raises SettingsError for one that cannot be used.
     """
@@ -30,7 +34,11 @@ def make_authenticator(settings: Settings) -> Authenticator | None:
         )
     own = AuthenticationSettings.of(settings)
     closes: list[Callable[[], None]] = []
-    providers = [_provider(name, settings, own, closes) for name in dict.fromkeys(names)]
+
+    def wall_s() -> float:
+        return wall_ms() / 1000
+
+    providers = [_provider(name, settings, own, wall_s, closes) for name in dict.fromkeys(names)]
 
     def close() -> None:
         for one in closes:
@@ -40,18 +48,18 @@ def make_authenticator(settings: Settings) -> Authenticator | None:
         providers,
         own,
         now_ns=clock.monotonic_ns,
-        wall_s=_wall_s,
+        wall_s=wall_s,
         lines=RareLines(log, clock.monotonic_ns),
         close=close,
     )
 
 
-def _wall_s() -> float:
-    return clock.wall_ms() / 1000
-
-
 def _provider(
-    name: str, settings: Settings, own: AuthenticationSettings, closes: list[Callable[[], None]]
+    name: str,
+    settings: Settings,
+    own: AuthenticationSettings,
+    wall_s: Callable[[], float],
+    closes: list[Callable[[], None]],
 ) -> Provider:
     """Makes the provider of a class name; adds to `closes` what ends its threads."""
     if name == TLS_PROVIDER:
@@ -67,7 +75,7 @@ def _provider(
     if name == TOKEN_PROVIDER:
         from broker.security.authentication.tokens import TokenProvider, token_keys
 
-        return TokenProvider(token_keys(settings), own, _wall_s)
+        return TokenProvider(token_keys(settings), own, wall_s)
     assert name == OPENID_PROVIDER, name
     from broker.security.authentication.discovery import Discovery
     from broker.security.authentication.issuer_keys import IssuerKeys
@@ -80,4 +88,4 @@ def _provider(
         raise settings.error("openIDTokenIssuerTrustCertsFilePath", str(error)) from None
     keys = IssuerKeys(discovery.keys_of, own, clock.monotonic_ns, RareLines(log, clock.monotonic_ns))
     closes.append(keys.close)
-    return OpenIdProvider(keys, own, _wall_s)
+    return OpenIdProvider(keys, own, wall_s)
