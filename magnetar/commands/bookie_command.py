@@ -30,9 +30,10 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     from bookie_stub.__main__ import main as run_bookie
     from magnetar.process import logs
+    from magnetar.process.bookie_companion import make_companion
 
     with logs.running(arguments.log_format):
-        return run_bookie(words_of(arguments))
+        return run_bookie(words_of(arguments), make_companion)
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:

@@ -271,3 +271,38 @@ async def is_replicated(cluster: Cluster, ledgers: Sequence[Written], lost: str)
 
 async def has_no_locks(cluster: Cluster) -> bool:
     return not await cluster.store.children(LOCKS)
+
+
+async def test_marks_of_one_side_are_worked_off_by_the_other(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """Apache's auditor marks while no bookie is spare; our shell, its shell and our worker read the mark."""
+    first, second, third = bookies.ours
+    lost, kept = first.address, bookies.apache.address
+    ledgers = [Written(21, (lost, kept, second.address), ENTRIES)]
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+        await write(cluster, ledgers)
+        apache = apache_recovery(bookies)
+        ended.append(apache)
+        bookies.kill(lost)
+        await until(partial(is_marked, cluster, 21), "Apache's auditor marks the ledger")
+        marked = await cluster.marks.get(21)
+        assert marked is not None
+        assert marked.mark.replicas == (lost,)
+        assert marked.mark.marked_ms is not None
+        apache.kill()
+        apache.wait()
+        await cluster.marks.add(22, [lost, kept], 1)
+        listed = bookies.apache.shell("listunderreplicated", "-printmissingreplica")
+        assert f"MissingReplica : {kept}" in listed, listed[-2000:]
+        third.spawn()
+        third.wait_ready()
+        ended.append(magnetar(bookies, "autorecovery"))
+        await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
+        await check_copies(cluster, ledgers[0], lost)
+        assert not [ledger_id async for ledger_id in cluster.marks.ledgers()]
+
+
+async def is_marked(cluster: Cluster, ledger_id: int) -> bool:
+    return await cluster.marks.get(ledger_id) is not None
