@@ -95,6 +95,7 @@ class _Copy:
         self._avoid = avoid
 
     async def run(self, position: int) -> None:
+        """Copies the entries of `position`. Raises as `copy_fragment`."""
         written: deque[asyncio.Future[None]] = deque()
         whole = len(self._fragment.segment.members) == self._fragment.write_quorum
         entries = self._fragment.entries_at(position)
@@ -203,6 +204,7 @@ class _Batch:
         self._what = what
 
     def added(self, rc: int, _entry_id: int) -> None:
+        """Counts the answer to one add."""
         self._left -= 1
         if self.stored.done():
             return

@@ -18,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `render` returns."""
 _COUNTER_SUFFIX = re.compile(rb"^((?:# (?:HELP|TYPE) )?\w+)_total(?= )", re.MULTILINE)
 IN_A_BOOKIE = "replication_"
-"""What BookKeeper puts in front of the names where re-replication runs inside a bookie."""
+"""Prefix of BookKeeper's names where re-replication runs inside a bookie."""
 
 
 def render(stats: RecoveryStats, prefix: str = "") -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class AuditorStats:
-    """What an auditor has found and done since its process began."""
+    """Counts of an auditor since its process began."""
 
     elected: bool = False
     """True while this process is the auditor."""
@@ -29,7 +29,7 @@ class AuditorStats:
 
 @dataclass(slots=True)
 class WorkerStats:
-    """What a replication worker has done since its process began."""
+    """Counts of a replication worker since its process began."""
 
     replicated: int = 0
     """Ledgers of which a fragment was copied."""

@@ -48,16 +48,21 @@ Registered = Callable[[], Awaitable[frozenset[str]]]
 class Outcome(enum.Enum):
     """The end of an attempt at a ledger."""
 
-    FINISHED = "every copy is there, and the mark is removed"
-    GONE = "the ledger is deleted, and the mark is removed"
-    WAITS = "the ledger is open, and its writer has time to replace the bookie itself"
-    DEFERRED = "copies are still missing"
-    TAKEN = "another worker has the ledger"
+    FINISHED = enum.auto()
+    """Every copy is there, and the mark is removed."""
+    GONE = enum.auto()
+    """The ledger is deleted, and the mark is removed."""
+    WAITS = enum.auto()
+    """The ledger is open, and its writer has time to replace the bookie itself."""
+    DEFERRED = enum.auto()
+    """Copies are still missing."""
+    TAKEN = enum.auto()
+    """Another worker has the ledger."""
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """What is remembered of a marked ledger between two attempts."""
+    """A marked ledger's past attempts."""
 
     failures: int = 0
     retry_ns: int = 0

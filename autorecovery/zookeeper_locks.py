@@ -28,9 +28,11 @@ class _Nodes:
 
     @property
     def session_id(self) -> int:
+        """Returns ZooKeeper's number of the present session, 0 between two."""
         return self._requests.session.id
 
     def path(self, key: str) -> str:
+        """Returns the node of a key."""
         return self._requests.url.root + key
 
     async def create(self, key: str, value: bytes) -> bool:
@@ -46,6 +48,7 @@ class _Nodes:
         return True
 
     async def create_in_order(self, prefix: str, value: bytes) -> None:
+        """Makes an ephemeral node whose name ends with the next number. Raises MetadataError."""
         path = self.path(prefix)
         answer = await self._requests.ask(
             lambda: self.client.create_async(path, value, ephemeral=True, sequence=True, makepath=True)
@@ -60,6 +63,7 @@ class _Nodes:
         return stat.owner_session_id if isinstance(stat, ZnodeStat) else None
 
     async def children(self, key: str) -> list[str]:
+        """Returns the names below a node, unsorted; none for a missing one. Raises MetadataError."""
         path = self.path(key)
         answer = await self._requests.ask(lambda: self.client.get_children_async(path))
         if answer.refused(NoNodeError):
@@ -69,16 +73,19 @@ class _Nodes:
         return names
 
     async def ensure(self, key: str) -> None:
+        """Makes a lasting node where it is missing. Raises MetadataError."""
         path = self.path(key)
         answer = await self._requests.ask(lambda: self.client.create_async(path, b"", makepath=True))
         if not answer.refused(NodeExistsError):
             answer.value_or_raise()
 
     async def set(self, key: str, value: bytes) -> None:
+        """Writes the value of a node. Raises MetadataError."""
         path = self.path(key)
         (await self._requests.ask(lambda: self.client.set_async(path, value))).value_or_raise()
 
     async def delete(self, key: str) -> None:
+        """Removes a node; a missing one is fine. Raises MetadataError."""
         path = self.path(key)
         answer = await self._requests.ask(lambda: self.client.delete_async(path, _ANY_VERSION))
         if not answer.refused(NoNodeError):
