@@ -32,6 +32,7 @@ from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
+from broker.admin.http.request_path import shown_path
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
@@ -238,7 +239,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.
-        log.exception("! %s %s failed", request.method, request.path)
+        log.exception("! %s %s failed", request.method, shown_path(request))
         return refused(500, "An unexpected error occurred in the server")
 
 

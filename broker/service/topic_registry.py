@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 
+from broker.loop.clock import CallLater
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -26,7 +27,6 @@ from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.loop.clock import CallLater
 from broker.model.topic_name import TopicName
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits, Published
 from broker.service.limits.publish_limit import PublishLimit
