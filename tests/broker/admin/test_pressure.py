@@ -13,6 +13,7 @@ from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.request_classes import (
     HEAVY,
     LOOKUP,
+    PUBLISH,
     READ,
     SCRAPE,
     WRITE,
