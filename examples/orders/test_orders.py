@@ -1,7 +1,7 @@
 """Tests of the shop, with the fixtures of Magnetar's pytest plugin: hours pass, brokers fail, nothing sleeps.
 
-Run them with `pytest examples/orders`. Against a real Pulsar (`--pulsar-url`, `--pulsar-admin-url`) those that need the clock
-or faults are skipped.
+Run them with `pytest examples/orders`. Against a real Pulsar (`--pulsar-url`, `--pulsar-admin-url`) those that need the
+clock or faults are skipped.
 """
 
 from __future__ import annotations
