@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -174,8 +175,14 @@ def create_app(
     keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
-    app.add_routes(served)
+    app.add_routes(_with_any_name(route) for route in served)
     return app
+
+
+def _with_any_name(route: web.RouteDef) -> web.RouteDef:
+    """Lets the names in a path have braces, which aiohttp excludes by default; topics and subscriptions may have them."""
+    path = re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path)
+    return web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
