@@ -141,7 +141,7 @@ class SharedDispatcher(Dispatcher):
 
     def _send_new(self, wanted: int, bytes_max: int) -> bool:
         """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
-        if self.settings.pause_on_unstored_acks:
+        if self.settings.pause_on_ack_state:
             wanted = min(wanted, self._entries_before_pause())
             if not wanted:
                 return False
