@@ -218,6 +218,10 @@ class ServiceSettings(RoomSettings):
     """Minutes without a consumer after which a subscription is deleted; 0 = never."""
     subscription_interval_min: int = broker_key.int("subscriptionExpiryCheckIntervalInMinutes")
     """Minutes between two searches for such subscriptions."""
+    hole_redelivery: bool = broker_key.bool("unackedHoleRedeliveryEnabled")
+    """Deliver entries again that were read, are unacknowledged and are pending at no consumer."""
+    hole_period_s: int = broker_key.int("unackedHoleRedeliveryPeriodSeconds")
+    """Seconds after which an entry that was read counts for that."""
     quotas_checked: bool = broker_key.bool("backlogQuotaCheckEnabled")
     """Backlog quotas have an effect."""
     quota_interval_s: int = broker_key.int("backlogQuotaCheckIntervalInSeconds")

@@ -44,11 +44,15 @@ from broker.service.policies.values import (
     AutoTopicCreation,
     DelayedDeliveryPolicies,
     DispatchRate,
+    HoleRedelivery,
     InactiveTopics,
     Persistence,
     PublishRate,
     Retention,
     SubscribeRate,
+)
+from broker.service.policies.values import (
+    HOLE_REDELIVERY as HOLE_REDELIVERY_FORM,
 )
 from broker.service.settings import ServiceSettings
 
@@ -215,6 +219,13 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     topic_name="maxUnackedMessagesOnSubscription", topic=Rest("maxUnackedMessagesOnSubscription", applied=True),
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
+HOLE_REDELIVERY: Final = Policy(
+    title="redelivery of lost messages", form=HOLE_REDELIVERY_FORM,
+    topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", applied=True),
+    key="unackedHoleRedeliveryEnabled",
+    setting=lambda settings: HoleRedelivery(settings.hole_redelivery, settings.hole_period_s),
+    acts="Messages that were read so long ago, are unacknowledged and are pending at no connected consumer are delivered "
+         "again. Magnetar's own policy.")
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",

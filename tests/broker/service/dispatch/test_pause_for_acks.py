@@ -98,9 +98,7 @@ async def test_changed_key_ends_the_pause() -> None:
     stage, topic, _, received = await with_holes(SHARED)
     await stage.publish(topic, 1)
     ledger_settings = topic.ledger.context.settings
-    stage.registry.reconfigure(
-        ledger_settings, replace(stage.registry.settings, pause_on_ack_state=False)
-    )
+    stage.registry.reconfigure(ledger_settings, replace(stage.registry.settings, pause_on_ack_state=False))
     await stage.settle()
     assert received() == 41
 
