@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 
 _LENGTH = struct.Struct(">i").pack
 
@@ -59,8 +59,8 @@ class LocalBookie(Protocol):
         """As `LedgerClient.fence`; -1 is LAST_ENTRY."""
         ...
 
-    def delete_ledger(self, ledger_id: int) -> None:
-        """Reclaim the ledger's space; returns at once."""
+    def delete_ledger(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
+        """Reclaim the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
         ...
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class EmbeddedLedgerClient:
         """See `LedgerClient.batch_read`."""
         self.fence = bookie.fence
         """See `LedgerClient.fence`."""
-        self.delete: Callable[[int], None] = bookie.delete_ledger
+        self.delete: Callable[[int, DeleteDone], None] = bookie.delete_ledger
         """See `LedgerClient.delete`."""
 
     def add(
