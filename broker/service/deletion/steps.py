@@ -27,6 +27,11 @@ from broker.service.topic_schemas import TopicSchemas
 AT_ONCE: Final = 10
 """Topics or schemas that are deleted at the same time. Each takes the loop for less than a millisecond."""
 
+PAUSE: Final = 2.0
+"""Length of the pause behind a slice, in lengths of that slice."""
+PAUSE_S_MAX: Final = 0.01
+"""Seconds of the longest pause: where the store is slow, the waits for it are pauses already."""
+
 Work = Callable[[], Awaitable[None]]
 Step = tuple[str, Callable[[Intent], Awaitable[None]]]
 """Name, for tests and logs, and the call."""
@@ -132,7 +137,7 @@ class DeletionSteps:
 
     async def _delete_partitions(self, intent: Intent) -> None:
         name = parse_topic_name(intent.name)
-        await self._shut_all([name.with_partition(index) for index in range(intent.partitions)])
+        await self._shut_all([str(name.with_partition(index)) for index in range(intent.partitions)])
 
     async def _delete_metadata(self, intent: Intent) -> None:
         await self._partitions.delete(parse_topic_name(intent.name))
@@ -140,12 +145,13 @@ class DeletionSteps:
     async def _delete_topics(self, intent: Intent) -> None:
         # Again and again, because a topic may have been in creation when the deletion was decided.
         while names := await self._topics.names(intent.name):
-            await self._shut_all([parse_topic_name(name) for name in names])
+            await self._shut_all(names)
 
-    async def _shut_all(self, names: Sequence[TopicName]) -> None:
-        await in_slices([partial(self._shut_one, name) for name in names])
+    async def _shut_all(self, names: Sequence[str]) -> None:
+        await self._in_slices([partial(self._shut_one, name) for name in names])
 
-    async def _shut_one(self, name: TopicName) -> None:
+    async def _shut_one(self, text: str) -> None:
+        name = parse_topic_name(text)
         try:
             await self._topics.shut(name, partial(self._delete_log_of, name), force=True)
         except TopicNotFound:
@@ -159,12 +165,12 @@ class DeletionSteps:
     async def _delete_partitioned(self, intent: Intent) -> None:
         for domain in (PERSISTENT, NON_PERSISTENT):
             names = [parse_topic_name(text) for text in await self._partitions.names(intent.name, domain)]
-            await in_slices([partial(self._partitions.delete, name) for name in names])
+            await self._in_slices([partial(self._partitions.delete, name) for name in names])
 
     async def _forget_schemas(self, intent: Intent) -> None:
         # By the store: topics without storage may have left a schema.
         ids = await self._schemas.registry.ids(intent.name)
-        await in_slices([partial(self._schemas.registry.forget, schema_id) for schema_id in ids])
+        await self._in_slices([partial(self._schemas.registry.forget, schema_id) for schema_id in ids])
 
     async def _delete_namespace(self, intent: Intent) -> None:
         if self._namespaces.exists(intent.name):
@@ -182,17 +188,22 @@ class DeletionSteps:
         if self._namespaces.tenant_exists(intent.name):
             await self._namespaces.delete_tenant(intent.name)
 
+    async def _in_slices(self, calls: Sequence[Work]) -> None:
+        """Makes the calls, AT_ONCE at a time. Raises the first error after the others of its slice have ended.
 
-async def in_slices(calls: Sequence[Work]) -> None:
-    """Makes the calls, AT_ONCE at a time. Raises the first error after the others of its slice have ended."""
-    for start in range(0, len(calls), AT_ONCE):
-        outcomes = await asyncio.gather(
-            *(call() for call in calls[start : start + AT_ONCE]), return_exceptions=True
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        await asyncio.sleep(0)
+        The pauses leave most of the loop, the interpreter and the disk to clients: without them the deletion of 10,000
+        topics takes 2 s, in which messages of other topics wait for 60 ms.
+        """
+        now_ns = self._environment.now_ns
+        for start in range(0, len(calls), AT_ONCE):
+            began_ns = now_ns()
+            outcomes = await asyncio.gather(
+                *(call() for call in calls[start : start + AT_ONCE]), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            await asyncio.sleep(min((now_ns() - began_ns) / 1e9 * PAUSE, PAUSE_S_MAX))
 
 
 def _namespace_of(intent: Intent) -> str:
