@@ -29,6 +29,7 @@ from bookie_stub.disk.cookie import Cluster
 from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
+from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.journal.journals import open_journals
 from bookie_stub.ledgers.adds import Adds
 from bookie_stub.ledgers.availability import Availability
@@ -156,9 +157,9 @@ class Bookie:
         """Returns the entry log and offset of an entry, empty without one. Reads the index: for log lines only."""
         return self.state.storages.of(ledger_id).stored.file_of(ledger_id, entry_id)
 
-    def delete_ledger(self, ledger_id: int) -> None:
+    def delete_ledger(self, ledger_id: int, done: Done = nothing) -> None:
         """Deletes a ledger for good, see `Removals.delete`."""
-        self.removals.delete(ledger_id)
+        self.removals.delete(ledger_id, done)
 
     @property
     def highest_ledger_id(self) -> int:
