@@ -27,6 +27,7 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint
 from bookie_stub.disk.cookie import Cluster
 from bookie_stub.disk.read_cache import POLICIES
+from bookie_stub.disk.read_cache_watch import ReadCacheWatch
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journal import Done, nothing
@@ -242,6 +243,9 @@ def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats
         ledgers=ledgers,
         write_caches=WriteCaches(settings.write_cache_bytes),
         read_cache=POLICIES[settings.read_cache_policy](settings.read_cache_bytes),
+        read_cache_watch=ReadCacheWatch(
+            settings.read_cache_policy, settings.read_cache_bytes, settings.readahead_entries
+        ),
         read_pool=ReadPool(settings.read_threads, environment.post),
         journals=journals,
         storages=disk.storages,
