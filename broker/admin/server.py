@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
 
-from broker.admin.cluster.bookies import BOOKIE_ROUTES
+from broker.admin.cluster.bookies import BOOKIE_ROUTES, keep_racks
 from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
@@ -23,6 +23,7 @@ from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
+from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
@@ -32,10 +33,12 @@ from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
 from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
+from broker.admin.http.request_path import shown_path
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
+from broker.admin.namespaces.offload import OFFLOAD_ROUTES
 from broker.admin.namespaces.policies import POLICY_ROUTES
 from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
@@ -168,6 +171,7 @@ def create_app(
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
     app[HEALTH] = HealthProbe(broker.environment)
+    keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
     app.add_routes(served)
@@ -188,6 +192,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BROKER_ROUTES,
         *BROKER_STATS_ROUTES,
         *RESOURCE_ROUTES,
+        *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
@@ -197,6 +202,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *OPERATION_ROUTES,
         *BACKLOG_QUOTA_ROUTES,
         *POLICY_ROUTES,
+        *OFFLOAD_ROUTES,
         *PARTITION_ROUTES,
         *SUBSCRIPTION_ROUTES,
         *BACKLOG_ROUTES,
@@ -239,7 +245,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.
-        log.exception("! %s %s failed", request.method, request.path)
+        log.exception("! %s %s failed", request.method, shown_path(request))
         return refused(500, "An unexpected error occurred in the server")
 
 

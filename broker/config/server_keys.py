@@ -146,7 +146,7 @@ WEBSOCKET = Section("WebSocket", (
         doc="Bytes of one text that a WebSocket client sends; a longer one ends its session (1009)."),
     Key("webSocketSessionIdleTimeoutMillis", "int", 300_000, "ms", low=0,
         doc="Milliseconds of silence in both directions after which a WebSocket session is closed, where "
-            "webSocketPingDurationSeconds sends no pings; 0 means never."),
+            "webSocketPingDurationSeconds sends no pings, and in which a client must take a text; 0 means never."),
     Key("webSocketPingDurationSeconds", "int", -1, "s",
         doc="Seconds between two pings to a WebSocket client, whose session is closed when it does not answer; 0 "
             "or less sends none."),

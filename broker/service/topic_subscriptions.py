@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from broker.loop.clock import CallLater
 from broker.managed_ledger.ledger_cursors import NO_NUMBERS, NO_PROPERTIES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.errors import (
@@ -20,7 +21,6 @@ from broker.model.errors import (
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort

@@ -17,7 +17,7 @@ Pulsar 4.2.4, and from the routes of the code.
 
 A request that Magnetar does not serve is answered with 501 and `{"reason": …}`. Functions, sources, sinks and packages
 are answered as by a Pulsar broker that does not enable them. Paths that Pulsar lacks get a 404 page.
-[Policies](policies.md) says which policies are obeyed, and which are refused with 501 when they are set.
+[Policies](policies.md) has the effect of each policy.
 
 A running broker describes its routes in OpenAPI 3.1: `curl http://localhost:8080/openapi.json`. WebSockets are left out,
 which OpenAPI cannot describe.

@@ -7,6 +7,7 @@ ledger's own tests, which have a clock to turn: a minute is its smallest value.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -33,7 +34,7 @@ CARRIED_BYTES_MAX: Final = 700
 """A frame with a message of 500 bytes."""
 
 DEFAULTS: Final[dict[str, str]] = {}
-KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "60000"}
+KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "3600000"}
 """Nothing leaves the cache for its age while a test looks."""
 ROLLING: Final = {
     **KEPT,
@@ -45,6 +46,8 @@ ROLLING: Final = {
 NOT_YET_ROLLING: Final = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerCacheSizeMB": "0"}
 COPYING: Final = {**KEPT, "managedLedgerCacheCopyEntries": "true"}
 LIFE_MS: Final = 400
+LIFE_S: Final = LIFE_MS / 1000
+LIVES_MAX: Final = 30
 _TTL: Final = "managedLedgerCacheEvictionTimeThresholdMillis"
 _AWAITED_AGAIN: Final = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
 AS_APACHE: Final = {"entryCachePolicy": "pip430"}
@@ -191,24 +194,37 @@ def _life_s(broker: BrokerProcess, client: pulsar.Client, topic: str, *, read: b
     return ended - begun
 
 
+def _shortest_life_s(
+    broker: BrokerProcess, client: pulsar.Client, topic: str, *, read: bool, below_s: float
+) -> float:
+    """Returns the first life shorter than `below_s`, or the shortest of several.
+
+    A busy machine ends single lives late. None ends early, and a wrong setting makes all of them long.
+    """
+    lives: list[float] = []
+    while len(lives) < LIVES_MAX:
+        lives.append(_life_s(broker, client, f"{topic}-{len(lives)}", read=read))
+        if lives[-1] < below_s:
+            break
+    return min(lives)
+
+
 def test_how_long_an_awaited_entry_stays(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     brief, one, two = (
-        _life_s(broker_with(settings), client_of(settings), topic, read=False)
-        for settings in (BRIEF, ONE_LIFE, TWO_LIVES)
+        _shortest_life_s(broker_with(settings), client_of(settings), topic, read=False, below_s=below_s)
+        for settings, below_s in ((BRIEF, LIFE_S), (ONE_LIFE, 2 * LIFE_S), (TWO_LIVES, math.inf))
     )
-    life_s = LIFE_MS / 1000
-    assert brief < life_s <= one < 2 * life_s <= two
+    assert brief < LIFE_S <= one < 2 * LIFE_S <= two
 
 
 def test_an_entry_that_was_read_gets_a_second_life(
     broker_with: BrokerWith, client_of: ClientOf, topic: str
 ) -> None:
     one, two = (
-        _life_s(broker_with(settings), client_of(settings), topic, read=True)
-        for settings in (ONE_LIFE, TWO_LIVES)
+        _shortest_life_s(broker_with(settings), client_of(settings), topic, read=True, below_s=below_s)
+        for settings, below_s in ((ONE_LIFE, 2 * LIFE_S), (TWO_LIVES, math.inf))
     )
-    life_s = LIFE_MS / 1000
-    assert life_s <= one < 2 * life_s <= two
+    assert LIFE_S <= one < 2 * LIFE_S <= two
 
 
 # Receive buffers: what one small entry keeps alive is the buffer that it was received in.

@@ -18,7 +18,7 @@ from tls.contexts import ServerFiles, server_context
 from tls.listener import TlsListener
 from tls.peer import common_name
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.vectors.wire import Verdict
 _COMPARED_HEADERS: Final = ("content-type", "location", "allow")
 _COMPARED_PREFIX: Final = "x-pulsar-"
 _FIRST_PUBLISH_MS: Final = 1_700_000_000_000
-_REQUEST_TIMEOUT_S: Final = 30.0
+_REQUEST_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from broker.admin.http.request_path import shown_path
 from broker.model.errors import BrokerError
 
 VARIABLE_PART: Final = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
@@ -105,7 +106,7 @@ class UnservedRoutes:
         path = request.rel_url.raw_path
         patterns = self._patterns.get((request.method, path.count("/")), ())
         if any(pattern.fullmatch(path) for pattern in patterns):
-            raise NotServed(f"{request.method} {request.path}: {NOT_BUILT}")
+            raise NotServed(f"{request.method} {shown_path(request)}: {NOT_BUILT}")
 
 
 UNSERVED = web.AppKey("unserved", UnservedRoutes)

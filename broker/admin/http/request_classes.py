@@ -55,6 +55,7 @@ _LAST_PARTS: Final[Mapping[str, RequestClass]] = {
     "internalStats": HEAVY,
     "internal-info": HEAVY,
     "analyzeBacklog": HEAVY,
+    "backlog-quota-check": HEAVY,
     "topics": HEAVY,
     "destinations": HEAVY,
     "metrics": HEAVY,

@@ -37,7 +37,7 @@ async def answer_to(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        return await asyncio.wait_for(reader.readline(), 20)
+        return await asyncio.wait_for(reader.readline(), 60)
     except ConnectionError:
         return b""
     finally:
@@ -94,7 +94,7 @@ async def test_chunked_body_without_end_is_413(port: int) -> None:
     chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
     sending = asyncio.ensure_future(_send_without_end(writer, chunk))
     try:
-        assert b" 413 " in await asyncio.wait_for(reader.readline(), 20)
+        assert b" 413 " in await asyncio.wait_for(reader.readline(), 60)
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
