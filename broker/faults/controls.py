@@ -127,6 +127,11 @@ class FaultyMetadata:
         else:
             raise MetadataError("a fault of the test: the session with the metadata store is lost")
 
+    @property
+    def value_bytes_max(self) -> int:
+        """As the store's."""
+        return self._store.value_bytes_max
+
     async def get(self, key: str) -> Versioned | None:
         """Reads as the store does."""
         return await self._store.get(key)

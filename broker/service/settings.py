@@ -196,8 +196,6 @@ class ServiceSettings(RoomSettings):
     """Messages per consumer that may wait for their key while later ones are read; 0 or less = no limit."""
     look_ahead_per_subscription: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerSubscription")
     """Messages of a subscription that may wait for their key; 0 or less = no limit."""
-    pause_on_ack_state: bool = broker_key.bool("dispatcherPauseOnAckStatePersistentEnabled")
-    """Deliver nothing more to a subscription whose acknowledgements cannot be stored."""
     compaction_threshold_bytes: int = broker_key.int("brokerServiceCompactionThresholdInBytes")
     """Bytes published since the last compaction at which the next one begins by itself; 0 = never."""
     compaction_read_timeout_s: int = broker_key.int("brokerServiceCompactionPhaseOneLoopTimeInSeconds")

@@ -179,7 +179,7 @@ class SharedDispatcher(Dispatcher):
         never end.
         """
         cursor = self.cursor
-        if cursor.stores_all_acks:
+        if cursor.store.stores_all_acks:
             cursor.on_acknowledged = None
             return self.settings.read_entries_max
         cursor.on_acknowledged = self.wake
