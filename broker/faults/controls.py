@@ -113,11 +113,6 @@ class FaultyMetadata:
         self._store = store
         self._script = script
 
-    @property
-    def value_bytes_max(self) -> int:
-        """The limit of the store."""
-        return self._store.value_bytes_max
-
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)
         if fault is None:
