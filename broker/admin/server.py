@@ -32,7 +32,6 @@ from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
-from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
 from broker.admin.http.request_path import shown_path
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
@@ -52,6 +51,7 @@ from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
@@ -175,7 +175,6 @@ def create_app(
     served = routes(more)
     served.append(openapi_route([*served]))
     app.add_routes(served)
-    app[UNSERVED] = UnservedRoutes(served)
     return app
 
 
@@ -216,6 +215,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,
         *LOOKUP_ROUTES,
+        *PRODUCE_ROUTES,
         *NOT_ENABLED_ROUTES,
         *more,
         *SUBSCRIPTION_RATE_ROUTES,
@@ -236,12 +236,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except BrokerError as error:
         return refused(error.status, str(error))
     except web.HTTPException as error:
-        # A handler may raise such an error too; this one says that no route was found.
-        if request.match_info.http_exception is not None:
-            try:
-                request.app[UNSERVED].refuse(request)
-            except NotServed as refusal:
-                return refused(refusal.status, str(refusal))
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.

@@ -310,9 +310,9 @@ BACKLOG: Final = Policy(
     title="backlog quotas", form=Quotas(),
     name="backlog_quota_map", topic_name="backLogQuotaMap",
     key="backlogQuotaDefaultLimitBytes",
-    setting=lambda settings: {
-        SIZE: BacklogQuota(size=settings.quota_bytes, reaction=settings.quota_reaction),
-        AGE: BacklogQuota(age_s=settings.quota_age_s, reaction=settings.quota_reaction)},
+    # As in Pulsar, one quota for both types; each type looks at its own limit.
+    setting=lambda settings: dict.fromkeys((SIZE, AGE), BacklogQuota(
+        size=settings.quota_bytes, age_s=settings.quota_age_s, reaction=settings.quota_reaction)),
     acts="At the limit producers are held or refused, or the oldest messages go, from the next look on.")
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,

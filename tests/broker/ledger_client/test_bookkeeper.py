@@ -198,7 +198,7 @@ async def test_requests_fail_when_no_bookie_listens() -> None:
 
 
 async def test_silent_bookie_is_dropped_after_the_timeout(peer: ScriptedBookie) -> None:
-    client = make(peer.port, timeout_s=0.05)
+    client = make(peer.port, timeout_s=0.5)
     await client.connected()
     assert await asyncio.wait_for(add(client, 0), 60) == IO_ERROR
     await client.close()
@@ -206,7 +206,7 @@ async def test_silent_bookie_is_dropped_after_the_timeout(peer: ScriptedBookie) 
 
 async def test_bookie_that_answers_only_reads_is_dropped(peer: ScriptedBookie) -> None:
     peer.answer = lambda request: positive(request) if isinstance(request, ReadRequest) else None
-    client = make(peer.port, timeout_s=0.1)
+    client = make(peer.port, timeout_s=0.5)
     await client.connected()
     waiting = add(client, 0)
 
