@@ -152,6 +152,10 @@ class Bookie:
         else:
             done(rc, b"")
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Returns the entry log and offset of an entry, empty without one. Reads the index: for log lines only."""
+        return self.state.storages.of(ledger_id).stored.file_of(ledger_id, entry_id)
+
     def delete_ledger(self, ledger_id: int) -> None:
         """Deletes a ledger for good, see `Removals.delete`."""
         self.removals.delete(ledger_id)

@@ -197,6 +197,9 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
         doc="Share of maxUnackedMessagesPerBroker above which a subscription pauses when that limit is "
             "reached."),
+    Key("dispatcherPauseOnAckStatePersistentEnabled", "bool", False, dynamic=True,
+        doc="Send nothing new to a Shared or Key_Shared subscription while its acknowledged ranges are more than "
+            "managedLedgerMaxUnackedRangesToPersist, so that a crash delivers few messages again."),
 ))
 
 DISPATCH = Section("Dispatching", (

@@ -193,6 +193,10 @@ class Unreachable:
         """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: nothing is known of it."""
+        return ""
+
     def delete(self, ledger_id: int) -> None:
         """Do nothing: no bookie has the ledger's entries."""
 

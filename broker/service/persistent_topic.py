@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.loop.clock import CallLater
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -35,7 +36,6 @@ from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compac
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
 from broker.service.delayed_delivery import DelayedDelivery
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import (
     DEDUPLICATION_CURSOR,
     DurableDeduplication,

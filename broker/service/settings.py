@@ -120,6 +120,8 @@ class ServiceSettings(RoomSettings):
     """Unacknowledged messages at which a consumer receives no further ones; 0 = no limit."""
     unacked_max_per_subscription: int = broker_key.int("maxUnackedMessagesPerSubscription")
     """Unacknowledged messages at which a subscription pauses until half are left; 0 = no limit."""
+    pause_on_unstored_acks: bool = broker_key.bool("dispatcherPauseOnAckStatePersistentEnabled")
+    """Shared and Key_Shared subscriptions send nothing new while a cursor's info cannot hold all acknowledgements."""
     transactions: bool = broker_key.bool("transactionCoordinatorEnabled")
     """Run transaction coordinators; without them every request for a transaction is refused."""
     open_transactions_max: int = broker_key.int("maxActiveTransactionsPerCoordinator")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from broker.loop.clock import CallLater
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -22,7 +23,6 @@ from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicC
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies

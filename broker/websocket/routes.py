@@ -120,7 +120,8 @@ class WebSocketRoutes:
             session.end(GOING_AWAY, "the broker stops")
 
     def _peer(self, request: web.Request) -> Peer:
-        return Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
+        peer = Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
+        return peer if request.transport is None else peer._replace(drop=request.transport.abort)
 
     def _socket(self, request: web.Request) -> web.WebSocketResponse:
         settings = self._context.settings

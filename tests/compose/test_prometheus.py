@@ -19,6 +19,7 @@ import pulsar
 import pytest
 
 from tests.compose.__main__ import wait_for
+from tests.compose.test_alerts import alerts
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.peer
@@ -47,9 +48,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         broker = start(stack, folder / "broker", ["-m", "magnetar", "standalone"], broker_settings)
         port = free_port()
         config = (ROOT / "conf" / "prometheus.yml").read_text().replace("15s", "1s")
+        config = config.replace("global:\n", "global:\n  evaluation_interval: 1s\n")
         config = config.replace("broker:8080", broker["admin"].removeprefix("http://"))
         config = config.replace("bookie:8000", bookie["http"].removeprefix("http://"))
         (folder / "prometheus.yml").write_text(config)
+        shutil.copytree(ROOT / "conf" / "alerts", folder / "alerts")
         command = [
             binary,
             f"--config.file={folder / 'prometheus.yml'}",
@@ -151,6 +154,20 @@ def test_prometheus_has_data_for_every_panel_of_the_boards(running: Running) -> 
     assert not empty, "\n".join(empty)
     assert query(running, 'sum(pulsar_in_messages_total{job="broker"}) > 0')
     assert query(running, "sum(pulsar_ml_cache_x_hits_total) > 0")
+
+
+@pytest.mark.slow
+def test_prometheus_evaluates_every_alert(running: Running) -> None:
+    """Each rule is evaluated without an error, and none fires on a healthy cluster."""
+
+    def rules() -> list[dict[str, object]]:
+        with urllib.request.urlopen(f"{running.prometheus}/api/v1/rules", timeout=10) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    wait_for(lambda: all(rule["health"] != "unknown" for rule in rules()), 90, "the first evaluation")
+    assert {rule["name"] for rule in rules()} == {alert.name for alert in alerts()}
+    assert [rule for rule in rules() if rule["health"] != "ok" or rule["state"] == "firing"] == []
 
 
 @pytest.mark.slow

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -13,6 +15,8 @@ import pytest
 import websocket
 import websockets
 
+from tests.support.certificates import Certificates
+from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {"webSocketServiceEnabled": "true"}
@@ -151,3 +155,45 @@ async def test_library_websockets_is_served(broker: BrokerProcess, topic: str) -
         assert message["payload"] == "aGVsbG8="
         # The library answers pings by itself, and gets answers to its own.
         await (await consumer.ping())
+
+
+def test_websocket_over_tls_proves_its_role_by_a_token(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "webServicePort": "",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": SECRET_URL,
+        "authorizationEnabled": "true",
+        "superUserRoles": "app",
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        url = broker.addresses.admin_tls.replace("https://", "wss://") + "/ws/v2/"
+        topic = "persistent/public/default/t"
+
+        def open_one(path: str, role: str) -> websocket.WebSocket:
+            header = [f"Authorization: Bearer {token({'sub': role})}"]
+            trust = {"ca_certs": str(certificates.authority)}
+            return websocket.create_connection(
+                url + path, timeout=WAIT_MS / 1000, header=header, sslopt=trust
+            )
+
+        consumer, producer = open_one(f"consumer/{topic}/s", "app"), open_one(f"producer/{topic}", "app")
+        # The second one takes many records of TLS; a text may have 1 MiB.
+        large = b"x" * 700_000
+        for payload in (b"small", large):
+            assert published(producer, payload)["result"] == "ok"
+            message = received(consumer)
+            assert base64.b64decode(message["payload"]) == payload
+            consumer.send(json.dumps({"messageId": message["messageId"]}))
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+            open_one(f"producer/{topic}", "stranger")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            websocket.create_connection(url + f"producer/{topic}", timeout=WAIT_MS / 1000)
+        consumer.close()
+        producer.close()

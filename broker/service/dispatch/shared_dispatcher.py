@@ -94,6 +94,7 @@ class SharedDispatcher(Dispatcher):
             self.redelivery.add_sent((key, consumer.hashes.get(key, 0)) for key in consumer.pending)
         else:
             self.redelivery.stop()
+            self.cursor.on_acknowledged = None
             # What is due now, the next consumer's dispatcher finds by reading.
             self._delays.remove_waiter(self)
             self._due.clear()
@@ -140,6 +141,10 @@ class SharedDispatcher(Dispatcher):
 
     def _send_new(self, wanted: int, bytes_max: int) -> bool:
         """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
+        if self.settings.pause_on_unstored_acks:
+            wanted = min(wanted, self._entries_before_pause())
+            if not wanted:
+                return False
         keys, delays = self.keys, self._delays
         if keys is not None and not keys.may_read_on():
             return False
@@ -164,6 +169,25 @@ class SharedDispatcher(Dispatcher):
             # The end of the run: the cursor returns it first at the next `take`.
             self.cursor.give_back(unsent[0].position, unsent)
         return True
+
+    def _entries_before_pause(self) -> int:
+        """Returns how many entries may be read on; 0 while acknowledgements must come first.
+
+        Nothing new is sent while the cursor's info cannot hold all acknowledgements. As in Pulsar, redelivered entries are
+        sent all the same, because their acknowledgements close holes. For the same reason reading goes on up to the last
+        acknowledged entry: consumers that all left and came back would otherwise get none of the holes, and the pause would
+        never end.
+        """
+        cursor = self.cursor
+        if cursor.store.stores_all_acks:
+            cursor.on_acknowledged = None
+            return self.settings.read_entries_max
+        cursor.on_acknowledged = self.wake
+        ledger_id, last = cursor.acks.beyond.last()
+        following = cursor.acks.first_open(cursor.read_position)
+        if following.ledger_id < ledger_id:
+            return self.settings.read_entries_max
+        return max(last - following.entry_id, 0) if following.ledger_id == ledger_id else 0
 
     def due(self, keys: list[Key]) -> None:
         """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""

@@ -10,7 +10,16 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from broker.admin.http.pressure import Pressure, PressureSettings
-from broker.admin.http.request_classes import HEAVY, LOOKUP, READ, SCRAPE, WRITE, RequestClass, class_of
+from broker.admin.http.request_classes import (
+    HEAVY,
+    LOOKUP,
+    PUBLISH,
+    READ,
+    SCRAPE,
+    WRITE,
+    RequestClass,
+    class_of,
+)
 from broker.admin.server import answer_errors, create_app
 from broker.compose.broker_service import BrokerService
 from broker.loop import clock
@@ -67,6 +76,7 @@ async def start() -> AsyncIterator[Start]:
         app.on_cleanup.append(stage.pressure.close)
         app.router.add_route("*", "/lookup/v2/topic/{topic}", stage.handle)
         app.router.add_route("*", TOPIC + "/{word}", stage.handle)
+        app.router.add_route("*", "/admin/v2/brokers/configuration/{key}/{value}", stage.handle)
         app.router.add_route("*", TOPIC + "/partitioned-stats", stage.handle)
         client: Client = TestClient(TestServer(app))
         await client.start_server()
@@ -158,6 +168,23 @@ async def test_late_write_that_fails_is_told_with_its_error(
     assert "ValueError: broken" in caplog.text
 
 
+async def test_secret_value_in_a_path_is_masked_in_every_line(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage, client = await start(requests_max=1, deadline_s=0.05)
+    path = "/admin/v2/brokers/configuration/tokenSecretKey/planted%0Afails"
+    shown = "POST /admin/v2/brokers/configuration/tokenSecretKey/"
+    assert (await ask(client, "POST", path))[0] == 504
+    assert (await ask(client, "POST", path))[0] == 503
+    stage.go.set()
+    while "failed after its deadline" not in caplog.text:  # noqa: ASYNC110 - a log line is no event
+        await asyncio.sleep(0.001)
+    assert (await ask(client, "POST", path))[0] == 500
+    lines = [record.getMessage() for record in caplog.records if shown in record.getMessage()]
+    assert [line.split(shown)[1].split()[1] for line in lines] == ["refused:", "failed", "failed"]
+    assert "planted" not in caplog.text
+
+
 async def test_write_that_waits_beyond_its_deadline_is_never_begun(start: Start) -> None:
     stage, client = await start(deadline_s=0.3)
     path = "/admin/v2/persistent/public/default/t/unload"
@@ -237,7 +264,7 @@ async def test_every_route_that_changes_something_is_a_write(broker: BrokerServi
         assert route.resource is not None
         kind = class_of(route.method, route.resource.canonical)
         if kind is not None and route.method not in ("GET", "HEAD") and kind is not LOOKUP:
-            assert kind is WRITE, route
+            assert kind is (PUBLISH if route.resource.canonical.startswith("/topics/") else WRITE), route
 
 
 async def test_thousand_statistics_at_once_are_all_answered(

@@ -66,6 +66,10 @@ class FakeBookie(MemoryLedgerClient):
         for take in adds:
             take()
 
+    def close_now(self) -> None:
+        """Answer every request with an I/O error from now on."""
+        self._closed = True
+
     def fail_held(self) -> None:
         self._closed = True
         self.release()

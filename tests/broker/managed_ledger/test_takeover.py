@@ -42,6 +42,7 @@ class OneBrokersWay:
     def __init__(self, shared: MemoryMetadataStore, writes: int = 1 << 30) -> None:
         """`writes`: how many of them arrive before it dies."""
         self._shared = shared
+        self.value_bytes_max = shared.value_bytes_max
         self.left = writes
         self.held: tuple[str, ...] = ()
         """Kinds of writes that wait, until `release`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
 
 from broker.compose.broker_service import BrokerService
 from broker.websocket.consuming import ConsumerSession
-from tests.broker.websocket.conftest import Connect, Socket, a_broker, until
+from tests.broker.websocket.conftest import WAIT_S, Connect, Socket, a_broker, until
 
 UPGRADE = {
     "Upgrade": "websocket",
@@ -160,6 +161,25 @@ async def test_client_that_answers_no_ping_is_closed() -> None:
         assert message.type is WSMsgType.PING
         topic = broker.registry.topics["persistent://public/default/t"]
         await until(lambda: not topic.consumers_of("s"))
+
+
+async def test_client_that_sends_and_never_reads_is_dropped() -> None:
+    async with (
+        a_broker("webSocketSessionIdleTimeoutMillis=1000") as broker,
+        ClientSession(base_url=broker.addresses.admin_url) as http,
+    ):
+        consumer = await http.ws_connect(f"/ws/v2/consumer/{T}/s")
+        topic = broker.registry.topics["persistent://public/default/t"]
+        producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}"))
+        # More than the operating system takes for a client.
+        for _ in range(30):
+            await producer.publish("x" * 700_000)
+        async with asyncio.timeout(WAIT_S):
+            while topic.consumers_of("s"):
+                # Not idle, and its texts are read, but nothing of what it is sent is taken.
+                with contextlib.suppress(ConnectionError):
+                    await consumer.send_json({"type": "isEndOfTopic"})
+                await asyncio.sleep(0.05)
 
 
 async def test_lost_connection_frees_the_subscription(connect: Connect, broker: BrokerService) -> None:
