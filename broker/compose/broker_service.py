@@ -266,7 +266,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
-        start_backlog_rounds(self.registry, self._timers, self._tasks)
+        start_backlog_rounds(self.registry, self._timers, self._tasks, self.environment.now_ns)
         self._publish_counts()
         return self.addresses
 

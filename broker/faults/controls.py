@@ -112,6 +112,8 @@ class FaultyMetadata:
     def __init__(self, store: MetadataStore, script: FaultScript) -> None:
         self._store = store
         self._script = script
+        self.value_bytes_max: int = store.value_bytes_max
+        """See MetadataStore."""
 
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)
