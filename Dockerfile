@@ -21,6 +21,7 @@ COPY tls tls
 COPY zookeeper zookeeper
 COPY broker broker
 COPY bookie_stub bookie_stub
+COPY autorecovery autorecovery
 COPY magnetar magnetar
 RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --no-deps --no-build-isolation . \
     && /opt/magnetar/bin/pip uninstall -q -y setuptools pip \

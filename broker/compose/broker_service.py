@@ -252,6 +252,7 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
+        await self.registry.resource_groups.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
@@ -265,7 +266,7 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
-        start_backlog_rounds(self.registry, self._timers, self._tasks)
+        start_backlog_rounds(self.registry, self._timers, self._tasks, self.environment.now_ns)
         self._publish_counts()
         return self.addresses
 

@@ -112,6 +112,8 @@ class FaultyMetadata:
     def __init__(self, store: MetadataStore, script: FaultScript) -> None:
         self._store = store
         self._script = script
+        self.value_bytes_max: int = store.value_bytes_max
+        """See MetadataStore."""
 
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)
@@ -121,6 +123,11 @@ class FaultyMetadata:
             await asyncio.sleep(fault.seconds)
         else:
             raise MetadataError("a fault of the test: the session with the metadata store is lost")
+
+    @property
+    def value_bytes_max(self) -> int:
+        """As the store's."""
+        return self._store.value_bytes_max
 
     async def get(self, key: str) -> Versioned | None:
         """Reads as the store does."""

@@ -58,6 +58,7 @@ class ManagedCursor:
         "last_error",
         "ledger",
         "name",
+        "on_acknowledged",
         "reader",
         "redelivery",
         "sought",
@@ -81,6 +82,8 @@ class ManagedCursor:
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
         self.deferred = NOTHING_DEFERRED
         """Positions that reading on leaves out. Set by a dispatcher that delays deliveries; others change the set."""
+        self.on_acknowledged: Callable[[], None] | None = None
+        """Called after each acknowledgement; a dispatcher that waits for some sets it, and None otherwise."""
         self.closed = False
         """It reads no more."""
         self.last_error: BrokerError | None = None
@@ -414,6 +417,8 @@ class ManagedCursor:
             self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
             self._reading_cursors.acknowledged(self)
+        if self.on_acknowledged is not None:
+            self.on_acknowledged()
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
         """Return True when this acknowledgement may let Trimming remove a ledger.

@@ -21,8 +21,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
@@ -61,6 +62,9 @@ class _Write:
 
 class SqliteMetadataStore:
     """`MetadataStore` in a file."""
+
+    value_bytes_max: Final = VALUE_BYTES_MAX
+    """See MetadataStore."""
 
     def __init__(self, path: Path) -> None:
         """Opens or makes the file and starts the writer's thread.

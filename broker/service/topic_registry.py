@@ -29,6 +29,7 @@ from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.namespaces import DELETED, Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
@@ -93,6 +94,8 @@ class TopicRegistry:
         """Limits and permissions of all topics."""
         self.limits = BrokerLimits(settings, now_ns=environment.now_ns, call_later=call_later)
         """Limits over all topics together."""
+        self.resource_groups = ResourceGroups(environment.metadata, namespaces, self.limits)
+        """Limits over all topics of several namespaces."""
         namespaces.listener = self
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)

@@ -83,5 +83,5 @@ def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(sma
             ballast.unlink()
             publisher.join(WAIT_S)
             assert publisher.confirmed == list(range(MESSAGES))
-            received = [int(consumer.receive(10_000).data()[:6]) for _ in range(MESSAGES)]
+            received = [int(consumer.receive(60_000).data()[:6]) for _ in range(MESSAGES)]
             assert received == publisher.confirmed

@@ -20,7 +20,7 @@ from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {"webSocketServiceEnabled": "true"}
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 Open = Callable[[str], websocket.WebSocket]
 
@@ -128,15 +128,15 @@ def test_message_id_of_a_websocket_is_one_of_the_client(
 def test_answered_message_survives_a_kill(tmp_path_factory: pytest.TempPathFactory) -> None:
     with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
-        producer = websocket.create_connection(url + "producer/persistent/public/default/t", timeout=20)
-        consumer = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        producer = websocket.create_connection(url + "producer/persistent/public/default/t", timeout=60)
+        consumer = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=60)
         for number in range(3):
             assert published(producer, b"%d" % number)["result"] == "ok"
             received(consumer)
         broker.kill()
         broker.start()
         url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
-        again = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        again = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=60)
         assert [base64.b64decode(received(again)["payload"]) for _ in range(3)] == [b"0", b"1", b"2"]
         again.close()
 
@@ -150,7 +150,7 @@ async def test_library_websockets_is_served(broker: BrokerProcess, topic: str) -
     ):
         await producer.send(json.dumps({"payload": "aGVsbG8="}))
         assert json.loads(await producer.recv())["result"] == "ok"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             message = json.loads(await consumer.recv())
         assert message["payload"] == "aGVsbG8="
         # The library answers pings by itself, and gets answers to its own.

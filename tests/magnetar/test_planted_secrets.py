@@ -80,7 +80,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def ask(url: str, method: str, path: str, headers: Mapping[str, str]) -> bytes:
     """The whole answer: status, headers and body."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     connection.request(method, path, headers=dict(headers))
     response = connection.getresponse()
     text = f"{response.status} {response.getheaders()}\n".encode() + response.read()

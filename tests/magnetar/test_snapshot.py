@@ -166,7 +166,7 @@ def work(url: str) -> str:
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     publish(client.create_producer(topic), numbered(30))
     for number in range(30):
-        message = consumer.receive(10_000)
+        message = consumer.receive(60_000)
         if number < 10 or number in (12, 14):
             consumer.acknowledge(message)
     client.close()

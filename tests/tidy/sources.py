@@ -16,6 +16,7 @@ PRODUCT = (
     "zookeeper",
     "broker",
     "bookie_stub",
+    "autorecovery",
     "magnetar",
     "pipeline",
     "pyspark_pulsar",

@@ -72,6 +72,15 @@ ONLY = {
         }
         for height, room in enumerate(BOOKIE)
     },
+    # A client of bookies and of the metadata store, with the keys of bookkeeper.conf.
+    "autorecovery": {
+        "protocol",
+        "settings",
+        "bookie_stub.config",
+        "broker.ledger_client",
+        "broker.metadata",
+        "broker.model",
+    },
     "pipeline": {"protocol"},
     # Jobs on access records: the broker's own reader of them, and the policies that decided.
     "pipeline.traces": {"broker.recorder", "broker.entry_cache"},

@@ -114,10 +114,10 @@ async def test_session_ends_when_its_right_is_withdrawn(http: ClientSession) -> 
     assert await producer.closed() == (1008, "the right was withdrawn")
     assert (await consumer.closed())[0] == 1008
     while not reader.inner.closed:
-        await reader.inner.receive(20)
+        await reader.inner.receive(60)
     assert reader.inner.close_code == 1008
     while not several.closed:
-        await several.receive(20)
+        await several.receive(60)
 
 
 OTHER = "/admin/v2/namespaces/public/other"
@@ -200,7 +200,7 @@ async def test_client_that_does_not_read_its_close_cannot_go_on(
     assert (await reader.closed())[0] == 1008
     await consumer.send_json({"messageId": answers[0]["messageId"]})
     while not consumer.closed:
-        await consumer.receive(20)
+        await consumer.receive(60)
     assert consumer.close_code == 1008
     subscription = guarded.registry.topics["persistent://public/default/t"].subscriptions["s"]
     assert isinstance(subscription, Subscription)
