@@ -51,6 +51,8 @@ _OLD_NAMES: Final = {
 }
 """Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
+DOCUMENT_BYTES_MAX: Final = 1_000_000
+"""Bytes of all values of one tenant, namespace or topic, which are stored together; a node of ZooKeeper has 1 MiB."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -72,6 +74,13 @@ class NotEmpty(BrokerError):
     code = 22
     """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
+
+
+class DocumentTooLarge(BrokerError):
+    """A tenant, namespace or topic would get more values than one node of ZooKeeper holds."""
+
+    status = 413
     """HTTP status of the answer."""
 
 
@@ -263,6 +272,8 @@ class Namespaces:
                 await self._store.delete(f"{ROOT}/{namespace}")
                 del self._policies[namespace]
                 self._permissions.pop(namespace, None)
+                # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+                self._announce_rights()
 
             await uninterrupted(change())
 
@@ -397,4 +408,10 @@ class Namespaces:
 
 
 def _dump(value: Mapping[str, Json]) -> bytes:
-    return json.dumps(dict(value), separators=(",", ":")).encode()
+    """Returns the stored form. Raises DocumentTooLarge: each later change would write, and copy, all of it."""
+    data = json.dumps(dict(value), separators=(",", ":")).encode()
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise DocumentTooLarge(
+            f"{len(data)} bytes of roles, policies and properties; {DOCUMENT_BYTES_MAX} are allowed: remove some first"
+        )
+    return data
