@@ -194,6 +194,10 @@ class Unreachable:
         """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: nothing is known of it."""
+        return ""
+
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Answer only: no bookie has the ledger's entries."""
         done(RC_OK, ledger_id)

@@ -188,6 +188,10 @@ class BookKeeperLedgerClient:
         frame = encode_fence_request(ledger_id, master_key, entry_id, flags)
         self._read((ledger_id, entry_id), frame, done)
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: the protocol does not tell it; the log of the bookie has it."""
+        return ""
+
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Answer only: the wire has no request for it.
 

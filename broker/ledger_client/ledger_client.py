@@ -82,6 +82,10 @@ class LedgerClient(EntryAdds, Protocol):
         """
         ...
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Return file and offset of an entry on disk, for a log line; empty when they are not known here."""
+        ...
+
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Reclaim the ledger's space. Its metadata is gone already.
 

@@ -128,6 +128,10 @@ class MemoryLedgerClient:
         ledger.fenced = True
         self.read(ledger_id, entry_id, done)
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: there is no file."""
+        return ""
+
     def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Forgets the ledger."""
         self._ledgers.pop(ledger_id, None)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
+from broker.loop.clock import CallLater
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
@@ -26,9 +27,9 @@ from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.deletion.deletions import Deletions
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.limits.resource_groups import ResourceGroups
 from broker.service.namespaces import DELETED, Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
@@ -93,6 +94,8 @@ class TopicRegistry:
         """Limits and permissions of all topics."""
         self.limits = BrokerLimits(settings, now_ns=environment.now_ns, call_later=call_later)
         """Limits over all topics together."""
+        self.resource_groups = ResourceGroups(environment.metadata, namespaces, self.limits)
+        """Limits over all topics of several namespaces."""
         namespaces.listener = self
         self._policy_changes = 0
         self.partitions = PartitionedMetadata(environment.metadata)

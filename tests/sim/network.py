@@ -115,6 +115,10 @@ class SimConnection:
             (RC_IO_ERROR, b""),
         )
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: there is no file."""
+        return ""
+
     def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         """Not part of the wire."""
         done(0, ledger_id)

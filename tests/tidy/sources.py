@@ -17,6 +17,7 @@ PRODUCT = (
     "leaks",
     "broker",
     "bookie_stub",
+    "autorecovery",
     "magnetar",
     "pipeline",
     "pyspark_pulsar",

@@ -35,6 +35,7 @@ LEVELS = {
     "broker.websocket": 5,
     "broker.metrics": 5,
     "broker.recorder": 5,
+    "broker.faults": 5,
     "broker.compose": 6,
     "broker.__main__": 6,
     "magnetar": 6,
@@ -71,6 +72,15 @@ ONLY = {
             *(f"bookie_stub.{lower}" for lower in BOOKIE[:height]),
         }
         for height, room in enumerate(BOOKIE)
+    },
+    # A client of bookies and of the metadata store, with the keys of bookkeeper.conf.
+    "autorecovery": {
+        "protocol",
+        "settings",
+        "bookie_stub.config",
+        "broker.ledger_client",
+        "broker.metadata",
+        "broker.model",
     },
     "pipeline": {"protocol"},
     # Jobs on access records: the broker's own reader of them, and the policies that decided.

@@ -114,6 +114,10 @@ class FakeLedgers:
         else:
             self._later(lambda: done(NO_LEDGER, b""))
 
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: there is no file."""
+        return ""
+
     def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         self.deleted.append(ledger_id)
         self.stored.pop(ledger_id, None)
