@@ -310,8 +310,8 @@ def main() -> None:
     job: Job = json.loads(sys.stdin.readline())
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     authentication = None
-    if shown := job.get("certificate"):
-        authentication = pulsar.AuthenticationTLS(shown, shown.removesuffix(".pem") + ".key")
+    if token := job.get("token"):
+        authentication = pulsar.AuthenticationToken(token)
     client = pulsar.Client(
         job["url"],
         logger=logger,

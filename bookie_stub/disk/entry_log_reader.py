@@ -92,7 +92,7 @@ class EntryLogReader:
         read = self._file_system.read
         if len(data) < LENGTH_BYTES + KEY.size:
             data = read(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
-        name = self._directory / file_name(log_id)
+        name = self.path_of(log_id)
         if len(data) < LENGTH_BYTES + KEY.size:
             raise CorruptEntry(f"{name} ends before entry {KEY.unpack(key)} at {offset}")
         (size,) = LENGTH.unpack_from(data)
@@ -111,6 +111,10 @@ class EntryLogReader:
             raise CorruptEntry(f"{name} at {offset} has {len(entry)} of {size} bytes of {KEY.unpack(key)}")
         return entry
 
+    def path_of(self, log_id: int) -> Path:
+        """Returns the path of a log."""
+        return self._directory / file_name(log_id)
+
     def forget(self, log_id: int) -> None:
         """Stops keeping a removed log open.
 
@@ -126,7 +130,7 @@ class EntryLogReader:
     def _open(self, log_id: int) -> _OpenLog:
         log = self._logs.get(log_id)
         if log is None:
-            path = self._directory / file_name(log_id)
+            path = self.path_of(log_id)
             try:
                 log = _OpenLog(path, self._file_system)
             except FileNotFoundError:

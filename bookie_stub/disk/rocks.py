@@ -36,6 +36,9 @@ Pause = Callable[[], None]
 """Called between two slices of work; it may sleep, so that other threads get the interpreter."""
 _TABLE_FORMAT = 5
 """The newest format of tables that BookKeeper 4.17's RocksDB reads."""
+_LOCKED = re.compile(r"While lock file|lock hold by")
+"""In RocksDB's text when another process, or this one, has the database open."""
+_REBUILD = "; run `magnetar bookie index rebuild` with this bookie's settings"
 _WAL_NAME = re.compile(r"\d+\.log")
 
 
@@ -174,10 +177,12 @@ class Rocks:
         try:
             return Rdict(str(self._path), options=_options(self._buffer_bytes))
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
-            # The binding has one class for all errors, so only the text tells a second process from a broken disk.
-            if "lock" in str(error).lower():
+            # The binding has one class for all errors, so only the text tells a second process from a broken disk. "lock"
+            # alone would match the damaged "block" of a corrupt file too.
+            if _LOCKED.search(str(error)):
                 raise BookieInUse(f"{self._path} is open in another bookie: {error}") from None
-            raise BookieStorageError(f"{self._path}: {error}") from error
+            remedy = _REBUILD if "Corruption" in str(error) else ""
+            raise BookieStorageError(f"{self._path}: {error}{remedy}") from error
 
     def _sync_log(self) -> None:
         """Syncs the newest write-ahead log without holding the interpreter's lock. OSError."""

@@ -17,6 +17,7 @@ from operator import sub
 from typing import NamedTuple
 
 from bookie_stub.base.errors import BookieError, MissingLog
+from bookie_stub.base.record import KEY
 from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.location_index import LocationIndex, Rows
 from bookie_stub.disk.readahead import Load, Readahead
@@ -55,6 +56,13 @@ class StoredEntries:
     def last_entry(self, ledger_id: int) -> int:
         """Returns the highest entry id in the index, -1 without one. BookieStorageError."""
         return self._locations.last_entry(ledger_id)
+
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Returns the entry log and offset of an entry for a log line, empty when the index does not tell."""
+        with contextlib.suppress(BookieError):
+            if location := self._locations.get(KEY.pack(ledger_id, entry_id)):
+                return f"{self._logs.path_of(location >> 32)} at {location & 0xFFFFFFFF}"
+        return ""
 
     def load(self, ledger_id: int, first: int, asked: int, answer_bytes: int) -> Loaded:
         """Reads entries from `first` on, and reads ahead; see `Load`.

@@ -16,6 +16,10 @@ from broker.net.listener import bind
 from tls.certificates import Certificates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp.web import RouteDef
+
     from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
     from broker.metrics.scraper import Scraper
@@ -43,9 +47,13 @@ class AdminPort:
         return int(listening.getsockname()[1])
 
     async def serve(
-        self, broker: BrokerView, scraper: Scraper, websockets: WebSocketContext | None = None
+        self,
+        broker: BrokerView,
+        scraper: Scraper,
+        websockets: WebSocketContext | None = None,
+        more: Sequence[RouteDef] = (),
     ) -> None:
-        """Begins to answer requests; `websockets` None: without the WebSocket API."""
+        """Begins to answer requests; `websockets` None: without the WebSocket API. `more`: further routes."""
         assert self._plain is not None or self._tls is not None, "bind comes first"
         # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
         for module in ("broker.admin.server", "broker.metrics.http"):
@@ -53,7 +61,7 @@ class AdminPort:
         from broker.admin.server import start_admin
         from broker.metrics.http import metrics_routes
 
-        routes, on_shutdown = metrics_routes(scraper), None
+        routes, on_shutdown = [*metrics_routes(scraper), *more], None
         if websockets is not None:
             await asyncio.to_thread(import_module, "broker.websocket.routes")
             from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL

@@ -27,6 +27,20 @@ class BackgroundTasks:
         task.add_done_callback(self._done)
         return task
 
+    async def settle(self, known: set[asyncio.Task[None]], timeout_s: float) -> None:
+        """Waits until no task is left that is not in `known`; one that outlasts `timeout_s` is added to it."""
+        # A turn of the loop first: what a timer began may start its tasks there.
+        await asyncio.sleep(0)
+        while started := self._tasks - known:
+            _, going_on = await asyncio.wait(started, timeout=timeout_s)
+            known |= going_on
+            await asyncio.sleep(0)
+
+    @property
+    def running(self) -> set[asyncio.Task[None]]:
+        """The tasks that have not ended; a copy."""
+        return set(self._tasks)
+
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:

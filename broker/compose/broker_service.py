@@ -21,10 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
@@ -42,9 +43,10 @@ from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
+from broker.faults.controls import TestControls
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
-from broker.loop import clock
+from broker.loop.clock import CallLater, Clock
 from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -54,6 +56,7 @@ from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
 from broker.net.rights import end_withdrawn
+from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
@@ -61,7 +64,6 @@ from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -76,14 +78,21 @@ from broker.websocket.settings import WebSocketSettings
 from settings.settings import Settings
 from tls.listener import TlsListener
 
+if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
 log = logging.getLogger("magnetar")
 
 INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
+DELETIONS_INTERVAL_S: Final = 60.0
+"""Seconds between two attempts at deletions that have failed."""
 STARTS_KEY: Final = "/counters/broker-starts"
 """Key of the metadata store: the number of brokers that have started on it."""
 
 
+SETTLE_S: Final = 10.0
+"""Longest wait of a test's clock for the work that a timer began; slower work goes on beside the advance."""
 TIME_OUTS_INTERVAL_S: Final = 0.1
 """Seconds between two looks for transactions whose time is over."""
 
@@ -135,6 +144,8 @@ class BrokerService:
     """Everything that client connections share."""
     loop_watch: LoopWatch
     """Measures how long the event loop is held."""
+    controls: TestControls | None
+    """The clock and the faults of `--test-faults`; None without."""
     stop_process: Callable[[], None] | None = None
     """Begins to stop the process; set by `magnetar/process/standalone.py`."""
 
@@ -148,20 +159,28 @@ class BrokerService:
         version: str,
         ids: LedgerIdSource | None = None,
         authenticator: Authenticator | None = None,
+        controls: TestControls | None = None,
     ) -> None:
-        """Composes the broker inside the running loop; opens nothing. `ids` None: the metadata store counts them."""
+        """Composes the broker inside the running loop; opens nothing.
+
+        `ids` None: the metadata store counts them. `controls`: the clock and the faults of `--test-faults`.
+        """
         loop = asyncio.get_running_loop()
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
-        self._timers = Timers(loop)
+        self.controls = controls
+        self._clock = clock = Clock() if controls is None else controls.held.clock
+        self._timers = Timers(clock.looks())
         self.loop_watch = LoopWatch(loop.call_later, time.monotonic_ns)
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, decisions)
         self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
-        self._cache_passes = CachePasses(self.cache, turn, self._timers, _pass_interval_s(settings))
+        self._cache_passes = CachePasses(
+            self.cache, turn, self._timers, _pass_interval_s(settings), clock.monotonic_ns
+        )
 
         self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
@@ -175,7 +194,7 @@ class BrokerService:
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self._ownership = SingleBroker()
-        self.registry = self._topic_registry(loop.call_later)
+        self.registry = self._topic_registry(clock.later())
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
@@ -206,7 +225,9 @@ class BrokerService:
             turn=turn,
             call_later=asyncio.get_running_loop().call_later,
             spawn=self._tasks.spawn,
-            wall_ms=clock.wall_ms,
+            wall_ms=self._clock.wall_ms,
+            now_ns=self._clock.monotonic_ns,
+            due_later=self._clock.later(),
             authorizer=self.authorizer,
             audit=self.audit,
             authenticator=self.authenticator,
@@ -233,6 +254,9 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
+        await self.registry.resource_groups.open()
+        # Before the ports: no client may use a topic whose deletion was decided.
+        await self.registry.deletions.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
@@ -246,7 +270,9 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
-        start_backlog_rounds(self.registry, self._timers, self._tasks)
+        self._resume_deletions()
+        self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
+        start_backlog_rounds(self.registry, self._timers, self._tasks, self.environment.now_ns)
         self._publish_counts()
         return self.addresses
 
@@ -257,7 +283,7 @@ class BrokerService:
         coordinators = Coordinators(
             self.environment,
             ManagedLedgerSettings.of(self.settings),
-            RegistryParticipants(self.registry, clock.wall_ms),
+            RegistryParticipants(self.registry, self._clock.wall_ms),
             self.registry.partitions,
             spawn=self._tasks.spawn,
             open_max=settings.open_transactions_max,
@@ -274,10 +300,22 @@ class BrokerService:
 
         scraper = scraper_of(self)
         enabled = self.settings.bool("webSocketServiceEnabled")
-        await self._admin_port.serve(self, scraper, self._websockets if enabled else None)
+        await self._admin_port.serve(
+            self, scraper, self._websockets if enabled else None, self._test_routes()
+        )
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")
+
+    def _test_routes(self) -> list[RouteDef]:
+        if self.controls is None:
+            return []
+        from broker.faults.routes import ControlRoutes
+
+        return ControlRoutes(self.controls, self._settling).routes()
+
+    def _settling(self) -> Callable[[], Awaitable[None]]:
+        return partial(self._tasks.settle, self._tasks.running, SETTLE_S)
 
     def _websocket_context(self) -> WebSocketContext:
         net = self.net
@@ -290,6 +328,7 @@ class BrokerService:
             authorizer=self.authorizer,
             audit=self.audit,
             call_later=net.call_later,
+            due_later=net.due_later,
             spawn=net.spawn,
             wall_ms=net.wall_ms,
         )
@@ -300,12 +339,12 @@ class BrokerService:
         host = settings.str("advertisedAddress")
         urls = dict.fromkeys(("service_url", "service_url_tls", "admin_url", "admin_url_tls"), "")
         if (wanted := settings.optional_int("brokerServicePort")) is not None:
-            server, port = await listen(self.net, bind_address, wanted)
+            server, port = await listen(self.net, bind_address, wanted, self._around)
             self._servers.append(server)
             urls["service_url"] = f"pulsar://{host}:{port}"
         # No await from here on: no client may be served before the broker knows its own addresses.
         if (wanted := settings.optional_int("brokerServicePortTls")) is not None:
-            listener = listen_tls(self.net, bind_address, wanted, data_certificates(settings))
+            listener = listen_tls(self.net, bind_address, wanted, data_certificates(settings), self._around)
             self._servers.append(listener)
             urls["service_url_tls"] = f"pulsar+ssl://{host}:{listener.port}"
         if (wanted := settings.optional_int("webServicePort")) is not None:
@@ -318,6 +357,10 @@ class BrokerService:
         self.addresses = Addresses(**urls)
         self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
 
+    @property
+    def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
+        return None if self.controls is None else self.controls.around
+
     async def _count_start(self) -> int:
         """Counts this start and returns the number of earlier ones, which makes names of producers unique."""
         found = await self.environment.metadata.get(STARTS_KEY)
@@ -328,6 +371,10 @@ class BrokerService:
     def _look_for_inactive_topics(self) -> None:
         if self._inactive_topics.due:
             self._tasks.spawn(self._inactive_topics.look(), "unused topics")
+
+    def _resume_deletions(self) -> None:
+        if self.registry.deletions.waiting:
+            self._tasks.spawn(self.registry.deletions.resume(), "deletions")
 
     def _publish_counts(self) -> None:
         """Begins to publish the cache's counts, if a topic for them is set."""
@@ -341,7 +388,7 @@ class BrokerService:
             self.settings.str("advertisedAddress"),
             interval_s,
             spawn=self._tasks.spawn,
-            wall_ms=clock.wall_ms,
+            wall_ms=self._clock.wall_ms,
         )
         self._timers.every(interval_s, counts.tick)
 

@@ -14,7 +14,6 @@ from typing import Final
 from broker.compose.timers import Timers
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.eviction import VISITS_PER_SLICE
-from broker.loop import clock
 from broker.loop.turn import Turn
 
 IDLE_INTERVAL_S: Final = 0.1
@@ -24,13 +23,21 @@ IDLE_INTERVAL_S: Final = 0.1
 class CachePasses:
     """The passes of one cache."""
 
-    def __init__(self, cache: ComposedCache, turn: Turn, timers: Timers, interval_s: float) -> None:
+    def __init__(
+        self,
+        cache: ComposedCache,
+        turn: Turn,
+        timers: Timers,
+        interval_s: float,
+        now_ns: Callable[[], int],
+    ) -> None:
         """`interval_s`: the time between two periodic passes."""
         self.interval_s = interval_s
         """May be changed while the broker runs; holds from the next pass on."""
         self._cache = cache
         self._turn = turn
         self._timers = timers
+        self._now_ns = now_ns
 
     def start(self) -> None:
         """Begins with both kinds of passes."""
@@ -42,7 +49,7 @@ class CachePasses:
         try:
             if not self._cache.queue_length:
                 delay = IDLE_INTERVAL_S
-            elif self._run_slice("periodic", self._cache.tick, clock.monotonic_ns()):
+            elif self._run_slice("periodic", self._cache.tick, self._now_ns()):
                 delay = 0.0  # More is due: go on after the sockets were served once.
         finally:
             # Even after an error, or one defect in a pass would end all passes and the cache would only grow.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
+
+from broker.loop.clock import CallLater
 
 
 class Timers:
     """Repeats actions; each runs on the loop and must return within milliseconds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call_later: CallLater) -> None:
         """Runs nothing before `every` or `after` is called."""
-        self._loop = loop
+        self._call_later = call_later
         self._stopped = False
 
     def every(self, seconds: float, action: Callable[[], object]) -> None:
@@ -29,7 +31,7 @@ class Timers:
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Calls `action` once after `seconds`, unless the timers were stopped by then."""
-        self._loop.call_later(seconds, self._run, action)
+        self._call_later(seconds, partial(self._run, action))
 
     def stop(self) -> None:
         """Lets no further action begin."""

@@ -35,6 +35,9 @@ LEDGERS = Section("Managed ledger", (
     Key("defaultRetentionSizeInMB", "int", 0, "MiB", low=-1,
         doc="MiB of entries up to which a topic keeps acknowledged ones, where no policy says otherwise; -1 means "
             "all."),
+    Key("autoSkipNonRecoverableData", "bool", False, dynamic=True,
+        doc="Skip entries that no bookie has any more, or only damaged ones, instead of stopping their readers: such an "
+            "entry counts as acknowledged after three failed reads, and the log names it."),
     Key("retentionCheckIntervalInSeconds", "int", 120, "s", low=1,
         doc="Seconds between two searches for ledgers that no subscription needs any more."),
 ))

@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from broker.ledger_client.ledger_client import EntryParts
 from broker.model.entry import Buffer
-from broker.model.errors import PersistenceError
+from broker.model.errors import EntryDamaged, PersistenceError
 from protocol.ledger_metadata import DigestType
 
 _HEADER = struct.Struct(">qqqq")
@@ -58,7 +58,7 @@ def seal(ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, bo
 def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
     """The payload of a stored entry with CRC32C.
 
-    Raises PersistenceError when its bytes are not as written.
+    Raises EntryDamaged when its bytes are not as written.
     """
     view = memoryview(stored)
     if len(stored) < OVERHEAD_BYTES:
@@ -85,7 +85,7 @@ class Digest:
     seal: Seal
     """Makes the parts of a stored entry."""
     check: Check
-    """Returns a stored entry's payload. Raises PersistenceError when its bytes are not as written."""
+    """Returns a stored entry's payload. Raises EntryDamaged when its bytes are not as written."""
 
 
 @cache  # One object per type and password: most brokers have one of each, and readers ask once per run.
@@ -138,15 +138,15 @@ def _makers(password: bytes) -> dict[DigestType, Callable[[bytes, bytes, Buffer]
 
 def _check_ids(ledger_id: int, entry_id: int, stored: bytes) -> None:
     if _HEADER.unpack_from(stored)[:2] != (ledger_id, entry_id):
-        raise PersistenceError(f"asked for entry {ledger_id}:{entry_id}, got another one")
+        raise EntryDamaged(f"asked for entry {ledger_id}:{entry_id}, got another one")
 
 
-def _too_short(ledger_id: int, entry_id: int, stored: bytes) -> PersistenceError:
-    return PersistenceError(f"entry {ledger_id}:{entry_id} has only {len(stored)} bytes")
+def _too_short(ledger_id: int, entry_id: int, stored: bytes) -> EntryDamaged:
+    return EntryDamaged(f"entry {ledger_id}:{entry_id} has only {len(stored)} bytes")
 
 
-def _mismatch(ledger_id: int, entry_id: int) -> PersistenceError:
-    return PersistenceError(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
+def _mismatch(ledger_id: int, entry_id: int) -> EntryDamaged:
+    return EntryDamaged(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
 
 
 def entry_id_of(stored: bytes) -> int:

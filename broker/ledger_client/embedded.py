@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 
 _LENGTH = struct.Struct(">i").pack
 
@@ -59,8 +59,12 @@ class LocalBookie(Protocol):
         """As `LedgerClient.fence`; -1 is LAST_ENTRY."""
         ...
 
-    def delete_ledger(self, ledger_id: int) -> None:
-        """Reclaim the ledger's space; returns at once."""
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """As `LedgerClient.file_of`; may read the disk."""
+        ...
+
+    def delete_ledger(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
+        """Reclaim the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
         ...
 
     def close(self) -> None:
@@ -74,7 +78,7 @@ class LocalBookie(Protocol):
 class EmbeddedLedgerClient:
     """`LedgerClient` over a LocalBookie."""
 
-    __slots__ = ("_add", "_bookie", "batch_read", "delete", "fence", "read")
+    __slots__ = ("_add", "_bookie", "batch_read", "delete", "fence", "file_of", "read")
 
     def __init__(self, bookie: LocalBookie) -> None:
         self._bookie = bookie
@@ -86,7 +90,9 @@ class EmbeddedLedgerClient:
         """See `LedgerClient.batch_read`."""
         self.fence = bookie.fence
         """See `LedgerClient.fence`."""
-        self.delete: Callable[[int], None] = bookie.delete_ledger
+        self.file_of: Callable[[int, int], str] = bookie.file_of
+        """See `LedgerClient.file_of`."""
+        self.delete: Callable[[int, DeleteDone], None] = bookie.delete_ledger
         """See `LedgerClient.delete`."""
 
     def add(

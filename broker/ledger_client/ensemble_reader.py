@@ -8,8 +8,8 @@ The laws:
    its own write set.
 3. An error, a missing entry or a digest that does not match sends the read to the next bookie. With speculative reads
    silence does so too, and the first good answer wins.
-4. An error that leaves the entry's fate open weighs more than a bookie's "no such entry": a read reports NoSuchEntry only
-   when every bookie that might have the entry says so.
+4. An error that leaves the entry's fate open weighs more than damage, and damage more than a bookie's "no such entry". So
+   EntryDamaged means that no bookie has the entry whole, and NoSuchEntry that none has it at all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.placement import write_set
-from broker.ledger_client.result_codes import NEGATIVE, OK, error_of
+from broker.ledger_client.result_codes import OK, error_of_read
 from broker.ledger_client.stored_entries import decode_run
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, PersistenceError
+from broker.model.errors import BrokerError, EntryDamaged, NoSuchEntry, NoSuchLedger, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, Segment
 
 RunRead = Callable[[list[Entry], BrokerError | None], None]
@@ -145,7 +145,7 @@ class _Read:
         self._outstanding = 0
         """Bookies that were asked and have not answered."""
         self._error: BrokerError | None = None
-        """The one to report: that of a bookie that may have the entry, before another's "no such entry"."""
+        """The one to report by law 4."""
         self._timer: Timer | None = None
 
     def begin(self) -> None:
@@ -176,27 +176,32 @@ class _Read:
             return
         ledger_id, first, last, _, _ = self._request
         if rc != OK:
-            self._missed(place, error_of(rc, f"reading entry {ledger_id}:{first}"), negative=rc in NEGATIVE)
+            what = f"reading entry {ledger_id}:{first} from {self._order[place]}"
+            self._missed(place, error_of_read(rc, what))
             return
         if not stored:
             error = PersistenceError(f"reading entry {ledger_id}:{first}: an answer without entries")
-            self._missed(place, error, negative=False)
+            self._missed(place, error)
             return
         # A bookie may answer with more entries than were asked for; callers count on none behind `last`.
         del stored[last - first + 1 :]
         entries: list[Entry] = []
         try:
             decode_run(ledger_id, first, stored, entries, self._digest)
-        except PersistenceError as damage:
+        except EntryDamaged as damage:
             # Entries before the damaged one are good; the next read begins with the damaged one and asks on.
             if not entries:
-                self._missed(place, damage, negative=False)
+                self._missed(place, EntryDamaged(f"{damage}, {self._file_of(place)}"))
                 return
         self._end(entries, None)
 
-    def _missed(self, place: int, error: BrokerError, *, negative: bool) -> None:
-        """A bookie did not serve the read; `negative`: it certainly does not have the entry."""
-        if self._error is None or not negative:
+    def _file_of(self, place: int) -> str:
+        address = self._order[place]
+        return self._reader.client(address).file_of(self._request.ledger_id, self._request.first) or address
+
+    def _missed(self, place: int, error: BrokerError) -> None:
+        """A bookie did not serve the read."""
+        if self._error is None or _weight(error) >= _weight(self._error):
             self._error = error
         # Only the first bookie is the sticky one; failures of later ones say nothing about where to begin.
         if place == 0 and len(self._order) > 1:
@@ -218,6 +223,13 @@ class _Read:
         done, self._done = self._done, None
         self._cancel_timer()
         done(entries, error)
+
+
+def _weight(error: BrokerError) -> int:
+    """Orders errors by law 4."""
+    if isinstance(error, NoSuchEntry | NoSuchLedger):
+        return 0
+    return 1 if isinstance(error, EntryDamaged) else 2
 
 
 class _StripedRead:

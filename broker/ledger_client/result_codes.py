@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from broker.model.errors import (
     BrokerError,
+    EntryDamaged,
     LedgerFenced,
     NoSuchEntry,
     NoSuchLedger,
@@ -15,6 +16,7 @@ from broker.model.errors import (
 )
 from protocol.bookie_frame import (
     RC_FENCED,
+    RC_IO_ERROR,
     RC_NO_ENTRY,
     RC_NO_LEDGER,
     RC_OK,
@@ -26,6 +28,8 @@ NOT_ENOUGH_BOOKIES = -6
 """Never on the wire: the number in BookKeeper's own client (NotEnoughBookiesException)."""
 NEGATIVE = (RC_NO_LEDGER, RC_NO_ENTRY)
 """The bookie certainly does not have the entry. Every other code except OK proves nothing."""
+DAMAGED = RC_IO_ERROR
+"""To a read: the bookie has the entry, and its disk does not give it."""
 FENCED = (RC_UNAUTHORIZED, RC_FENCED)
 """Another process has taken the ledger over; its writer must stop for good."""
 
@@ -35,6 +39,16 @@ _ERRORS: dict[int, type[PersistenceError]] = {
     RC_UNAUTHORIZED: LedgerFenced,
     RC_FENCED: LedgerFenced,
 }
+
+
+def error_of_read(rc: int, what: str) -> BrokerError:
+    """The error for the result code of a read other than OK.
+
+    `what`: the request and the bookie, for the text.
+    """
+    if rc == DAMAGED:
+        return EntryDamaged(f"{what}: bookie answered {rc}, an error of its disk that its log names")
+    return error_of(rc, what)
 
 
 def error_of(rc: int, what: str) -> BrokerError:

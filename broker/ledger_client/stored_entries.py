@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from broker.ledger_client.digest import DEFAULT_DIGEST, OVERHEAD_BYTES, Digest, check
 from broker.model.entry import Entry
-from broker.model.errors import PersistenceError
+from broker.model.errors import EntryDamaged
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import MAGIC
 from protocol.ledger_metadata import DigestType
@@ -31,7 +31,7 @@ def decode_run(
 
     The first one must have the entry id `first`.
 
-    Raises PersistenceError for the first one whose bytes are not as written; those before it have been appended. Their
+    Raises EntryDamaged for the first one whose bytes are not as written; those before it have been appended. Their
     `messages` are 0 until a dispatcher reads them from the body.
     """
     if digest.type is not DigestType.CRC32C:
@@ -52,14 +52,14 @@ def decode_run(
         ):
             # `check` finds which of the three it was, and raises with the better text.
             check(ledger_id, entry_id, whole)
-            raise PersistenceError(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
+            raise EntryDamaged(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
         # Entries of brokers without broker entry metadata begin with the client's bytes, and those never with MAGIC.
         header = b""
         magic, size = unpack_block(body)
         if magic == MAGIC:
             end = _BODY_AFTER_BLOCK + size
             if end > len(whole):
-                raise PersistenceError(f"entry {ledger_id}:{entry_id}: its metadata block has {size} bytes")
+                raise EntryDamaged(f"entry {ledger_id}:{entry_id}: its metadata block has {size} bytes")
             header = whole[OVERHEAD_BYTES:end]
             body = body[end - OVERHEAD_BYTES :]
         append(Entry(ledger_id, entry_id, header, body, 0))
@@ -73,5 +73,5 @@ def _decode_one_by_one(
         try:
             header, body = broker_entry_metadata.split(payload)
         except ValueError as error:
-            raise PersistenceError(f"entry {ledger_id}:{entry_id}: {error}") from error
+            raise EntryDamaged(f"entry {ledger_id}:{entry_id}: {error}") from error
         into.append(Entry(ledger_id, entry_id, header, body, 0))

@@ -36,7 +36,16 @@ class Acks:
     Pure bookkeeping: nothing here reads, stores or waits.
     """
 
-    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id", "promised", "properties")
+    __slots__ = (
+        "_batches",
+        "_counted",
+        "_ledgers",
+        "beyond",
+        "entry_id",
+        "ledger_id",
+        "promised",
+        "properties",
+    )
 
     def __init__(
         self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] | None = None
@@ -50,6 +59,8 @@ class Acks:
         """Stored with the mark-delete position."""
         self._batches: dict[tuple[int, int], int] = {}
         """Partly acknowledged batches: a bit per message, set = not acknowledged."""
+        self._counted = (Position(-1, -1), 0, 0)
+        """(mark-delete position, entries beyond it, their ranges) at the last count of the ranges."""
         self.promised: Mapping[tuple[int, int], int] = NOTHING_PROMISED
         """As `_batches`, for messages that open transactions acknowledge; they are not delivered meanwhile."""
 
@@ -62,7 +73,10 @@ class Acks:
         for ledger_id, first, bits in info.acked:
             entries = ledgers.last_entry(ledger_id) + 1 - first
             if ledger_id >= mark_delete.ledger_id and entries > 0:
-                acks.beyond.add_bits(ledger_id, first, bits & (1 << entries) - 1)
+                # The mask is a number of as many bits as entries follow; made for each page, it would cost their square.
+                if bits.bit_length() > entries:
+                    bits &= (1 << entries) - 1
+                acks.beyond.add_bits(ledger_id, first, bits)
         acks.beyond.remove_through(*mark_delete)
         for position, bits in info.batches:
             if acks._is_open(*position):
@@ -77,12 +91,48 @@ class Acks:
         The lowest ranges and batches are kept. Acknowledgements above the limits are delivered again after a
         crash.
         """
+        acked = list(self.beyond.lowest_pages(ranges_max))
         return CursorInfo(
             self.mark_delete,
             self.properties,
-            list(self.beyond.lowest_pages(ranges_max)),
+            acked,
             [(Position(*key), self._batches[key]) for key in sorted(self._batches)[:batches_max]],
+            left_out=self.beyond.count - sum([bits.bit_count() for _, _, bits in acked]),
         )
+
+    def copy(self) -> Acks:
+        """Return the acknowledgements of now, for a thread that stores them while more arrive here."""
+        twin = Acks(self._ledgers, self.mark_delete, self.properties)
+        twin.beyond = self.beyond.copy()
+        twin._batches = self._batches.copy()
+        return twin
+
+    @property
+    def stored_parts(self) -> int:
+        """Number of pages and batches that an info of everything has: a measure of the work to store it."""
+        return self.beyond.pages + len(self._batches)
+
+    def has_more_ranges(self, limit: int) -> bool:
+        """Return True when the acknowledged entries beyond the mark-delete position form more ranges than `limit`.
+
+        Cheap enough for each run of a dispatcher: an acknowledgement adds or closes one range at most, so the ranges are
+        counted again only when enough entries were acknowledged since the last count to change the answer.
+        """
+        # A range has an entry at least; nearly every subscription ends here.
+        if self.beyond.count <= limit:
+            return False
+        behind, acked_then, ranges_then = self._counted
+        acked = self._ledgers.entries_between(behind, self.mark_delete) + self.beyond.count
+        since = acked - acked_then
+        # Below 0 after a reset, and a trimmed ledger makes the difference too small: count in both cases.
+        if since >= 0 and self._ledgers.get(behind.ledger_id) is not None:
+            if ranges_then + since <= limit:
+                return False
+            if ranges_then - since > limit:
+                return True
+        ranges = self.beyond.count_ranges()
+        self._counted = self.mark_delete, self.beyond.count, ranges
+        return ranges > limit
 
     @property
     def mark_delete(self) -> Position:
@@ -223,16 +273,29 @@ class Acks:
             following = self._ledgers.next_valid((ledger_id, last))
 
     def _set(self, mark_delete: Position) -> None:
+        before = self.ledger_id, self.entry_id
         self.ledger_id, self.entry_id = mark_delete
+        same_ledger = before[0] == mark_delete.ledger_id
         # Both guards: with acknowledgements in order the two collections stay empty, and this runs per message.
         if self.beyond.count:
-            for ledger_id in self.beyond.ledger_ids():
-                if ledger_id < mark_delete.ledger_id:
-                    self.beyond.remove_ledger(ledger_id)
-            self.beyond.remove_through(*mark_delete)
+            if not same_ledger:
+                for ledger_id in self.beyond.ledger_ids():
+                    if ledger_id < mark_delete.ledger_id:
+                        self.beyond.remove_ledger(ledger_id)
+            self.beyond.remove_through(*mark_delete, behind=before[1] if same_ledger else -1)
         if self._batches:
-            for key in [key for key in self._batches if key <= mark_delete]:
-                del self._batches[key]
+            self._drop_batches(before, mark_delete)
+
+    def _drop_batches(self, behind: tuple[int, int], through: Position) -> None:
+        """Forget the batches in (behind, through]: their entries are acknowledged as a whole."""
+        batches = self._batches
+        # The shorter way: there may be many thousand batches, and nearly always the position moves by a few entries.
+        if behind[0] == through.ledger_id and through.entry_id - behind[1] < len(batches):
+            for entry_id in range(behind[1] + 1, through.entry_id + 1):
+                batches.pop((through.ledger_id, entry_id), None)
+        else:
+            for key in [key for key in batches if key <= through]:
+                del batches[key]
 
 
 def split(entries: list[Entry], left_out: RangeSet) -> tuple[list[Entry], list[Entry]]:

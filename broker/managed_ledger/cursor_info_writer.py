@@ -4,6 +4,10 @@ At most one write per cursor is in flight, at most one begins per loop turn, and
 most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
 write before. A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed.
 
+A cursor with many holes has a large info. It is made in a thread, from a copy of the acknowledgements; with a rate limit its
+writes then take a twentieth of the time at most. Acknowledgements that do not fit are kept in memory alone, the highest ones
+first: those above `managedLedgerMaxUnackedRangesToPersist`, and those above the largest value of the metadata store.
+
 A cursor that is not durable has a NoCursorInfo instead, which stores nothing.
 """
 
@@ -13,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.background import Background
@@ -25,6 +29,38 @@ from broker.model.errors import BadVersion, MetadataError
 
 log = logging.getLogger(__name__)
 
+THREAD_PARTS_MIN: Final = 1000
+"""Pages of acknowledged entries and batches above which an info is made in a thread: about a millisecond of work."""
+TIME_BETWEEN_LARGE: Final = 20
+"""Times its own duration that a large info waits for the next one."""
+
+
+class StoredInfo(NamedTuple):
+    """An encoded cursor info."""
+
+    value: bytes
+    """The stored text."""
+    left_out: int
+    """Acknowledged entries that did not fit."""
+
+
+def encode_within(
+    acks: Acks, properties: Mapping[str, str], ranges_max: int, batches_max: int, bytes_max: int
+) -> StoredInfo:
+    """Encode as many acknowledgements as the limits allow, the lowest positions first."""
+    info = acks.info(ranges_max, batches_max)
+    info.cursor_properties = properties
+    value = encode_cursor_info(info)
+    while len(value) > bytes_max and (info.acked or info.batches):
+        # A tenth less than the share that would fit, because a part may be packed worse than the whole.
+        share = bytes_max / len(value) * 0.9
+        info.batches = info.batches[: int(len(info.batches) * share)]
+        kept = int(len(info.acked) * share)
+        info.left_out += sum([bits.bit_count() for _, _, bits in info.acked[kept:]])
+        info.acked = info.acked[:kept]
+        value = encode_cursor_info(info)
+    return StoredInfo(value, info.left_out)
+
 
 class CursorStore(Protocol):
     """The part of a cursor that keeps its acknowledgements, or does not."""
@@ -35,6 +71,19 @@ class CursorStore(Protocol):
     @property
     def durable(self) -> bool:
         """Acknowledgements survive a crash once they are written."""
+        ...
+
+    @property
+    def left_out(self) -> int:
+        """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
+        ...
+
+    @property
+    def stores_all_acks(self) -> bool:
+        """The next write can hold all acknowledgements, so that a crash would not deliver any entry again.
+
+        By `managedLedgerMaxUnackedRangesToPersist`. A cursor in memory stores nothing, so nothing is missing.
+        """
         ...
 
     def changed(self) -> None:
@@ -75,6 +124,10 @@ class NoCursorInfo:
     """The store of a cursor in memory, which stores nothing."""
 
     durable: Final = False
+    """See CursorStore."""
+    left_out: Final = 0
+    """See CursorStore."""
+    stores_all_acks: Final = True
     """See CursorStore."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -122,6 +175,7 @@ class CursorInfoWriter:
         "closed",
         "cursor_properties",
         "last_error",
+        "left_out",
         "writes",
     )
 
@@ -159,8 +213,15 @@ class CursorInfoWriter:
         """Writes no more: closed, deleted, or another broker writes this info."""
         self.writes = 0
         """Number of writes that succeeded."""
+        self.left_out = 0
+        """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
+
+    @property
+    def stores_all_acks(self) -> bool:
+        """See CursorStore."""
+        return not self._acks.has_more_ranges(self._context.settings.ack_ranges_max)
 
     def changed(self) -> None:
         """See CursorStore.
@@ -222,7 +283,8 @@ class CursorInfoWriter:
                 return
             self._writing = True
             try:
-                await self._info.put(self._encoded())
+                stored = await self._encoded()
+                await self._info.put(stored.value)
             except MetadataError as error:
                 self.last_error = error
                 if isinstance(error, BadVersion):
@@ -239,15 +301,36 @@ class CursorInfoWriter:
             finally:
                 self._writing = False
             self.last_error = None
+            self._note_left_out(stored.left_out)
             self.writes += 1
             self._written = wanted
         self._call_waiting()
 
-    def _encoded(self) -> bytes:
-        settings = self._context.settings
-        info = self._acks.info(settings.ack_ranges_max, settings.batch_ack_sets_max)
-        info.cursor_properties = self.cursor_properties
-        return encode_cursor_info(info)
+    async def _encoded(self) -> StoredInfo:
+        """Encode the acknowledgements of now; those that come meanwhile are the next write's."""
+        environment, settings = self._context.environment, self._context.settings
+        acks, properties = self._acks, self.cursor_properties
+        limits = settings.ack_ranges_max, settings.batch_ack_sets_max, environment.metadata.value_bytes_max
+        if acks.stored_parts < THREAD_PARTS_MIN:
+            return encode_within(acks, properties, *limits)
+        began_ns = environment.now_ns()
+        stored = await asyncio.to_thread(encode_within, acks.copy(), properties, *limits)
+        if self._interval_ns:
+            # The thread shares the interpreter with the loop: without the pause a million scattered holes, written every
+            # second, would take half of it.
+            now_ns = environment.now_ns()
+            pause_ns = TIME_BETWEEN_LARGE * (now_ns - began_ns)
+            self._not_before_ns = max(self._not_before_ns, now_ns + pause_ns)
+        return stored
+
+    def _note_left_out(self, left_out: int) -> None:
+        if left_out and not self.left_out:
+            log.warning(
+                "! %d acknowledged entries of cursor %s are kept in memory only, so a crash would deliver them again: raise"
+                " managedLedgerMaxUnackedRangesToPersist (%d), or set dispatcherPauseOnAckStatePersistentEnabled",
+                *(left_out, self._key, self._context.settings.ack_ranges_max),
+            )
+        self.left_out = left_out
 
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
+from broker.ledger_client.lost_entries import LostEntries
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
@@ -71,6 +72,7 @@ class LedgerContext:
         "environment",
         "last_confirmed",
         "ledgers",
+        "lost",
         "name",
         "settings",
         "single_reader",
@@ -98,6 +100,8 @@ class LedgerContext:
         """The ledger list in memory, and the arithmetic of positions."""
         self.last_confirmed = self.ledgers.last()
         """The last entry that can be read; (current ledger, -1) when there is none."""
+        self.lost = LostEntries(name)
+        """Entries that storage does not return any more."""
         self.view: ReadView | None = None
         """Hides entries from cursors; None, the usual case, shows them all."""
         self.stats = ManagedLedgerStats()

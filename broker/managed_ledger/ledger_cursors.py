@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
@@ -28,6 +29,8 @@ NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 """A cursor's `properties` when it is opened without any."""
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 """A cursor's `cursor_properties` when it is opened without any."""
+THREAD_BYTES_MIN: Final = 20_000
+"""Bytes of a stored cursor above which it is decoded in a thread: a packed page may be a few bytes, and takes 2 µs."""
 
 
 class LedgerCursors:
@@ -51,8 +54,19 @@ class LedgerCursors:
             cursor_name = cursor_name_of(last_part)
             found = await metadata.get(cursor_key(name, cursor_name))
             # None: another broker has deleted it since it was listed.
-            if found is not None:
-                self._add_durable(cursor_name, decode_cursor_info(found.value), found.version)
+            if found is None:
+                continue
+            restored = self._restored
+            if len(found.value) > THREAD_BYTES_MIN:
+                info, acks = await asyncio.to_thread(restored, found.value)
+            else:
+                info, acks = restored(found.value)
+            self._add_durable(cursor_name, info, acks, found.version)
+
+    def _restored(self, value: bytes) -> tuple[CursorInfo, Acks]:
+        """Decode a stored cursor. Safe in a thread, because no entry is added while cursors are loaded."""
+        info = decode_cursor_info(value)
+        return info, Acks.restore(self._context.ledgers, info)
 
     async def open(
         self,
@@ -71,7 +85,7 @@ class LedgerCursors:
             ledgers = self._context.ledgers
             start = ledgers.at_or_after(initial)
             info = CursorInfo(ledgers.previous(start), properties, cursor_properties=cursor_properties)
-            cursor = self._add_durable(name, info, ABSENT)
+            cursor = self._add_durable(name, info, Acks.restore(ledgers, info), ABSENT)
             cursor.sought = initial, cursor.mark_delete_position
             cursor.store.changed()
         try:
@@ -85,8 +99,7 @@ class LedgerCursors:
             raise
         return cursor
 
-    def _add_durable(self, name: str, info: CursorInfo, version: int) -> ManagedCursor:
-        acks = Acks.restore(self._context.ledgers, info)
+    def _add_durable(self, name: str, info: CursorInfo, acks: Acks, version: int) -> ManagedCursor:
         writer = CursorInfoWriter(self._context, name, acks, version, info.cursor_properties)
         cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
         self._writers[name] = writer

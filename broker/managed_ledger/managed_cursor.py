@@ -15,6 +15,7 @@ those in `deferred`, which the dispatcher asks for by itself later.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.managed_ledger.acks import Acks, split
@@ -28,6 +29,8 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.position import Position
 from broker.model.range_set import EntryRange, RangeSet
+
+log = logging.getLogger("magnetar")
 
 NOTHING_DEFERRED = RangeSet()
 """Stays empty: the `deferred` of a cursor whose dispatcher delivers everything at once."""
@@ -55,6 +58,7 @@ class ManagedCursor:
         "last_error",
         "ledger",
         "name",
+        "on_acknowledged",
         "reader",
         "redelivery",
         "sought",
@@ -78,6 +82,8 @@ class ManagedCursor:
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
         self.deferred = NOTHING_DEFERRED
         """Positions that reading on leaves out. Set by a dispatcher that delays deliveries; others change the set."""
+        self.on_acknowledged: Callable[[], None] | None = None
+        """Called after each acknowledgement; a dispatcher that waits for some sets it, and None otherwise."""
         self.closed = False
         """It reads no more."""
         self.last_error: BrokerError | None = None
@@ -274,6 +280,9 @@ class ManagedCursor:
         for left_out in (self.acks.beyond, self.deferred):
             if left_out.count:
                 last = left_out.first_present(ledger_id, first, last) - 1
+        lost = self.ledger.lost
+        if lost.positions.count:
+            last = lost.before(ledger_id, first, last)
         return EntryRange(ledger_id, first, last)
 
     def forward_read_ended(
@@ -281,6 +290,8 @@ class ManagedCursor:
     ) -> None:
         """Keep the entries that follow the read position; called by the ForwardRead."""
         self._request = None
+        if error is not None and self.skip_lost((self.read_position,)):
+            error = None
         self.last_error = error
         if entries:
             # Entries that came into the cache meanwhile may have been taken from there: leave those out.
@@ -378,6 +389,18 @@ class ManagedCursor:
         if moved or properties is not None:
             self._acknowledged()
 
+    def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
+        """Acknowledge those of the positions that are lost, with `autoSkipNonRecoverableData`; True for any."""
+        context = self.ledger
+        if not context.settings.skips_lost:
+            return False
+        lost = [position for position in positions if context.lost.may_be_skipped(position)]
+        if lost:
+            text = ", ".join(f"{ledger_id}:{entry_id}" for ledger_id, entry_id in lost)
+            log.warning("! subscription %s of %s skips lost entries: %s", self.name, context.name, text)
+            self.acknowledge(lost)
+        return bool(lost)
+
     def _acknowledged(self) -> None:
         acks = self.acks
         if self.durable:
@@ -394,6 +417,8 @@ class ManagedCursor:
             self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
             self._reading_cursors.acknowledged(self)
+        if self.on_acknowledged is not None:
+            self.on_acknowledged()
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
         """Return True when this acknowledgement may let Trimming remove a ledger.

@@ -17,13 +17,20 @@ bit n set = entry first + n acknowledged (above: 19, 21, 256 to 259). "batches":
 the last part in hexadecimal too, one bit per message, set = not acknowledged yet. "cursorProperties": text that the
 subscription keeps beside its position, left out when there is none.
 
+"ackedPages": {"5": ["eJxjY…", …]} in the place of "acked" where that would be long: texts per ledger. Each is base64 of
+zlib of up to 4096 pages: first their numbers as unsigned integers of 32 bits, then their bits, 32 bytes each, all
+little-endian. Bit n of page p set = entry 256 p + n acknowledged. A million holes take 0.2 to 3 MB so.
+
 These texts and paths are a file format: existing stores have them, so they never change.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
@@ -31,6 +38,12 @@ from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.model.errors import MetadataError
 from broker.model.position import Position
 
+READABLE_PAGES_MAX = 64
+"""Pages of acknowledged entries up to which they are stored as text that a person can read."""
+_PAGE_BITS = 8
+_PAGE_BYTES = 32
+_PAGES_PER_TEXT = 4096
+"""Pages that are packed by one call, which holds the interpreter: about a millisecond."""
 ROOT = "/managed-ledgers"
 """Pulsar's path, below which its tools look for managed ledgers."""
 
@@ -66,11 +79,13 @@ class CursorInfo:
     properties: Mapping[str, int] = field(default_factory=dict)
     """Kept with the mark-delete position; deduplication keeps its sequence ids here."""
     acked: list[tuple[int, int, int]] = field(default_factory=list)
-    """(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them."""
+    """(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them: a page of 256 entries each, in order."""
     batches: list[tuple[Position, int]] = field(default_factory=list)
     """Partly acknowledged batches with one bit per message, set = not acknowledged."""
     cursor_properties: Mapping[str, str] = field(default_factory=dict)
     """Text that the subscription keeps, whatever its position (Pulsar's subscription properties)."""
+    left_out: int = 0
+    """Acknowledged entries that the limits left out; not stored."""
 
 
 def managed_ledger_key(name: str) -> str:
@@ -135,7 +150,9 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
     value: dict[str, object] = {"markDelete": info.mark_delete}
     if info.properties:
         value["properties"] = dict(info.properties)
-    if info.acked:
+    if len(info.acked) > READABLE_PAGES_MAX:
+        value["ackedPages"] = _packed(info.acked)
+    elif info.acked:
         acked: dict[int, dict[int, str]] = {}
         for ledger_id, first, bits in info.acked:
             acked.setdefault(ledger_id, {})[first] = f"{bits:x}"
@@ -159,12 +176,44 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
                 (int(ledger_id), int(first), int(bits, 16))
                 for ledger_id, pages in found.get("acked", {}).items()
                 for first, bits in pages.items()
-            ],
+            ]
+            + list(_unpacked(found.get("ackedPages", {}))),
             [(Position(ledger, entry), int(bits, 16)) for ledger, entry, bits in found.get("batches", [])],
             dict(found.get("cursorProperties", {})),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, struct.error) as error:
         raise MetadataError(f"a cursor's metadata cannot be read: {error!r}") from error
+
+
+def _packed(acked: list[tuple[int, int, int]]) -> dict[int, list[str]]:
+    """Return the value of "ackedPages"."""
+    texts: dict[int, list[str]] = {}
+    by_ledger: dict[int, list[tuple[int, int]]] = {}
+    for ledger_id, first, bits in acked:
+        by_ledger.setdefault(ledger_id, []).append((first >> _PAGE_BITS, bits))
+    for ledger_id, pages in by_ledger.items():
+        for start in range(0, len(pages), _PAGES_PER_TEXT):
+            some = pages[start : start + _PAGES_PER_TEXT]
+            numbers = struct.pack(f"<{len(some)}I", *[number for number, _ in some])
+            content = b"".join([bits.to_bytes(_PAGE_BYTES, "little") for _, bits in some])
+            # Level 1: higher ones take several times as long for a few percent.
+            text = base64.b64encode(zlib.compress(numbers + content, 1)).decode()
+            texts.setdefault(ledger_id, []).append(text)
+    return texts
+
+
+def _unpacked(texts: dict[str, list[str]]) -> Iterator[tuple[int, int, int]]:
+    """Yield (ledger, first entry, bits) of the value of "ackedPages"."""
+    for ledger_id, packed in texts.items():
+        for text in packed:
+            content = zlib.decompress(base64.b64decode(text, validate=True))
+            count = len(content) // (4 + _PAGE_BYTES)
+            # Also refuses a text that was cut off.
+            numbers = struct.unpack(f"<{count}I{count * _PAGE_BYTES}x", content)
+            for place, number in enumerate(numbers):
+                at = 4 * count + _PAGE_BYTES * place
+                bits = int.from_bytes(content[at : at + _PAGE_BYTES], "little")
+                yield int(ledger_id), number << _PAGE_BITS, bits
 
 
 def _ledger_value(ledger: LedgerInfo) -> dict[str, int]:

@@ -7,6 +7,7 @@ cache holds the entries for this cursor (PIP-430): the dispatcher says which pos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
 from broker.entry_cache.listener import HitKind, Redelivery
 from broker.managed_ledger.acks import Acks
@@ -16,7 +17,17 @@ from broker.managed_ledger.reading_cursors import ReadingCursor
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
 from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from broker.model.range_set import EntryRange, RangeSet
+
+_NONE_LOST: Final = RangeSet()
+
+
+class RedeliveringCursor(ReadingCursor, Protocol):
+    """The cursor of redelivery reads."""
+
+    def skip_lost(self, positions: Iterable[tuple[int, int]]) -> bool:
+        """Acknowledge those of the positions that are lost, if the settings say so; True for any."""
+        ...
 
 
 class RedeliveryReads:
@@ -24,7 +35,7 @@ class RedeliveryReads:
 
     __slots__ = ("_acks", "_cursor", "_in_flight", "_parts", "last_error")
 
-    def __init__(self, parts: LedgerParts, cursor: ReadingCursor, acks: Acks) -> None:
+    def __init__(self, parts: LedgerParts, cursor: RedeliveringCursor, acks: Acks) -> None:
         self._parts = parts
         self._cursor = cursor
         self._acks = acks
@@ -105,6 +116,8 @@ class RedeliveryReads:
     ) -> None:
         """Report a read that has ended; called by that read."""
         self._in_flight.remove(read)
+        if error is not None:
+            self._cursor.skip_lost(read.positions())
         self.last_error = error
         self._parts.context.stats.took(entries)
         # Last, because the dispatcher may begin the next read inside this call.
@@ -130,7 +143,8 @@ class _RedeliveryRead:
         self._ready = ready
         ledgers = parts.context.ledgers
         # Sorted and without duplicates; positions that were trimmed meanwhile are left out.
-        self._ranges = neighbours([item for item in sorted(set(positions)) if ledgers.has_entry(*item)])
+        wanted = [item for item in sorted(set(positions)) if ledgers.has_entry(*item)]
+        self._ranges = neighbours(wanted, parts.context.lost.positions)
         self.reader = cursor.reader
         """See ReadRequest."""
         self._read = EntryRead(parts.context, parts.storage_reads, self)
@@ -150,6 +164,10 @@ class _RedeliveryRead:
         """See ReadRequest."""
         return self._ranges
 
+    def positions(self) -> list[tuple[int, int]]:
+        """Return the position of each entry that was asked for."""
+        return [(one.ledger_id, entry) for one in self._ranges for entry in range(one.first, one.last + 1)]
+
     def expected_reads(self) -> int | None:
         """See ReadRequest."""
         return self._parts.reading_cursors.of_redelivery(self._cursor)
@@ -168,11 +186,14 @@ class _RedeliveryRead:
             self._parts.context.environment.turn.write(lambda _: permits.release())
 
 
-def neighbours(positions: Sequence[Position]) -> list[EntryRange]:
-    """Join ordered positions into ranges of consecutive entries."""
+def neighbours(positions: Sequence[Position], lost: RangeSet = _NONE_LOST) -> list[EntryRange]:
+    """Join ordered positions into ranges of consecutive entries; each lost entry is a range of its own."""
     runs: list[EntryRange] = []
-    for ledger_id, entry_id in positions:
-        if runs and runs[-1].ledger_id == ledger_id and runs[-1].last + 1 == entry_id:
+    for position in positions:
+        ledger_id, entry_id = position
+        joins = runs and runs[-1].ledger_id == ledger_id and runs[-1].last + 1 == entry_id
+        # A range with a lost entry fails as a whole.
+        if joins and not (lost.count and (position in lost or (ledger_id, entry_id - 1) in lost)):
             runs[-1] = runs[-1]._replace(last=entry_id)
         else:
             runs.append(EntryRange(ledger_id, entry_id, entry_id))

@@ -62,6 +62,8 @@ class ManagedLedgerSettings(RoomSettings):
     """Bookies of the next ledger and copies of its entries, by a policy; None = the ledger client's settings."""
     read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
     """Seconds after which a read for a cursor fails; 0 = the ledger client's time-out alone."""
+    skips_lost: bool = broker_key.bool("autoSkipNonRecoverableData")
+    """Acknowledge entries that are lost, so that their readers go on."""
     delayed_segment_entries: int = broker_key.int("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")
     """Delayed entries of one segment of a bucket; a sealed one is one entry of the bucket's ledger."""
     delayed_bucket_entries: int = broker_key.int("delayedDeliveryMinIndexCountPerBucket")

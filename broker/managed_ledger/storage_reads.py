@@ -131,7 +131,7 @@ class RunningRead:
             return
         self._ended = True
         # Before the receivers, as in `_succeed`: none of them may join a read that has ended.
-        self._reads.failed(self)
+        self._reads.failed(self, self._next, error)
         for receiver, part in self._waiters:
             receiver.part_failed(part, error)
 
@@ -202,6 +202,10 @@ class StorageReads:
         stats, cache, caches = context.stats, context.cache, context.environment.caches
         stats.storage_entries_read += len(entries)
         stats.storage_bytes_read += sum([entry.size for entry in entries])
+        if context.lost.positions.count:
+            context.lost.read_succeeded(
+                EntryRange(entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id)
+            )
         now_ns = context.environment.now_ns()
         # Told first: a record must show the read before the insertion that it causes.
         cache.listener.fetched(cache, entries, expected_reads, now_ns)
@@ -210,9 +214,10 @@ class StorageReads:
         else:
             cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 
-    def failed(self, read: RunningRead) -> None:
-        """Count the failed read, then end it."""
+    def failed(self, read: RunningRead, entry_id: int, error: BrokerError) -> None:
+        """Count the failed read, then end it. `entry_id`: the first entry that did not come."""
         self._context.stats.read_errors += 1
+        self._context.lost.read_failed(read.ledger_id, entry_id, error)
         self.ended(read)
 
     def ended(self, read: RunningRead) -> None:

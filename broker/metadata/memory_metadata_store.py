@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import BadVersion
 
 
 class MemoryMetadataStore:
     """`MetadataStore` without a disk."""
+
+    value_bytes_max: int = VALUE_BYTES_MAX
+    """See MetadataStore."""
 
     def __init__(self) -> None:
         self._values: dict[str, Versioned] = {}

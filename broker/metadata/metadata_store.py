@@ -41,11 +41,20 @@ class Put(NamedTuple):
     """A version, or ABSENT."""
 
 
+VALUE_BYTES_MAX = 100_000_000
+"""Bytes of a value where the store itself sets no lower limit: a tenth of what SQLite can keep."""
+
+
 class MetadataStore(Protocol):
     """The store of everything that must outlive the process.
 
     Calls raise MetadataError when the store fails; a write was then perhaps carried out.
     """
+
+    @property
+    def value_bytes_max(self) -> int:
+        """Bytes of the largest value that `put` accepts."""
+        ...
 
     async def get(self, key: str) -> Versioned | None:
         """The value, None for a key that does not exist."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
@@ -27,6 +28,9 @@ VALUE_BYTES_MAX = 1_000_000
 
 class ZookeeperMetadataStore:
     """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
+
+    value_bytes_max: Final = VALUE_BYTES_MAX
+    """See MetadataStore."""
 
     def __init__(self, requests: ZookeeperRequests, timeout_s: float) -> None:
         """`timeout_s` limits each read, and the writes during `close`."""

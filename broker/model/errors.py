@@ -7,6 +7,7 @@ BrokerError
 │   ├── LedgerFenced           another broker took the ledger over
 │   ├── NotEnoughBookies       too few bookies are fit for new entries
 │   ├── ReadTimedOut           storage did not answer in time
+│   ├── EntryDamaged           no bookie has the bytes that were written
 │   ├── NoSuchEntry            the bookie has no such entry (it knows the ledger)
 │   └── NoSuchLedger
 ├── Unauthorized               the role lacks the right
@@ -75,6 +76,12 @@ class ReadTimedOut(PersistenceError):
     """Storage did not answer a read in time."""
 
     status = 504
+
+
+class EntryDamaged(PersistenceError):
+    """Every bookie that may have the entry has other bytes than were written, or cannot read them."""
+
+    retriable = False
 
 
 class NoSuchEntry(PersistenceError):

@@ -180,15 +180,24 @@ class RangeSet:
         """Number of pages of 256 entries with an entry in the set."""
         return sum(map(len, self._ledgers.values()))
 
-    def remove_through(self, ledger_id: int, entry_id: int) -> int:
-        """Remove the ledger's entries through `entry_id`; return how many there were."""
+    def remove_through(self, ledger_id: int, entry_id: int, behind: int = -1) -> int:
+        """Remove the ledger's entries through `entry_id`; return how many there were.
+
+        `behind`: an entry up to which the set is known to have none, which makes the search shorter.
+        """
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return 0
         before = self.count
         last_page = entry_id >> PAGE_BITS
-        # The window moves forwards, so few pages are left behind it: no order is kept for this.
-        for number in [number for number in pages if number < last_page]:
+        first_page = max(behind + 1, 0) >> PAGE_BITS
+        # The shorter way of two. A window of a million holes has thousands of pages, and its front moves by a few entries at
+        # a time: a look at every page would then cost more than the acknowledgement itself, a hundred times over.
+        if last_page - first_page < len(pages):
+            left_behind = [number for number in range(first_page, last_page) if number in pages]
+        else:
+            left_behind = [number for number in pages if number < last_page]
+        for number in left_behind:
             self.count -= pages.pop(number).bit_count()
         page = pages.get(last_page, 0)
         kept = page & ~_mask(0, entry_id & _OFFSET)
@@ -207,10 +216,48 @@ class RangeSet:
         self.count -= count
         return count
 
+    def copy(self) -> RangeSet:
+        """Return a set of the same entries, which later changes of this one do not reach.
+
+        A page is an immutable integer, so a million ranges are copied within milliseconds.
+        """
+        twin = RangeSet()
+        twin._ledgers = {ledger_id: pages.copy() for ledger_id, pages in self._ledgers.items()}
+        twin.count = self.count
+        return twin
+
+    def missing(self, ledger_id: int, first: int, last: int, count_max: int) -> list[int]:
+        """Return the lowest `count_max` entries of `first`..`last` that are outside the set."""
+        pages = self._ledgers.get(ledger_id, _NO_PAGES)
+        found: list[int] = []
+        for number in range(first >> PAGE_BITS, (last >> PAGE_BITS) + 1):
+            base = number << PAGE_BITS
+            left = ~pages.get(number, 0) & _FULL
+            if first > base:
+                left &= -_BIT[first & _OFFSET]
+            if last < base + _OFFSET:
+                left &= _BIT[last & _OFFSET] * 2 - 1
+            while left:
+                lowest = left & -left
+                found.append(base + lowest.bit_length() - 1)
+                if len(found) == count_max:
+                    return found
+                left ^= lowest
+        return found
+
     def clear(self) -> None:
         """Remove everything."""
         self._ledgers.clear()
         self.count = 0
+
+    def last(self) -> tuple[int, int]:
+        """Return the highest entry, (-1, -1) of an empty set."""
+        if not self._ledgers:
+            return -1, -1
+        ledger_id = max(self._ledgers)
+        pages = self._ledgers[ledger_id]
+        number = max(pages)
+        return ledger_id, (number << PAGE_BITS) + pages[number].bit_length() - 1
 
     def ledger_ids(self) -> list[int]:
         """Return the ledgers with entries in the set, ascending."""

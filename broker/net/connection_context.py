@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.loop import clock
+from broker.loop.clock import CallLater
 from broker.loop.rare_lines import RareLines
 from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
@@ -16,7 +17,6 @@ from broker.net.settings import NetSettings
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
@@ -81,6 +81,8 @@ class ConnectionContext:
     """Writes to each connection once, at the end of the loop turn."""
     call_later: CallLater
     """Starts timers."""
+    due_later: CallLater
+    """Starts timers for dates, such as the expiry of credentials: by the clock that a test may advance."""
     spawn: Spawn
     """Runs requests that have to wait."""
     wall_ms: Callable[[], int]

@@ -112,7 +112,7 @@ class CredentialsRefresh:
         expires_at_s, first = min(expiries, key=itemgetter(0))
         left_s = expires_at_s - authenticator.wall_s()
         if left_s > 0:
-            self._timer = self._context.call_later(min(left_s, LOOK_S_MAX), self._look)
+            self._timer = self._context.due_later(min(left_s, LOOK_S_MAX), self._look)
             return
         chance_s = authenticator.settings.refresh_s
         if not self._supported or not chance_s:

@@ -17,13 +17,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
+from broker.loop.clock import CallLater
 from broker.managed_ledger.delayed.bucket import Key
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import NotAllowed
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.entry_facts import facts_of
 from broker.service.policies.values import DelayedDeliveryPolicies
 from broker.service.settings import ServiceSettings

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from broker.loop.clock import CallLater
 from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -17,12 +18,12 @@ from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAll
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.backlog.counts import ExpiredCounts
+from broker.service.backlog.hole_watch import HoleWatch
 from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
@@ -116,6 +117,7 @@ class Subscription:
         "dispatcher",
         "durable",
         "expired",
+        "holes",
         "kind",
         "left_at_ns",
         "name",
@@ -150,6 +152,8 @@ class Subscription:
         """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.expired = ExpiredCounts()
         """Counts expired entries."""
+        self.holes: HoleWatch | None = None
+        """Looks for lost entries; None before the first look that found a consumer of a shared type."""
         self.retired_messages_out = 0
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0

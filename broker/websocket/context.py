@@ -6,13 +6,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from broker.loop.clock import CallLater
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
+
+
+def _drop_nothing() -> None:
+    """Stands for a connection that is gone already."""
 
 
 class Peer(NamedTuple):
@@ -24,6 +28,8 @@ class Peer(NamedTuple):
     """Its roles; NOBODY without authentication."""
     expires_at_s: float | None = None
     """Seconds since 1970 at which the proof of its roles ends; None = never."""
+    drop: Callable[[], None] = _drop_nothing
+    """Closes the connection at once, with all that was not sent. The default does nothing."""
 
 
 class WaitingSession(Protocol):
@@ -86,6 +92,8 @@ class WebSocketContext:
     """Writes a line for refused access."""
     call_later: CallLater
     """Starts timers."""
+    due_later: CallLater
+    """Starts timers for dates, by the clock that a test may advance; their handles can be cancelled."""
     spawn: Callable[[Coroutine[object, object, None], str], object]
     """Runs work that nobody awaits, until the broker stops."""
     wall_ms: Callable[[], int]

@@ -62,6 +62,8 @@ def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
         ready_file=arguments.ready_file,
         profile=arguments.profile,
         wipe_data=arguments.wipe_data,
+        test_faults=arguments.test_faults,
+        until_eof=arguments.until_eof,
     )
     return options, arguments.log_format, ignored
 
@@ -93,6 +95,12 @@ def _parser(role: Role) -> argparse.ArgumentParser:
     add("--profile", choices=("4.0", "4.2", "5.0"), help="defaults of this Pulsar version")
     add("-a", "--advertised-address", metavar="HOST", help="sets advertisedAddress")
     add("--wipe-data", action="store_true", help="empty the data folder first")
+    add(
+        "--test-faults",
+        action="store_true",
+        help="for tests of applications: /magnetar/test/clock and /magnetar/test/faults at the admin port",
+    )
+    add("--until-eof", action="store_true", help="stop when standard input ends, as at the end of the parent")
     others = parser.add_argument_group("accepted for scripts written for Apache Pulsar, without effect")
     for names, values, reason in WITHOUT_MEANING:
         if values:

@@ -34,3 +34,7 @@ class BrokerOptions:
     """The Pulsar release whose defaults hold: `4.0`, `4.2` or `5.0`; None means the configured one."""
     wipe_data: bool
     """Empty the data folder first."""
+    test_faults: bool
+    """Let a test advance the clock and set faults, over HTTP."""
+    until_eof: bool
+    """Stop at the end of standard input, so that the broker ends with the process that started it."""

@@ -23,9 +23,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bookie_stub.base.disk_reserve import DiskReserve
 from bookie_stub.base.errors import BookieError
 from broker.config import load_broker_settings
 from broker.config.rules import EMBEDDED
+from broker.loop import clock
 from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
@@ -42,7 +44,9 @@ from settings.settings import Note, Settings
 if TYPE_CHECKING:
     from bookie_stub.compose.bookie import Bookie
     from broker.compose.broker_service import Addresses, BrokerService
+    from broker.faults.controls import TestControls
     from broker.ledger_client.bookies import Bookies
+    from broker.ledger_client.ledger_client import LedgerClient
     from broker.loop.turn import Turn
     from broker.metadata.metadata_store import MetadataStore
 
@@ -97,6 +101,8 @@ class ProcessSettings(NamedTuple):
     """True when nothing is kept on disk."""
     authenticator: Authenticator | None
     """Finds the roles of clients; None without authentication."""
+    controls: TestControls | None
+    """The clock and the faults of `--test-faults`."""
 
 
 def run(options: BrokerOptions) -> int:
@@ -110,7 +116,7 @@ def run(options: BrokerOptions) -> int:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        _run_loop(_serve(settings, options.ready_file))
+        _run_loop(_serve(settings, options))
     except _ToldToStop:
         log.info("stopped before it was ready")
     except SettingsError as error:  # A stored change of a setting.
@@ -147,13 +153,19 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
             )
-    authenticator = make_authenticator(broker)
+    controls = None
+    if options.test_faults:
+        # Imported for tests alone: an ordinary start must not pay for it.
+        from broker.faults.controls import TestControls
+
+        controls = TestControls()
+    authenticator = make_authenticator(broker, clock.wall_ms if controls is None else controls.held.wall_ms)
     if options.wipe_data:
         # Not before all settings are accepted: a typing error must not cost the data.
         data = Path(broker.str("magnetarDataDirectory")).absolute()
         if data.exists():
             shutil.rmtree(data)
-    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator)
+    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator, controls)
 
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:
@@ -166,8 +178,10 @@ def _run_loop(main: Coroutine[object, object, None]) -> None:
         uvloop.run(main)
 
 
-async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
+async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
     stop = _stop_on_signals()
+    if options.until_eof:
+        await _stop_at_eof(stop)
     service = await _start(settings, stop)
     service.stop_process = stop.set
     # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
@@ -175,7 +189,7 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
-        _announce(service.addresses, ready_file)
+        _announce(service.addresses, options.ready_file)
         await service.start_admin()
         await stop.wait()
         log.info("stopping: finishing publishes and writing cursors")
@@ -200,6 +214,11 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
     """
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as opened:
+        if not settings.memory:
+            # Before bookie and metadata store, which cannot be opened on a disk without a free byte.
+            reserve = DiskReserve(Path(settings.broker.str("magnetarDataDirectory")))
+            reserve.start()
+            opened.callback(reserve.close)
         with ThreadPoolExecutor(1) as opener:
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
             # Imported only now, beside the replay in the other thread: both take a noticeable part of the start.
@@ -207,11 +226,13 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             from broker.compose.room_settings import ensemble_settings
             from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
             from broker.ledger_client.ledgers import Ledgers
-            from broker.loop import clock
             from broker.loop.turn import Turn
 
-            turn = Turn(loop.call_soon, clock.monotonic_ns)
+            now_ns = clock.monotonic_ns if settings.controls is None else settings.controls.held.monotonic_ns
+            turn = Turn(loop.call_soon, now_ns)
             metadata, ids = await open_metadata(settings.broker)
+            if settings.controls is not None:
+                metadata = settings.controls.faulty_metadata(metadata)
             opened.push_async_callback(metadata.close)
             bookies = await _bookies(settings, bookie, turn, metadata, stop)
             ledgers = Ledgers(
@@ -237,6 +258,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             version=__version__,
             ids=ids,
             authenticator=settings.authenticator,
+            controls=settings.controls,
         )
         await service.start()
         opened.pop_all()
@@ -272,12 +294,12 @@ async def _bookies(
         from broker.ledger_client.memory import MemoryLedgerClient
 
         memory = MemoryLedgerClient(asyncio.get_running_loop().call_soon)
-        return OneBookie(EMBEDDED_ADDRESS, memory)
+        return OneBookie(EMBEDDED_ADDRESS, _with_faults(memory, settings.controls))
     if bookie is not None:
         from broker.ledger_client.embedded import EmbeddedLedgerClient
 
         opened: Bookie = await asyncio.wrap_future(bookie)
-        return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
+        return OneBookie(EMBEDDED_ADDRESS, _with_faults(EmbeddedLedgerClient(opened), settings.controls))
     from magnetar.process.remote_bookies import connect_to_bookies
 
     # Wait for the signal too: a bookie that never answers must not make SIGTERM wait.
@@ -289,6 +311,10 @@ async def _bookies(
         raise _ToldToStop
     stopped.cancel()
     return connecting.result()
+
+
+def _with_faults(bookie: LedgerClient, controls: TestControls | None) -> LedgerClient:
+    return bookie if controls is None else controls.faulty_bookie(bookie)
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -303,6 +329,25 @@ def _stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stop
+
+
+class _AtEof(asyncio.Protocol):
+    """Stops the broker at the end of a pipe; bytes in it mean nothing."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    def eof_received(self) -> None:
+        """The writing side has closed."""
+        self._stop.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The pipe has failed."""
+        self._stop.set()
+
+
+async def _stop_at_eof(stop: asyncio.Event) -> None:
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _AtEof(stop), sys.stdin)
 
 
 def _announce(addresses: Addresses, ready_file: Path | None) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from protocol.bookie_frame import Response, decode_response
 
 ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 60.0
+"""Seconds until a process that does not start or end fails the test."""
 
 
 class Process:
@@ -32,7 +34,7 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bookie_stub", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_S
         while not ready.exists():
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < deadline
@@ -43,7 +45,7 @@ class Process:
         """Sends a signal; returns (exit code, log)."""
         assert self.process is not None
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, errors
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -29,8 +29,8 @@ from tests.crash.crash_points import COUNT, OFTEN, POINT, POINTS
 
 COUNT_MAX = 3
 COUNT_OFTEN = (50, 60)
-READY_TIMEOUT_S = 30.0
-REACHED_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 60.0
+REACHED_TIMEOUT_S = 60.0
 
 
 class Outcome(NamedTuple):

@@ -14,10 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.log_file import tail_of, wait_for_lines
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 SETTINGS = (
     "managedLedgerDefaultMarkDeleteRateLimit=0",
     "managedLedgerMaxEntriesPerLedger=2000",
@@ -90,11 +92,11 @@ class BrokerProcess:
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code. A broker that does not end within 20 s is killed."""
+        """SIGTERM; the exit code. A broker that does not end within a minute is killed."""
         assert self._process is not None
         self._process.terminate()
         try:
-            return self._process.wait(20)
+            return self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             return -signal.SIGKILL
@@ -104,15 +106,9 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
 
-    def logged(self, text: str) -> bool:
-        """Wait for `text`: the log is written by a thread of its own, a moment behind the broker."""
-        began = time.monotonic()
-        while text not in (self._folder / "broker.log").read_text(errors="replace"):
-            if time.monotonic() - began > READY_TIMEOUT_S:
-                return False
-            time.sleep(0.01)
-        return True
+    def logged(self, *texts: str, count: int = 1) -> list[str]:
+        """Returns the lines with every one of `texts`, once there are `count`; AssertionError after a minute."""
+        return wait_for_lines(self._folder / "broker.log", *texts, count=count)
 
     def log_end(self, lines: int = 5) -> str:
-        text = (self._folder / "broker.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return tail_of(self._folder / "broker.log", lines)

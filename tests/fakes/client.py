@@ -94,6 +94,7 @@ class Port:
             settings=config,
             turn=stage.turn,
             call_later=lambda seconds, callback: stage.timers.append((seconds, callback)),
+            due_later=lambda seconds, callback: stage.timers.append((seconds, callback)),
             spawn=cast("Callable[[Coroutine[object, object, None], str], object]", self.tasks.spawn),
             wall_ms=lambda: stage.wall_ms,
             producer_names=ProducerNames("standalone-0"),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore, Put, Versioned
+from broker.metadata.metadata_store import VALUE_BYTES_MAX, MetadataStore, Put, Versioned
 from broker.model.errors import MetadataError
 
 
@@ -15,6 +15,7 @@ class FakeMetadata(MemoryMetadataStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.value_bytes_max = VALUE_BYTES_MAX
         self.refusing = False
         self.gate: asyncio.Event | None = None
         """Writes and listings wait for it; None = they do not wait."""
@@ -54,6 +55,7 @@ class WritesUntilCrash:
         self.shared = shared
         self.left = writes
         self.dead = False
+        self.value_bytes_max = shared.value_bytes_max
 
     async def _arrive(self) -> None:
         if self.left == 0:

@@ -52,6 +52,7 @@ class Stage:
         entries_per_ledger: int = 50_000,
         reads_budget: int = 0,
         reads_queue: int = 1000,
+        ack_ranges_max: int = 10_000,
         policy: str = "pip430",
         metadata: MetadataStore | None = None,
         before: Stage | None = None,
@@ -68,9 +69,7 @@ class Stage:
         """(seconds as asked for, callback); `fire` runs them."""
         self.metadata = FakeMetadata()
         store = metadata or self.metadata
-        self.ledgers: MemoryLedgerClient = (
-            MemoryLedgerClient(self.soon.append) if before is None else before.ledgers
-        )
+        self.ledgers: MemoryLedgerClient = before.ledgers if before else MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
         self.caches = WholeCache(EntryCacheSettings(cache_bytes, policy=policy))
         self.environment = ManagedLedgerEnvironment(
@@ -87,7 +86,10 @@ class Stage:
         self.registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings(
-                entries_per_ledger_max=entries_per_ledger, rollover_ns_min=0, mark_delete_rate=0
+                entries_per_ledger_max=entries_per_ledger,
+                rollover_ns_min=0,
+                mark_delete_rate=0,
+                ack_ranges_max=ack_ranges_max,
             ),
             ServiceSettings(**settings),
             self.namespaces,

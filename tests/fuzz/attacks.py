@@ -39,7 +39,7 @@ from tests.support.raw_client import (
     simple_frame,
 )
 
-FLOODED_HANDSHAKE_S_MAX: Final = 20.0
+FLOODED_HANDSHAKE_S_MAX: Final = 60.0
 """A new connection and its CONNECTED while another peer floods the broker, on a busy machine."""
 
 
@@ -68,11 +68,13 @@ async def lying(target: Target) -> Outcomes:
     outcomes = await each(target, [frame for _, frame in corpus.lying_frames()])
     limit = corpus.FRAME_BYTES_MAX
     headers = [(limit - 3).to_bytes(4, "big"), (2**31).to_bytes(4, "big")]
-    closed = await each(target, headers)
-    assert closed == Counter({CLOSED: len(headers)}), (
-        f"an oversized frame must close at its size field: {closed}"
-    )
-    return outcomes + closed
+    for header in headers:
+        connection = await connected(target)
+        connection.send_bytes(header)
+        # TimeoutError from a broker that waits for the rest of an oversized frame.
+        await connection.until_closed()
+        await connection.close()
+    return outcomes + Counter({CLOSED: len(headers)})
 
 
 async def claimed(target: Target) -> Outcomes:

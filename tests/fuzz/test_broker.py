@@ -15,4 +15,6 @@ async def test_attacks_leave_the_broker_and_other_clients_unharmed(tmp_path: Pat
     with BrokerProcess(tmp_path) as broker:
         report = await run_round(broker, seed=20261121)
     assert report.all_faults == []
+    # The stop has written the rest of the log.
+    assert [line for line in broker.log_lines() if "Traceback" in line] == []
     assert report.canary_messages > 20

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -51,7 +52,8 @@ def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory)
         "tokenPublicKey": f"file://{folder / 'public.key'}",
         "tokenPublicAlg": "ES256",
         "basicAuthConf": str(folder / ".htpasswd"),
-        "authenticationRefreshCheckSeconds": "5",
+        # Time for a client to answer a challenge: a busy machine must not end its connection.
+        "authenticationRefreshCheckSeconds": "60",
         "webSocketServiceEnabled": "true",
         "brokerServicePortTls": "0",
         "webServicePortTls": "0",
@@ -134,21 +136,32 @@ def test_client_renews_its_token_while_connected(broker: BrokerProcess, opened: 
     given: list[float] = []
 
     def fresh() -> str:
-        given.append(time.time() + 2)
+        # A client that takes longer than this between making the token and showing it is refused.
+        given.append(time.time() + 4)
         return token(exp=given[-1])
 
     client = opened(broker.addresses.pulsar, pulsar.AuthenticationToken(fresh))
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)
-    before = [line for line in broker.log_lines() if "credentials have expired" in line]
+    before = address_of_publisher(broker, topic)
     asked = len(given)
     number = 0
-    while len(given) < asked + 3:
+    while len(given) < asked + 2:
         producer.send(b"%d" % number)
         assert receive(consumer, 1) == [b"%d" % number]
         number += 1
         time.sleep(0.05)
-    assert [line for line in broker.log_lines() if "credentials have expired" in line] == before
+    # A connection that the broker had closed would have another port after it.
+    assert address_of_publisher(broker, topic) == before
+
+
+def address_of_publisher(broker: BrokerProcess, topic: str) -> str:
+    """Returns the client's end of the connection of the topic's only producer."""
+    url = f"{broker.addresses.admin}/admin/v2/persistent/public/default/{topic}/stats"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token()}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        (publisher,) = json.load(answer)["publishers"]
+    return str(publisher["address"])
 
 
 # WebSockets
@@ -156,7 +169,7 @@ def test_client_renews_its_token_while_connected(broker: BrokerProcess, opened: 
 
 def websocket_of(broker: BrokerProcess, path: str, *headers: str) -> websocket.WebSocket:
     url = broker.addresses.admin.replace("http://", "ws://") + f"/ws/v2/{path}"
-    return websocket.create_connection(url, timeout=20, header=list(headers))
+    return websocket.create_connection(url, timeout=60, header=list(headers))
 
 
 def is_published(socket: websocket.WebSocket) -> bool:

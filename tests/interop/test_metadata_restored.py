@@ -52,4 +52,4 @@ def test_a_wiped_metadata_store_does_not_begin_with_ids_that_the_bookie_has(
         broker.kill()  # So that the end of the ledger is what the bookie says.
         broker.start()
         assert all_of(broker, "after", 10) == numbered(10, 100)
-        assert any("the bookie has had ids up to" in line for line in broker.log_lines())
+        broker.logged("the bookie has had ids up to")

@@ -1,4 +1,4 @@
-"""The official Go and Java clients and pulsar-rs, one program each, with a line of output per check.
+"""The official Go and Java clients, their admin clients, and pulsar-rs: programs with a line of output per check.
 
 They need a toolchain and their packages from the registries, and minutes to build the first time, so they run with
 `make test-slow` alone. A test whose toolchain or packages are missing is skipped with the reason.
@@ -91,7 +91,7 @@ def test_rust(broker: BrokerProcess, rust_program: Sequence[str], subtests: pyte
     _judge(_outcomes(rust_program, broker), subtests)
 
 
-@pytest.mark.parametrize("program", ["Interop", "Schemas", "Limits"])
+@pytest.mark.parametrize("program", ["Interop", "Schemas", "Limits", "Administration"])
 def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtests: pytest.Subtests) -> None:
     command = ["java", "-cp", java_class_path, str(HERE / "java" / f"{program}.java")]
     _judge(_outcomes(command, broker), subtests)

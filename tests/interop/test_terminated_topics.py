@@ -14,8 +14,8 @@ from tests.vectors.broker_process import BrokerProcess
 SETTINGS = {"statsUpdateFrequencyInSecs": "1", "activeConsumerFailoverDelayTimeMillis": "0"}
 Type = pulsar.ConsumerType
 WATCHED_S: Final = 2.0
-RECONNECTS_MAX: Final = 20
-"""Times that a client may subscribe in `WATCHED_S`; two or three with the broker's delay."""
+RECONNECTS_PER_S_MAX: Final = 10
+"""Times per second that a client may subscribe; one or two with the broker's delay, hundreds without it."""
 
 
 @pytest.mark.parametrize("kind", [Type.Exclusive, Type.Shared, Type.Failover, Type.KeyShared])
@@ -26,11 +26,12 @@ def test_client_goes_on_after_the_end_of_a_topic_without_spinning(
     ending = client.create_producer(topic)
     publish(ending, numbered(10))
     assert sorted(receive(consumer, 10)) == sorted(numbered(10))
+    began = time.monotonic()
     admin.post(f"persistent/public/default/{topic}/terminate")
     time.sleep(WATCHED_S)
     # The client subscribes again after each REACHED_END_OF_TOPIC, and the broker logs each consumer.
-    joined = [line for line in broker.log_lines() if f"/{topic} s" in line and "+ " in line]
-    assert 1 <= len(joined) <= RECONNECTS_MAX
+    joined = broker.logged(f"/{topic} s", "+ ")
+    assert len(joined) <= RECONNECTS_PER_S_MAX * (time.monotonic() - began)
     with pytest.raises(pulsar.PulsarException):
         ending.send(b"after the end")
     other = client.subscribe(f"{topic}-other", "s", kind)
@@ -59,5 +60,5 @@ def test_dropped_messages_of_a_non_persistent_topic_are_counted(
     )
     assert admin.subscription(name, "fast")["msgDropRate"] == 0.0
     assert admin.stats(name)["msgDropRate"] == 0.0, "Pulsar counts drops at the producer's connection here"
-    assert slow.receive(1000).data() == b"message 0"
-    assert fast.receive(1000).data() == b"message 0"
+    assert slow.receive(60_000).data() == b"message 0"
+    assert fast.receive(60_000).data() == b"message 0"

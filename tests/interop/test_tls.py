@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,6 +49,7 @@ def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("broker")
     with BrokerProcess(folder, tls_settings(certificates), memory=True) as running:
         yield running
+    no_traceback(running)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,7 @@ def closed_broker(
     )
     with BrokerProcess(tmp_path_factory.mktemp("closed"), settings, memory=True) as running:
         yield running
+    no_traceback(running)
 
 
 Open = Callable[..., pulsar.Client]
@@ -131,7 +133,7 @@ def https(
     broker: BrokerProcess, certificates: Certificates, path: str, context: ssl.SSLContext | None = None
 ) -> dict[str, Json]:
     context = context or ssl.create_default_context(cafile=certificates.authority)
-    with urllib.request.urlopen(broker.addresses.admin_tls + path, timeout=15, context=context) as answer:
+    with urllib.request.urlopen(broker.addresses.admin_tls + path, timeout=60, context=context) as answer:
         found = json.load(answer)
     assert isinstance(found, dict)
     return found
@@ -144,7 +146,7 @@ def test_curl_reads_over_https(broker: BrokerProcess, certificates: Certificates
         ["curl", "-sS", "--cacert", str(certificates.authority), url],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert answer.stdout == "ok"
@@ -264,7 +266,7 @@ def answer_over_tls(url: str, context: ssl.SSLContext, request: bytes) -> bytes:
     at = urlsplit(url)
     try:
         with (
-            socket.create_connection((at.hostname, at.port), timeout=15) as plain,
+            socket.create_connection((at.hostname, at.port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
             tls.sendall(request)
@@ -295,7 +297,6 @@ def test_client_without_a_trusted_certificate_is_refused_when_one_is_required(
     assert not is_admitted(closed_broker, context_of(certificates))
     assert not is_admitted(closed_broker, context_of(certificates, foreign))
     assert not is_admitted(closed_broker, context_of(certificates, expired))
-    no_traceback(closed_broker)
 
 
 def test_data_port_refuses_a_client_without_a_trusted_certificate_when_one_is_required(
@@ -312,7 +313,6 @@ def test_data_port_refuses_a_client_without_a_trusted_certificate_when_one_is_re
         without.create_producer(topic)
     client = secured(url, authentication=shown(certificates, certificates.client))
     publish(client.create_producer(topic), numbered(3))
-    no_traceback(closed_broker)
 
 
 def test_certificate_of_another_authority_is_refused_when_none_is_required(
@@ -338,17 +338,19 @@ def test_untrusted_certificate_is_not_asked_for_when_insecure_connections_are_al
 # Peers that speak something else
 
 
-def lines_with(broker: BrokerProcess, text: str) -> list[str]:
-    return [line for line in broker.log_lines() if text in line]
+def lines_with(stopped: BrokerProcess, text: str) -> list[str]:
+    """Returns the lines of a stopped broker, whose log is complete."""
+    assert not stopped.alive()
+    return [line for line in stopped.log_lines() if text in line]
 
 
-def no_traceback(broker: BrokerProcess) -> None:
-    assert lines_with(broker, "Traceback") == []
+def no_traceback(stopped: BrokerProcess) -> None:
+    assert lines_with(stopped, "Traceback") == []
 
 
 def answer_to(url: str, data: bytes) -> bytes:
     at = urlsplit(url)
-    with socket.create_connection((at.hostname, at.port), timeout=15) as plain:
+    with socket.create_connection((at.hostname, at.port), timeout=60) as plain:
         plain.sendall(data)
         try:
             return b"".join(iter(lambda: plain.recv(1000), b""))
@@ -360,15 +362,15 @@ def answer_to(url: str, data: bytes) -> bytes:
 def test_plain_bytes_on_a_tls_port_end_their_connection_with_one_line(
     certificates: Certificates, tmp_path: Path, port: str
 ) -> None:
+    began = time.monotonic()
     with BrokerProcess(tmp_path, tls_settings(certificates), memory=True) as broker:
         for _ in range(20):
             data = b"GET / HTTP/1.1\r\n\r\n" if port == "admin_tls" else CONNECT
             assert len(answer_to(getattr(broker.addresses, port), data)) < 100
-        lines = lines_with(broker, "the client does not speak TLS")
-        # One per second; twenty connections take less than five on any machine.
-        assert 1 <= len(lines) < 5
-        no_traceback(broker)
         assert is_admitted(broker, context_of(certificates))
+    # One per second (`RareLines`), however long the machine takes.
+    assert 1 <= len(lines_with(broker, "the client does not speak TLS")) <= 1 + time.monotonic() - began
+    no_traceback(broker)
 
 
 CONNECT = simple_frame(build_command("CONNECT", {"client_version": "test"}))
@@ -378,19 +380,21 @@ CONNECT = simple_frame(build_command("CONNECT", {"client_version": "test"}))
 def test_tls_on_a_plain_port_ends_its_connection(
     certificates: Certificates, tmp_path: Path, port: str
 ) -> None:
+    began = time.monotonic()
     with BrokerProcess(tmp_path, tls_settings(certificates), memory=True) as broker:
         at = urlsplit(getattr(broker.addresses, port))
         context = context_of(certificates)
         for _ in range(20):
             with (
-                socket.create_connection((at.hostname, at.port), timeout=15) as plain,
+                socket.create_connection((at.hostname, at.port), timeout=60) as plain,
                 pytest.raises((ssl.SSLError, ConnectionError)),
             ):
                 context.wrap_socket(plain, server_hostname="localhost")
-        if port == "pulsar":
-            # One per second.
-            assert 1 <= len(lines_with(broker, "a TLS handshake on a port without TLS")) < 5
-        no_traceback(broker)
+    if port == "pulsar":
+        # One per second (`RareLines`), however long the machine takes.
+        lines = lines_with(broker, "a TLS handshake on a port without TLS")
+        assert 1 <= len(lines) <= 1 + time.monotonic() - began
+    no_traceback(broker)
 
 
 # Files that change
@@ -409,92 +413,12 @@ def test_changed_certificate_holds_for_new_connections(tmp_path: Path) -> None:
         used[0].write_text("this is no certificate")
         assert is_admitted(broker, context_of(before))
         assert is_admitted(broker, context_of(before))
-        assert len(lines_with(broker, "changed certificates are not used")) == 1
         put(used, after)
         assert is_admitted(broker, context_of(after))
         assert not is_admitted(broker, context_of(before))
+    assert len(lines_with(broker, "changed certificates are not used")) == 1
 
 
 def put(used: tuple[Path, Path], certificates: Certificates) -> None:
     used[0].write_bytes(certificates.server.read_bytes())
     used[1].write_bytes(certificates.key(certificates.server).read_bytes())
-
-
-# Settings that cannot be used
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"tlsKeyFilePath": "authority.key"}, "the key does not belong to the certificate"),
-        ({"tlsKeyFilePath": "locked.key"}, "store it without a password"),
-        ({"tlsKeyFilePath": ""}, "needs a PEM file in tlsKeyFilePath"),
-        ({"tlsCertificateFilePath": "/there/is/none"}, "/there/is/none: No such file or directory"),
-        ({"tlsCertificateFilePath": "authority.key"}, "-----BEGIN"),
-        ({"tlsTrustCertsFilePath": "/there/is/none"}, "/there/is/none"),
-        ({"tlsCiphers": "TLS_NO_WITH_SUCH"}, "NO-SUCH is no cipher"),
-        ({"tlsProtocols": "TLSv1.1"}, "tlsProtocols=TLSv1.1"),
-        (
-            {"tlsRequireTrustedClientCertOnConnect": "true", "tlsAllowInsecureConnection": "true"},
-            "excludes tlsAllowInsecureConnection=true",
-        ),
-        (
-            {"tlsRequireTrustedClientCertOnConnect": "true", "tlsTrustCertsFilePath": ""},
-            "needs the certificates that vouch for clients",
-        ),
-        ({"tlsEnabledWithKeyStore": "true"}, "asks for TLS from Java key stores"),
-        ({"brokerServicePortTls": "", "webServicePortTls": ""}, "asks for TLS, and no port has it"),
-        (
-            {"brokerServicePort": "", "brokerServicePortTls": ""},
-            "brokerServicePort and brokerServicePortTls are both empty",
-        ),
-    ],
-)
-def test_start_stops_with_one_line_when_tls_settings_cannot_be_used(
-    certificates: Certificates, changes: Mapping[str, str], said: str
-) -> None:
-    certificates.locked_key("swordfish")
-    settings = {**tls_settings(certificates), "brokerServicePort": "0", "webServicePort": "0", **changes}
-    for name, value in changes.items():
-        if value.endswith(".key"):
-            settings[name] = str(certificates.authority.parent / value)
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "magnetar", "standalone", "--memory", *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-
-
-# The page that explains all this
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_commands_and_settings_of_the_page_make_a_broker_with_tls(tmp_path: Path, topic: str) -> None:
-    page = (REPOSITORY / "docs/how-to/tls.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
-    subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    blocks = re.findall(r"^```properties\n(.*?)^```", page, re.M | re.S)
-    lines = [line.partition("=") for block in blocks for line in block.splitlines()]
-    settings = {
-        name: str(tmp_path / value) if value.endswith((".pem", ".key")) else value for name, _, value in lines
-    }
-    assert len(settings) == len(lines), "a key stands twice on the page"
-    free = {"brokerServicePortTls": "0", "webServicePortTls": "0"}
-    (tmp_path / "broker").mkdir()
-    with BrokerProcess(tmp_path / "broker", {**settings, **free}, memory=True) as broker:
-        trusted = {
-            "tls_trust_certs_file_path": str(tmp_path / "authority.pem"),
-            "tls_validate_hostname": True,
-        }
-        for url in (broker.addresses.pulsar_tls, broker.addresses.admin_tls):
-            client = connect(url, **trusted)
-            publish(client.create_producer(topic), numbered(3))
-            client.close()

@@ -234,7 +234,7 @@ def test_bash_completes_groups_and_commands(capsys: pytest.CaptureFixture[str]) 
     script = capsys.readouterr().out
     ask = "COMP_WORDS=(magnetar admin tenants cr); COMP_CWORD=3; _magnetar; echo ${COMPREPLY[@]}"
     done = subprocess.run(
-        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=30, check=True
+        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "create\n"
 

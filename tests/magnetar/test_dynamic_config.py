@@ -77,10 +77,10 @@ def test_names_and_flags_of_pulsar_admin_are_accepted(config: Config) -> None:
 
 
 def test_warning_goes_to_standard_error(url: str, config: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["set", "autoSkipNonRecoverableData", "true", "--admin-url", url]) == 0
+    assert main(["set", "allowOverrideEntryFilters", "true", "--admin-url", url]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "autoSkipNonRecoverableData=true\n"
-    assert captured.err == "warning: dynamic: autoSkipNonRecoverableData: accepted, not used here\n"
+    assert captured.out == "allowOverrideEntryFilters=true\n"
+    assert captured.err == "warning: dynamic: allowOverrideEntryFilters: accepted, not used here\n"
 
 
 def test_refusal_of_the_broker_is_one_line(url: str, refusal: Config) -> None:

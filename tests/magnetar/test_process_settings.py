@@ -54,7 +54,7 @@ def test_keys_of_pulsars_standalone_conf_are_known() -> None:
     names = (
         "zookeeperServers bindAddresses numOrderedExecutorThreads zooKeeperSessionTimeoutMillis ttlDurationDefaultInSeconds"
         " loadManagerClassName webSocketServiceEnabled dbStorage_rocksDB_blockSize ledgerStorageClass gcWaitTime"
-        " diskUsageWarnThreshold managedLedgerNumSchedulerThreads autoSkipNonRecoverableData transactionCoordinatorEnabled"
+        " diskUsageWarnThreshold managedLedgerNumSchedulerThreads allowOverrideEntryFilters transactionCoordinatorEnabled"
     )
     overrides = [f"{name}=" for name in names.split()]
     assert load_standalone_settings(None, environ={}, overrides=overrides).notes == ()

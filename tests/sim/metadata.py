@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put, Versioned
+from broker.metadata.metadata_store import VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import MetadataError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode, ledger_key
 from tests.sim.network import Client
@@ -99,6 +99,8 @@ def _check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
 
 class SimMetadataStore:
     """One client's view."""
+
+    value_bytes_max = VALUE_BYTES_MAX
 
     def __init__(self, state: SharedState, client: Client) -> None:
         self._state = state

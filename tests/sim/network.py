@@ -115,8 +115,13 @@ class SimConnection:
             (RC_IO_ERROR, b""),
         )
 
-    def delete(self, ledger_id: int) -> None:
+    def file_of(self, ledger_id: int, entry_id: int) -> str:
+        """Empty: there is no file."""
+        return ""
+
+    def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         """Not part of the wire."""
+        done(0, ledger_id)
 
     async def close(self) -> None:
         """Nothing to give back."""

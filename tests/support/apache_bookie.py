@@ -13,7 +13,7 @@ from typing import Final
 from tests.support.ports import free_port
 
 START_S: Final = 60
-STOP_S: Final = 30
+STOP_S: Final = 60
 OPENED = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
 JAVA_OPTIONS = ["-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-Dio.netty.tryReflectionSetAccessible=true"]
 # It is started hundreds of times and lives for seconds.

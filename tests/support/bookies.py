@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 
 
 def ensemble_settings(addresses: list[str]) -> dict[str, str]:

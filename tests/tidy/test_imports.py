@@ -34,6 +34,7 @@ LEVELS = {
     "broker.websocket": 5,
     "broker.metrics": 5,
     "broker.recorder": 5,
+    "broker.faults": 5,
     "broker.compose": 6,
     "broker.__main__": 6,
     "magnetar": 6,

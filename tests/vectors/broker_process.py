@@ -21,10 +21,11 @@ from types import TracebackType
 from typing import Final
 
 from tests.storages.places import settings_for
+from tests.support.log_file import lines_in, tail_of, wait_for_lines
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.01
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -161,11 +162,20 @@ class BrokerProcess:
         with open(f"/proc/{self.pid}/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def logged(self, *texts: str, count: int = 1) -> list[str]:
+        """Returns the lines with every one of `texts`, once there are `count`; AssertionError after a minute.
+
+        The broker writes its log from a helper thread, later than its clients see what a line tells of.
+        """
+        return wait_for_lines(self.log_path, *texts, count=count)
+
     def log_lines(self) -> list[str]:
-        return self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        """Returns all lines so far. They are complete after `stop`; use `logged` for a line of a running broker."""
+        return lines_in(self.log_path)
 
     def log_tail(self, lines: int = 20) -> str:
-        return "\n".join(self.log_lines()[-lines:])
+        """Returns the last lines so far, for the text of an error."""
+        return tail_of(self.log_path, lines)
 
     def __enter__(self) -> BrokerProcess:
         self.start()

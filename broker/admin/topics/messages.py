@@ -15,7 +15,7 @@ from broker.admin.topics.message_answer import entry_answer
 from broker.admin.topics.topic_access import existing_persistent, one_persistent
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotAllowed
-from broker.model.position import Position
+from broker.model.position import EARLIEST, Position
 from broker.service.backlog.open_runs import nth_open
 from broker.service.entry_facts import facts_of
 from broker.service.persistent_topic import PersistentTopic
@@ -91,10 +91,16 @@ async def examine(request: web.Request) -> web.Response:
 
 
 async def id_by_time(request: web.Request) -> web.Response:
-    """Returns the id of the first message not older than the time, in ms since 1970."""
+    """Returns the id of the first message not older than the time, in ms since 1970; (-1, -1) for time 0.
+
+    A time behind the last message has the id of the next one, which is not written yet. Both as Pulsar 4.2.4.
+    """
     name = topic_of(request)
     topic = await one_persistent(request.app[BROKER], name, "Get message ID by timestamp")
-    found = await topic.positions.first_since(int(request.match_info["timestamp"]))
+    since_ms = int(request.match_info["timestamp"])
+    found = await topic.positions.first_since(since_ms)
+    if found == EARLIEST and since_ms > 0:
+        found = topic.ledger.ledgers.first()
     return answer(message_id(found, name.partition))
 
 

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
 from broker.loop import clock
 from broker.loop.rare_lines import RareLines
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import Provider
+from broker.security.authentication.key_files import key_paths
 from broker.security.authentication.settings import AuthenticationSettings
+from settings.errors import SettingsError
 from settings.settings import Settings
+from tls.reloaded import Reloaded
+
+T = TypeVar("T")
 
 log = logging.getLogger("magnetar.security")
 
 
-def make_authenticator(settings: Settings) -> Authenticator | None:
+def make_authenticator(
+    settings: Settings, wall_ms: Callable[[], int] = clock.wall_ms
+) -> Authenticator | None:
     """Returns the authenticator, None without authentication.
+
+    `wall_ms`: the clock by which credentials expire, milliseconds since 1970.
 
     Reads the files of keys and passwords. Raises SettingsError for one that cannot be used.
     """
@@ -30,7 +40,11 @@ def make_authenticator(settings: Settings) -> Authenticator | None:
         )
     own = AuthenticationSettings.of(settings)
     closes: list[Callable[[], None]] = []
-    providers = [_provider(name, settings, own, closes) for name in dict.fromkeys(names)]
+
+    def wall_s() -> float:
+        return wall_ms() / 1000
+
+    providers = [_provider(name, settings, own, wall_s, closes) for name in dict.fromkeys(names)]
 
     def close() -> None:
         for one in closes:
@@ -40,18 +54,31 @@ def make_authenticator(settings: Settings) -> Authenticator | None:
         providers,
         own,
         now_ns=clock.monotonic_ns,
-        wall_s=_wall_s,
+        wall_s=wall_s,
         lines=RareLines(log, clock.monotonic_ns),
         close=close,
     )
 
 
-def _wall_s() -> float:
-    return clock.wall_ms() / 1000
+def _reloaded(make: Callable[[], T], subject: str, own: AuthenticationSettings, named: str) -> Reloaded[T]:
+    """Makes a value of the file that `named` names. Raises the SettingsError of `make`."""
+    return Reloaded(
+        make,
+        key_paths(named),
+        subject=subject,
+        error=SettingsError,
+        check_s=own.files_check_s,
+        now_ns=clock.monotonic_ns,
+        warn=log.warning,
+    )
 
 
 def _provider(
-    name: str, settings: Settings, own: AuthenticationSettings, closes: list[Callable[[], None]]
+    name: str,
+    settings: Settings,
+    own: AuthenticationSettings,
+    wall_s: Callable[[], float],
+    closes: list[Callable[[], None]],
 ) -> Provider:
     """Makes the provider of a class name; adds to `closes` what ends its threads."""
     if name == TLS_PROVIDER:
@@ -61,13 +88,18 @@ def _provider(
     if name == BASIC_PROVIDER:
         from broker.security.authentication.passwords import PasswordProvider, stored_passwords
 
-        passwords = PasswordProvider(stored_passwords(settings), clock.monotonic_ns)
+        stored = _reloaded(
+            lambda: stored_passwords(settings), "passwords", own, settings.str("basicAuthConf")
+        )
+        passwords = PasswordProvider(stored, clock.monotonic_ns)
         closes.append(passwords.close)
         return passwords
     if name == TOKEN_PROVIDER:
         from broker.security.authentication.tokens import TokenProvider, token_keys
 
-        return TokenProvider(token_keys(settings), own, _wall_s)
+        named = settings.str("tokenSecretKey") or settings.str("tokenPublicKey")
+        token_ring = _reloaded(lambda: token_keys(settings), "keys of tokens", own, named)
+        return TokenProvider(token_ring, own, wall_s)
     assert name == OPENID_PROVIDER, name
     from broker.security.authentication.discovery import Discovery
     from broker.security.authentication.issuer_keys import IssuerKeys
@@ -80,4 +112,4 @@ def _provider(
         raise settings.error("openIDTokenIssuerTrustCertsFilePath", str(error)) from None
     keys = IssuerKeys(discovery.keys_of, own, clock.monotonic_ns, RareLines(log, clock.monotonic_ns))
     closes.append(keys.close)
-    return OpenIdProvider(keys, own, _wall_s)
+    return OpenIdProvider(keys, own, wall_s)

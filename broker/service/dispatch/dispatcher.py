@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.service.dispatch.read_retry import CallLater, ReadRetry
+from broker.loop.clock import CallLater
+from broker.service.dispatch.read_retry import ReadRetry
 from broker.service.limits.token_bucket import NS_PER_SECOND
 
 if TYPE_CHECKING:

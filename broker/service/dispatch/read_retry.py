@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.loop.clock import CallLater
+
 DELAY_MS_MIN = 100
 """Delay after the first failure."""
 DELAY_MS_MAX = 60_000
 """Longest delay."""
-
-CallLater = Callable[[float, Callable[[], None]], object]
-"""(seconds, callback): the event loop's `call_later`, or a test's list of timers."""
 
 
 class ReadRetry:

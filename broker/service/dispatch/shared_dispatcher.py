@@ -22,6 +22,7 @@ from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
 from broker.service.dispatch.consumer_set import ConsumerSet
 from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.dispatch.in_turns import InTurns
+from broker.service.dispatch.places import Place, Whereabouts
 from broker.service.dispatch.redelivery import Redelivery
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.dispatch.shared_delivery import SharedDelivery
@@ -94,6 +95,7 @@ class SharedDispatcher(Dispatcher):
             self.redelivery.add_sent((key, consumer.hashes.get(key, 0)) for key in consumer.pending)
         else:
             self.redelivery.stop()
+            self.cursor.on_acknowledged = None
             # What is due now, the next consumer's dispatcher finds by reading.
             self._delays.remove_waiter(self)
             self._due.clear()
@@ -140,6 +142,10 @@ class SharedDispatcher(Dispatcher):
 
     def _send_new(self, wanted: int, bytes_max: int) -> bool:
         """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
+        if self.settings.pause_on_ack_state:
+            wanted = min(wanted, self._entries_before_pause())
+            if not wanted:
+                return False
         keys, delays = self.keys, self._delays
         if keys is not None and not keys.may_read_on():
             return False
@@ -164,6 +170,48 @@ class SharedDispatcher(Dispatcher):
             # The end of the run: the cursor returns it first at the next `take`.
             self.cursor.give_back(unsent[0].position, unsent)
         return True
+
+    def _entries_before_pause(self) -> int:
+        """Returns how many entries may be read on; 0 while acknowledgements must come first.
+
+        Nothing new is sent while the cursor's info cannot hold all acknowledgements. As in Pulsar, redelivered entries are
+        sent all the same, because their acknowledgements close holes. For the same reason reading goes on up to the last
+        acknowledged entry: consumers that all left and came back would otherwise get none of the holes, and the pause would
+        never end.
+        """
+        cursor = self.cursor
+        if cursor.store.stores_all_acks:
+            cursor.on_acknowledged = None
+            return self.settings.read_entries_max
+        cursor.on_acknowledged = self.wake
+        ledger_id, last = cursor.acks.beyond.last()
+        following = cursor.acks.first_open(cursor.read_position)
+        if following.ledger_id < ledger_id:
+            return self.settings.read_entries_max
+        return max(last - following.entry_id, 0) if following.ledger_id == ledger_id else 0
+
+    def place_of(self, key: Key) -> Whereabouts:
+        """Returns the place of an unacknowledged entry; one that a transaction has acknowledged counts as lost here."""
+        consumer = self.consumer_set.owner_of(key)
+        if consumer is not None:
+            return Whereabouts(Place.CONSUMER, consumer)
+        if self.redelivery.has(key) or key in self._due:
+            return Whereabouts(Place.REDELIVERY)
+        if key in self._delays.held:
+            return Whereabouts(Place.DELAYED)
+        return Whereabouts(Place.LOST if self.cursor.has_passed(*key) else Place.AHEAD)
+
+    def deliver_lost(self, keys: Iterable[tuple[Key, int]]) -> None:
+        """Sends entries again that are in no place, given as (position, key hash) pairs."""
+        pairs = list(keys)
+        self.redelivery.add_sent(pairs)
+        if self.keys is not None:
+            for consumer in self.consumers:
+                for key, _ in pairs:
+                    # The error that lost the entry may have left its hash behind, which would then drain for ever.
+                    if key in consumer.hashes:
+                        self.keys.settled(consumer, key)
+        self.wake()
 
     def due(self, keys: list[Key]) -> None:
         """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""

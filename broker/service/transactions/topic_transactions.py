@@ -15,13 +15,13 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.loop.clock import CallLater
 from broker.managed_ledger.ledger_context import Divided
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NotAllowed, TopicTerminated
 from broker.model.position import LATEST, Position
 from broker.model.txn_id import TxnId
-from broker.service.dispatch.read_retry import CallLater
 from broker.service.entry_facts import facts_of
 from broker.service.producer import Producer, PublishTarget
 from broker.service.settings import ServiceSettings

@@ -7,11 +7,12 @@ import json
 import zlib
 from collections.abc import Mapping
 
+import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
 from protocol.pulsar_api_pb2 import CompressionType, SingleMessageMetadata
-from tests.broker.admin.publishing import FIRST_PUBLISH_MS, metadata_of, publish, publish_plain
+from tests.broker.admin.publishing import metadata_of, publish, publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
@@ -140,11 +141,20 @@ async def test_message_is_found_by_id_and_by_time(admin: ClientSession, broker: 
     assert missing == (404, "Message id not found")
     assert (await refusal(admin, f"GET {TOPICS}/t/ledger/{last.ledger_id}/entry/3"))[0] == 500
     assert (await refusal(admin, f"GET {TOPICS}/t/ledger/{last.ledger_id}/entry/-1"))[0] == 500
-    status, found = await call(admin, f"GET {TOPICS}/t/messageid/{FIRST_PUBLISH_MS + 10**10}")
+
+
+@pytest.mark.parametrize(("since_ms", "wanted"), [(0, -1), (1, 0), (10**15, 3)])
+async def test_message_id_by_time_is_that_of_the_next_message(
+    admin: ClientSession, broker: BrokerService, since_ms: int, wanted: int
+) -> None:
+    await publish_plain(broker, f"{PERSISTENT}/t", 3)
+    topic = await persistent(broker, "t")
+    status, found = await call(admin, f"GET {TOPICS}/t/messageid/{since_ms}")
     assert status == 200
     assert isinstance(found, dict)
-    # Behind the last entry, as Pulsar answers a time in the future; with a broker timestamp, the entries are newer.
-    assert (found["ledgerId"], found["entryId"]) in ((last.ledger_id, 3), (-1, -1))
+    ledger_id = topic.ledger.last_confirmed.ledger_id if wanted >= 0 else -1
+    # Behind the last entry stands the place of the next one.
+    assert (found["ledgerId"], found["entryId"]) == (ledger_id, wanted)
 
 
 async def test_partitioned_and_non_persistent_topics_are_refused(admin: ClientSession) -> None:

@@ -165,7 +165,7 @@ class Cluster:
             LEDGER, first, last, bytes_max, lambda *values: answer.set_result(values)
         )
         assert not answer.done(), "answered inside the call"
-        entries, error = await asyncio.wait_for(answer, 10)
+        entries, error = await asyncio.wait_for(answer, 60)
         if error is not None:
             assert entries == []
             raise error

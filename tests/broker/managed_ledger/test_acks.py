@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.acks import WORDS_MAX, Acks, bits_of, words_of
+from broker.managed_ledger.cursor_info_writer import encode_within
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, encode_cursor_info
+from broker.model.errors import MetadataError
 from broker.model.position import LATEST, Position
 
 BATCH = 3
@@ -102,6 +105,9 @@ def test_acks_agree_with_a_model(script: list[tuple[Any, ...]]) -> None:
     for name, *arguments in script:
         acks = apply(acks, model, name, *arguments)
         front = model.mark_delete()
+        ranges = acks.beyond.count_ranges()
+        for limit in (0, 1, 2, ranges):
+            assert acks.has_more_ranges(limit) == (ranges > limit)
         assert ledgers.rank(acks.mark_delete) == front
         assert len(acks.beyond) == len(KNOWN) - front - len(model.left)
         assert all(item in acks.beyond for item in KNOWN[front:] if item not in model.left)
@@ -213,3 +219,73 @@ def test_words_and_bits_are_the_same_set(words: list[int]) -> None:
     ]
     assert bits_of(words_of(bits)) == bits
     assert words_of(bits)[-1:] != (0,)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 39_999), st.integers(1, 2**40)), min_size=65, max_size=300),
+    st.integers(1, 20_000),
+)
+def test_packed_pages_are_the_same_set(parts: list[tuple[int, int]], start: int) -> None:
+    ledgers = LedgerList([LedgerInfo(3, 5000)], LedgerInfo(5, 50_000))
+    acks = Acks(ledgers, Position(3, start % 5000))
+    for place, bits in parts:
+        acks.beyond.add_bits(5, place, bits)
+        acks.beyond.add_bits(3, 4000 + place % 256, bits & 0xFFFF)
+    acks.beyond.remove_through(3, start % 5000)
+    acks.beyond.discard(3, start % 5000 + 1)
+    stored = encode_cursor_info(acks.info(1_000_000, 0))
+    restored = Acks.restore(ledgers, decode_cursor_info(stored))
+    assert list(restored.beyond.ranges()) == list(acks.beyond.ranges())
+    assert restored.beyond.count == acks.beyond.count
+
+
+def holes(count: int) -> Acks:
+    """So many holes of one entry each in one ledger, from its first entry on."""
+    acks = Acks(LedgerList([], LedgerInfo(5, 2 * count)), Position(5, -1))
+    for entry in range(1, 2 * count, 2):
+        acks.beyond.add(5, entry)
+    return acks
+
+
+def test_many_holes_are_stored_packed_and_few_as_text() -> None:
+    assert b'"acked":' in encode_cursor_info(holes(1000).info(1_000_000, 0))
+    packed = encode_cursor_info(holes(1_000_000).info(1_000_000, 0))
+    assert b'"ackedPages":' in packed
+    assert len(packed) < 50_000
+
+
+@pytest.mark.parametrize("damage", [b'["AAAA"]', b'["x"]', b"[7]", b'"eJwDAAAAAAE="'])
+def test_damaged_pages_are_an_error_with_a_reason(damage: bytes) -> None:
+    with pytest.raises(MetadataError, match="cannot be read"):
+        decode_cursor_info(b'{"markDelete":[5,1],"ackedPages":{"5":%s}}' % damage)
+
+
+def test_info_above_the_bytes_keeps_the_lowest_and_counts_the_rest() -> None:
+    acks = Acks(LedgerList([], LedgerInfo(5, 2_000_000)), Position(5, -1))
+    chance = random.Random(5)
+    for entry in chance.sample(range(1, 2_000_000), 200_000):
+        acks.acknowledge([(5, entry)])
+    stored = encode_within(acks, {"team": "billing"}, 1_000_000, 100, 50_000)
+    assert 25_000 < len(stored.value) <= 50_000
+    info = decode_cursor_info(stored.value)
+    assert info.cursor_properties == {"team": "billing"}
+    restored = Acks.restore(acks._ledgers, info).beyond
+    assert restored.count + stored.left_out == acks.beyond.count
+    kept = list(restored.ranges())
+    assert kept == list(acks.beyond.ranges())[: len(kept)], "the lowest ones, whole pages of them"
+
+
+def test_batches_are_forgotten_where_the_position_passes_them() -> None:
+    acks = Acks(LedgerList([LedgerInfo(3, 100)], LedgerInfo(5, 2000)), Position(3, 90))
+    for entry in range(0, 1000, 2):
+        acks.acknowledge_batch(Position(5, entry), (1,), 3)
+    acks.acknowledge_batch(Position(3, 95), (1,), 3)
+    acks.acknowledge_cumulative(Position(5, 1), None)
+    assert acks.partly_acknowledged == 499
+    acks.acknowledge_cumulative(Position(5, 10), None)
+    assert acks.partly_acknowledged == 494
+    assert acks.ack_set_of(Position(5, 10)) is None
+    assert acks.ack_set_of(Position(5, 12)) == (1,)
+    acks.acknowledge_cumulative(Position(5, 1500), None)
+    assert acks.partly_acknowledged == 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.managed_ledger import cursor_info_writer, ledger_cursors
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import cursor_key
@@ -23,6 +25,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
     recorder,
     until,
 )
+from tests.fakes.metadata import FakeMetadata
 
 
 async def test_existing_cursor_keeps_its_place_when_opened_again(world: World) -> None:
@@ -297,3 +300,95 @@ async def test_acknowledgements_are_stored_after_a_flush_that_was_cancelled(tmp_
     again = await (await world.after_crash().open()).cursors.open("s", EARLIEST)
     assert again.backlog == 1
     await world.metadata.close()
+
+
+async def test_large_info_is_made_in_a_thread_and_misses_no_acknowledgement(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_info_writer, "THREAD_PARTS_MIN", 0)
+    monkeypatch.setattr(ledger_cursors, "THREAD_BYTES_MIN", 0)
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 40)
+    cursor.acknowledge([at(ledger, entry) for entry in range(1, 30, 2)])
+    flushed = asyncio.ensure_future(cursor.store.flush())
+    # In slices of the loop, so that some come before the copy is made, and some while the thread encodes it.
+    for entry in range(31, 40, 2):
+        cursor.acknowledge([at(ledger, entry)])
+        await asyncio.sleep(0)
+    await flushed
+    await cursor.store.flush()
+    ledger = await world.after_crash().open()
+    again = await ledger.cursors.open("s", EARLIEST)
+    assert again.backlog == 20
+    assert again.acks.beyond.count_ranges() == 20
+
+
+async def test_large_info_takes_a_twentieth_of_the_time_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_info_writer, "THREAD_PARTS_MIN", 0)
+    ledger = await world.open(mark_delete_rate=1.0)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 10)
+    real = cursor_info_writer.encode_within
+
+    def slow(*arguments: Any) -> cursor_info_writer.StoredInfo:
+        # The clock of the test moves, as it would while a million holes are encoded.
+        world.clock.now += 500_000_000
+        return real(*arguments)
+
+    monkeypatch.setattr(cursor_info_writer, "encode_within", slow)
+    world.clock.now += 10_000_000_000
+    cursor.acknowledge([at(ledger, 5)])
+    await cursor.store.flush()
+    writes = writer_of(cursor).writes
+    cursor.acknowledge([at(ledger, 7)])
+    for _ in range(9):
+        world.clock.now += 1_000_000_000
+        world.tick()
+        await asyncio.sleep(0)
+    assert writer_of(cursor).writes == writes, "half a second of work lets ten seconds pass"
+    world.clock.now += 2_000_000_000
+    world.tick()
+    await until(lambda: writer_of(cursor).writes == writes + 1)
+
+
+async def test_acknowledgements_beyond_the_limits_are_told_of_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE, ack_ranges_max=3)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 20)
+    cursor.acknowledge([at(ledger, entry) for entry in (1, 3, 5)])
+    await cursor.store.flush()
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (0, True)
+    for entry in (7, 9):
+        cursor.acknowledge([at(ledger, entry)])
+        await cursor.store.flush()
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (2, False)
+    told = [record.getMessage() for record in caplog.records if "in memory only" in record.getMessage()]
+    assert len(told) == 1
+    assert "managedLedgerMaxUnackedRangesToPersist (3)" in told[0]
+    cursor.acknowledge([at(ledger, entry) for entry in (0, 2, 4)])
+    await cursor.store.flush()
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (0, True)
+
+
+async def test_store_with_small_values_gets_the_lowest_acknowledgements(tmp_path: Path) -> None:
+    metadata = FakeMetadata()
+    # As ZooKeeper refuses a value above its limit, for ever: a cursor with many holes would never be stored again.
+    metadata.value_bytes_max = 300
+    world = World(metadata)
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 2000)
+    cursor.acknowledge([at(ledger, entry) for entry in range(1, 2000, 2)])
+    await cursor.store.flush()
+    stored = await metadata.get(cursor_key(ledger.name, "s"))
+    assert stored is not None
+    assert len(stored.value) <= 300
+    ledger = await world.after_crash().open()
+    again = await ledger.cursors.open("s", EARLIEST)
+    assert 0 < again.acks.beyond.count < 1000
+    assert again.acks.beyond.count + cursor.store.left_out == 1000

@@ -49,7 +49,7 @@ class Watched:
         self.otherwise: dict[tuple[int, int], Answer] = {}
         self._rests: set[tuple[int, int]] = set()
         self.add, self.read, self.fence = client.add, client.read, client.fence
-        self.delete, self.close = client.delete, client.close
+        self.delete, self.close, self.file_of = client.delete, client.close, client.file_of
 
     def fail(self, first: int, last: int, rc: int = 101) -> None:
         self.otherwise[first, last] = lambda _, __: (rc, [])

@@ -14,6 +14,7 @@ operations = st.one_of(
     st.tuples(st.just("add"), ledgers, entries),
     st.tuples(st.just("add_bits"), ledgers, entries, bits),
     st.tuples(st.just("remove_through"), ledgers, entries),
+    st.tuples(st.just("remove_from_front"), ledgers, entries),
     st.tuples(st.just("remove_ledger"), ledgers),
     st.tuples(st.just("discard"), ledgers, entries),
     st.tuples(st.just("pop_first"), st.integers(0, 300)),
@@ -49,6 +50,12 @@ def test_range_set_agrees_with_a_set_of_positions(
         elif name == "remove_through":
             model = {item for item in model if item[0] != arguments[0] or item[1] > arguments[1]}
             assert ranges.remove_through(*arguments) == len(before) - len(model)
+        elif name == "remove_from_front":
+            # As a cursor does it, which knows up to where the set has nothing.
+            target, through = arguments
+            front = min((entry for ledger, entry in model if ledger == target), default=0) - 1
+            model = {item for item in model if item[0] != target or item[1] > through}
+            assert ranges.remove_through(target, through, min(front, through)) == len(before) - len(model)
         elif name == "discard":
             model.discard(tuple(arguments))
             assert ranges.discard(*arguments) == (len(model) < len(before))
@@ -61,6 +68,15 @@ def test_range_set_agrees_with_a_set_of_positions(
             assert ranges.remove_ledger(*arguments) == len(before) - len(model)
     assert len(ranges) == len(model)
     assert list(ranges.ranges()) == naive_ranges(model)
+    assert ranges.last() == max(model, default=(-1, -1))
+    outside = [entry for entry in range(entry_id, last + 1) if (ledger_id, entry) not in model]
+    assert ranges.missing(ledger_id, entry_id, last, 2000) == outside
+    assert ranges.missing(ledger_id, entry_id, last, 3) == outside[:3]
+    twin = ranges.copy()
+    ranges.add(9, 9)
+    assert list(twin.ranges()) == naive_ranges(model)
+    assert twin.count == len(model)
+    ranges.discard(9, 9)
     kept = RangeSet()
     for page in ranges.lowest_pages(ranges_max):
         kept.add_bits(*page)

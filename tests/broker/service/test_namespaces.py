@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import InvalidTopicName
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound, Namespaces, NotEmpty
 
 
 class DictStore:
     """The smallest store that keeps the contract, with a turn of the loop in each write."""
+
+    value_bytes_max = VALUE_BYTES_MAX
 
     def __init__(self) -> None:
         self.values: dict[str, Versioned] = {}

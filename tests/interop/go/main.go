@@ -41,6 +41,11 @@ func must[T any](value T, err error) T {
 	return value
 }
 
+func must2[T, U any](first T, second U, err error) (T, U) {
+	expect(err == nil, "%v", err)
+	return first, second
+}
+
 func done(err error) { expect(err == nil, "%v", err) }
 
 func expect(good bool, format string, values ...any) {
@@ -61,7 +66,7 @@ func connect(url string) pulsar.Client {
 func main() {
 	run := time.Now().UnixNano()
 	wanted := os.Args[3:]
-	for number, one := range checks {
+	for number, one := range append(checks, adminChecks...) {
 		if len(wanted) > 0 && !slices.Contains(wanted, one.name) {
 			continue
 		}

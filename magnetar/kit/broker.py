@@ -1,0 +1,225 @@
+"""Broker: a broker in a process of its own for the length of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from magnetar.kit.controls import Clock, Faults, ask
+from magnetar.kit.errors import BrokerFailedError, KitError
+
+STOP_S: Final = 30.0
+"""Time for a clean stop; the process is killed after it."""
+_POLL_S: Final = 0.002
+_LOG_LINES: Final = 20
+
+__all__ = ["Broker", "BrokerFailedError"]
+
+
+class Broker:
+    """A Pulsar broker for tests: `with Broker() as broker: pulsar.Client(broker.pulsar_url)`.
+
+    Also `async with Broker()`. Without `data` it keeps everything in memory. It listens on free ports of the
+    loopback, keeps them over a restart, and ends with the process that started it, even if that one is killed.
+    """
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        python: str = sys.executable,
+        token: str | None = None,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        """Starts nothing yet.
+
+        `data`: folder of everything that is kept, so that a restart finds it. `settings`: keys of `broker.conf`;
+        True and False become `true` and `false`. `python`: the interpreter that has Magnetar installed. `token`: goes
+        with the kit's own requests to the admin API; needed with `authenticationEnabled`.
+        """
+        self._data = None if data is None else Path(data).absolute()
+        self._settings = {"forceDeleteNamespaceAllowed": True, **(settings or {})}
+        self._python = python
+        self._token = token
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._urls: dict[str, str] = {}
+
+    # Start and stop
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Broker:
+        # In a thread: a start takes some tenths of a second, in which other tasks may run.
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def start(self) -> None:
+        """Starts the process and returns when clients can connect. BrokerFailedError has the end of the log."""
+        if self._process is not None:
+            raise KitError("the broker runs already")
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="magnetar-kit-"))
+        ready = self._folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(ready), stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self._await_ready(self._process, ready)
+        except BaseException:
+            self.kill()
+            raise
+        self._urls = json.loads(ready.read_text(encoding="utf-8"))
+
+    def stop(self) -> None:
+        """Stops cleanly: everything that was confirmed is on disk. Does nothing when it does not run."""
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailedError(f"no clean stop within {STOP_S:.0f} s\n{self._log_tail()}") from None
+        self._ended(process)
+
+    def kill(self) -> None:
+        """Ends the process at once, as a crash does. `start` brings the broker back on the same ports."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._ended(self._process)
+
+    def restart(self) -> None:
+        """Stops and starts again on the same ports; a broker in memory comes back empty."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stops and removes the log; `data` stays."""
+        try:
+            self.stop()
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    # Use
+
+    @property
+    def pulsar_url(self) -> str:
+        """`pulsar://127.0.0.1:port` for clients."""
+        return self._url("pulsar")
+
+    @property
+    def admin_url(self) -> str:
+        """`http://127.0.0.1:port` of the admin API."""
+        return self._url("admin")
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's clock, which a test may advance."""
+        return Clock(self.admin_url, self._token)
+
+    @property
+    def faults(self) -> Faults:
+        """The faults that the broker commits on demand."""
+        return Faults(self.admin_url, self._token)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process; KitError when it does not run."""
+        if self._process is None:
+            raise KitError("the broker does not run: call start()")
+        return self._process.pid
+
+    def topic(self, name: str = "topic", namespace: str = "public/default") -> str:
+        """Returns the full name of a topic that does not exist yet."""
+        return f"persistent://{namespace}/{name}-{uuid.uuid4().hex[:12]}"
+
+    def namespace(self, name: str = "test", tenant: str = "public") -> str:
+        """Creates a namespace with a name of its own and returns `tenant/name-…`."""
+        full = f"{tenant}/{name}-{uuid.uuid4().hex[:12]}"
+        self.ask("PUT", f"/admin/v2/namespaces/{full}")
+        return full
+
+    def ask(self, method: str, path: str, body: object = None) -> object:
+        """Sends a request to the admin API and returns the JSON of its answer. KitError carries Pulsar's reason."""
+        return ask(self.admin_url, method, path, body, self._token)
+
+    @property
+    def log(self) -> str:
+        """The log so far. It is written by a thread, so the newest lines may come a moment later."""
+        if self._folder is None:
+            return ""
+        return (self._folder / "broker.log").read_text(encoding="utf-8", errors="replace")
+
+    # Parts
+
+    def _url(self, name: str) -> str:
+        if name not in self._urls:
+            raise KitError("the broker has not been started: use `with Broker() as broker`, or call start()")
+        return self._urls[name]
+
+    def _command(self, ready: Path) -> list[str]:
+        # -I: a test's PYTHONPATH, and modules in its folder with names of ours, are not for the broker.
+        words = [self._python, "-I", "-m", "magnetar", "standalone", "--test-faults", "--until-eof"]
+        words += ["--ready-file", str(ready), "--log-format", "plain"]
+        words += ["--memory"] if self._data is None else ["--data", str(self._data)]
+        ports = {
+            "brokerServicePort": _port(self._urls.get("pulsar")),
+            "webServicePort": _port(self._urls.get("admin")),
+        }
+        for key, value in {**ports, **self._settings}.items():
+            words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        return words
+
+    def _await_ready(self, process: subprocess.Popen[bytes], ready: Path) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while not ready.exists():
+            if process.poll() is not None:
+                raise BrokerFailedError(f"the broker ended with {process.returncode}\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise BrokerFailedError(f"not ready within {self._start_timeout_s:.0f} s\n{self._log_tail()}")
+            time.sleep(_POLL_S)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        if process.stdin is not None:
+            process.stdin.close()
+        self._process = None
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log.splitlines()[-_LOG_LINES:])
+
+
+def _port(url: str | None) -> int:
+    """Returns the port of an earlier start, 0 for any free one."""
+    return int(url.rsplit(":", 1)[1]) if url else 0

@@ -1,0 +1,53 @@
+"""Finds what a test left behind in its namespace: open producers and consumers, unacknowledged messages, backlog.
+
+It asks the admin API, so it works for any Pulsar. Schemas that were refused are found in the log of our own broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol, cast
+from urllib.parse import quote
+
+REFUSED_SCHEMA: Final = "IncompatibleSchema"
+"""Name of the error in the broker's log."""
+COMPACTION: Final = "__compaction"
+"""The subscription by which a broker compacts; tests have no part in it."""
+Stats = Mapping[str, object]
+
+
+class Asked(Protocol):
+    """A broker that answers admin requests."""
+
+    def ask(self, method: str, path: str, body: object = None) -> object:
+        """Returns the JSON of the answer."""
+        ...
+
+
+def left_in(broker: Asked, namespace: str, log: str) -> list[str]:
+    """Returns a line for each thing that is left; `log` is the part written during the test."""
+    topics = cast("list[str]", broker.ask("GET", f"/admin/v2/persistent/{namespace}"))
+    lines = [line for topic in topics for line in _of_topic(broker, topic)]
+    if refused := sum(REFUSED_SCHEMA in line for line in log.splitlines()):
+        lines.append(f"{refused} schemas refused as incompatible")
+    return lines
+
+
+def _of_topic(broker: Asked, topic: str) -> Iterator[str]:
+    domain, _, name = topic.partition("://")
+    tenant, namespace, local = name.split("/", 2)
+    stats = cast(
+        "Stats", broker.ask("GET", f"/admin/v2/{domain}/{tenant}/{namespace}/{quote(local, '')}/stats")
+    )
+    if producers := len(cast("list[object]", stats["publishers"])):
+        yield f"{local}: {producers} producers are open"
+    for subscription, facts in cast("Mapping[str, Stats]", stats["subscriptions"]).items():
+        if subscription == COMPACTION:
+            continue
+        at = f"{local}, subscription {subscription}"
+        if consumers := len(cast("list[object]", facts["consumers"])):
+            yield f"{at}: {consumers} consumers are open"
+        if unacked := cast("int", facts["unackedMessages"]):
+            yield f"{at}: {unacked} messages are received and not acknowledged"
+        if backlog := cast("int", facts["msgBacklog"]):
+            yield f"{at}: {backlog} messages in the backlog"

@@ -1,0 +1,97 @@
+"""The pytest plugin: a broker for a test run, a namespace for each test, and a report of what tests left behind.
+
+pytest finds it by itself where Magnetar is installed. Each process of a run (pytest-xdist has several) starts a broker
+when its first test asks for one. To run the same tests against a real Pulsar, give `--pulsar-url` and
+`--pulsar-admin-url`; tests that need the clock or faults are then skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final, cast
+
+import pytest
+
+from magnetar.kit.broker import Broker
+from magnetar.kit.errors import KitError
+from magnetar.kit.left_behind import left_in
+from magnetar.kit.remote import RemotePulsar
+
+LEFT: Final = "magnetar_left"
+"""Name of the property under which a test's report carries what it left behind."""
+Pulsar = Broker | RemotePulsar
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options of the plugin."""
+    group = parser.getgroup("magnetar", "Pulsar for tests")
+    group.addoption("--pulsar-url", help="use this Pulsar instead of starting Magnetar: pulsar://host:port")
+    group.addoption("--pulsar-admin-url", help="its admin API: http://host:port")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks the options. UsageError when one of the two is missing."""
+    if bool(config.getoption("--pulsar-url")) != bool(config.getoption("--pulsar-admin-url")):
+        raise pytest.UsageError("--pulsar-url and --pulsar-admin-url go together: give both")
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Pulsar]:
+    """The broker of this process, in memory; with `--pulsar-url` the Pulsar that it names."""
+    url = request.config.getoption("--pulsar-url")
+    if url:
+        yield RemotePulsar(url, request.config.getoption("--pulsar-admin-url"))
+        return
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def pulsar_url(pulsar_broker: Pulsar) -> str:
+    """`pulsar://host:port` for clients."""
+    return pulsar_broker.pulsar_url
+
+
+@pytest.fixture(scope="session")
+def pulsar_admin_url(pulsar_broker: Pulsar) -> str:
+    """`http://host:port` of the admin API."""
+    return pulsar_broker.admin_url
+
+
+@pytest.fixture
+def pulsar_namespace(request: pytest.FixtureRequest, pulsar_broker: Pulsar) -> Iterator[str]:
+    """A namespace that this test alone uses, `public/test-…`; removed with its topics after the test.
+
+    A real Pulsar that forbids this (`forceDeleteNamespaceAllowed=false`) keeps it.
+    """
+    namespace = pulsar_broker.namespace()
+    logged = len(pulsar_broker.log)
+    yield namespace
+    left = left_in(pulsar_broker, namespace, pulsar_broker.log[logged:])
+    node = cast("pytest.Item", request.node)
+    node.user_properties += [(LEFT, line) for line in left]
+    with contextlib.suppress(KitError):
+        pulsar_broker.ask("DELETE", f"/admin/v2/namespaces/{namespace}?force=true")
+
+
+@pytest.fixture
+def pulsar_topic(pulsar_broker: Pulsar, pulsar_namespace: str) -> str:
+    """The full name of a topic in this test's namespace."""
+    return pulsar_broker.topic(namespace=pulsar_namespace)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Writes what tests left behind; reports of the processes of pytest-xdist arrive here too."""
+    lines = [
+        f"{report.nodeid}: {value}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "teardown"
+        for name, value in report.user_properties
+        if name == LEFT
+    ]
+    if lines:
+        terminalreporter.section("left behind in Pulsar")
+        for line in lines:
+            terminalreporter.line(line)
