@@ -139,6 +139,7 @@ class Rereplication:
         for bookie in simulation.bookies:
             if not bookie.up:
                 bookie.start()
+        simulation.state.may_move = True
         await self._write()
         before = {each: metadata for each in self._ledgers() if (metadata := self._stored(each)) is not None}
         self._lose(spare)
