@@ -134,6 +134,8 @@ async def revoke_subscription(request: web.Request) -> web.Response:
 
 
 async def _existing(broker: BrokerView, name: TopicName) -> TopicName:
+    if broker.settings.bool("allowAclChangesOnNonExistentTopics"):
+        return name
     if not await broker.registry.partitions.count(name) and not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     return name
