@@ -228,7 +228,7 @@ DISPATCHER_PAUSE: Final = Policy(
     namespace=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True),
     topic_name="dispatcherPauseOnAckStatePersistentEnabled",
     topic=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True, applied=True),
-    key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_unstored_acks,
+    key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_ack_state,
     acts="A Shared or Key_Shared subscription gets no further message while it has more ranges of acknowledged "
          "messages than are stored (`managedLedgerMaxUnackedRangesToPersist`).")
 HOLE_REDELIVERY: Final = Policy(
