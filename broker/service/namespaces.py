@@ -272,6 +272,8 @@ class Namespaces:
                 await self._store.delete(f"{ROOT}/{namespace}")
                 del self._policies[namespace]
                 self._permissions.pop(namespace, None)
+                # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+                self._announce_rights()
 
             await uninterrupted(change())
             # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
