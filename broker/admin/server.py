@@ -44,6 +44,7 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
@@ -189,6 +190,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BROKER_STATS_ROUTES,
         *RESOURCE_ROUTES,
         *CACHE_ROUTES,
+        *HOLE_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,

@@ -122,14 +122,6 @@ class ManagedCursor:
         return self._request is not None
 
     @property
-    def stores_all_acks(self) -> bool:
-        """The next write can hold all acknowledgements, so that a crash would not deliver any entry again.
-
-        By `managedLedgerMaxUnackedRangesToPersist`. A cursor in memory stores nothing, so nothing is missing.
-        """
-        return not self.durable or not self.acks.has_more_ranges(self.ledger.settings.ack_ranges_max)
-
-    @property
     def backlog(self) -> int:
         """Number of confirmed entries that are not acknowledged as a whole."""
         acks = self.acks
