@@ -19,8 +19,10 @@ COPY protocol protocol
 COPY settings settings
 COPY tls tls
 COPY zookeeper zookeeper
+COPY leaks leaks
 COPY broker broker
 COPY bookie_stub bookie_stub
+COPY autorecovery autorecovery
 COPY magnetar magnetar
 RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --no-deps --no-build-isolation . \
     && /opt/magnetar/bin/pip uninstall -q -y setuptools pip \

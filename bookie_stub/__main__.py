@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
@@ -25,7 +25,7 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from settings.errors import SettingsError
-from settings.settings import Note
+from settings.settings import Settings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -40,21 +40,46 @@ SWITCH_INTERVAL_S = 0.001
 Another thread, such as a checkpoint, gives it back after this time. Python's default is 0.005."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs a bookie until a signal stops it; returns the exit code."""
+class Companion(Protocol):
+    """A service in the bookie's process that starts after the bookie and ends before it."""
+
+    def start(self) -> None:
+        """Begins in the background; errors are the companion's own to log."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the service."""
+        ...
+
+    def metrics(self) -> bytes:
+        """Returns further lines for the bookie's scrape."""
+        ...
+
+
+MakeCompanion = Callable[[Settings], Companion | None]
+"""Makes the companion that the settings ask for, None when they ask for none."""
+
+
+def main(argv: list[str] | None = None, make_companion: MakeCompanion | None = None) -> int:
+    """Runs a bookie until a signal stops it; returns the exit code.
+
+    `make_companion` is called before the bookie opens, and may raise SettingsError.
+    """
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
-        settings, notes = _load(arguments)
+        loaded = _load(arguments)
+        settings = BookieSettings.of(loaded)
         tls = tls_context(settings.tls)
+        companion = None if make_companion is None else make_companion(loaded)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
-    for note in notes:
+    for note in loaded.notes:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        _runner()(_run(settings, tls, arguments.ready_file))
+        _runner()(_run(settings, tls, arguments.ready_file, companion))
     except (BookieError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -81,12 +106,11 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _load(arguments: argparse.Namespace) -> tuple[BookieSettings, tuple[Note, ...]]:
+def _load(arguments: argparse.Namespace) -> Settings:
     overrides = list(arguments.set)
     if arguments.data is not None:
         overrides.append(f"magnetarDataDirectory={arguments.data}")
-    settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
-    return BookieSettings.of(settings), settings.notes
+    return load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
 
 
 def _runner() -> Callable[[Coroutine[None, None, None]], None]:
@@ -97,7 +121,9 @@ def _runner() -> Callable[[Coroutine[None, None, None]], None]:
     return uvloop.run
 
 
-async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Path | None) -> None:
+async def _run(
+    settings: BookieSettings, tls: SSLContext | None, ready_file: Path | None, companion: Companion | None
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,13 +150,17 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
         # Imported only now, because aiohttp takes longer than all of the start above.
         from bookie_stub.http.server import HttpServer
 
-        http = HttpServer(bookie, server)
+        http = HttpServer(bookie, server, bytes if companion is None else companion.metrics)
         await http.start(settings.host, settings.http_port)
+        if companion is not None:
+            companion.start()
         log.info("bookie is ready on %s:%d, metrics on port %d", settings.host, server.port, http.port)
         if ready_file is not None:
             _write_ready(ready_file, settings.host, server.port, http.port)
         await stop.wait()
         log.info("stopping")
+        if companion is not None:
+            await companion.close()
         await http.close()
     finally:
         # First, so that no client chooses a bookie that is about to end.

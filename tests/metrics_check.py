@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--core", choices=("broker", "bookie"), default="broker")
     options = parser.parse_args(arguments)
     if options.source.startswith(("http://", "https://")):
-        with urllib.request.urlopen(options.source, timeout=10) as answer:
+        with urllib.request.urlopen(options.source, timeout=60) as answer:
             text = answer.read().decode()
     else:
         text = Path(options.source).read_text()

@@ -214,10 +214,39 @@ DISK = Section("Disk usage", (
         doc="Milliseconds between two checks of the disks."),
 ))
 
+REREPLICATION = Section("Re-replication", (
+    Key("autoRecoveryDaemonEnabled", "bool", True,
+        doc="Run auditor and replication worker in the process of a bookie that registers in a metadata store. "
+            "`magnetar bookie autorecovery` runs them in a process of their own."),
+    Key("lostBookieRecoveryDelay", "int", 0, "s", low=0,
+        doc="Seconds that the auditor waits for a lost bookie to come back before its ledgers are copied; "
+            "several lost bookies are not waited for. The first auditor of a cluster stores the value in the metadata "
+            "store, and that one counts from then on."),
+    Key("auditorPeriodicBookieCheckInterval", "long", 86_400, "s", low=0,
+        doc="Seconds between two searches of all ledgers for bookies that are not registered; 0: only when "
+            "a bookie is lost."),
+    Key("auditorPeriodicCheckInterval", "long", 604_800, "s", low=0,
+        doc="Seconds between two checks of all ledgers, which read the first and the last entry of each "
+            "copy; 0: none."),
+    Key("openLedgerRereplicationGracePeriod", "long", 30_000, "ms", low=0,
+        doc="Milliseconds that a writer has to replace a lost bookie itself, before its ledger is fenced, "
+            "closed and copied."),
+    Key("rereplicationEntryBatchSize", "long", 100, "entries", low=1,
+        doc="Entries that are read and copied at a time."),
+    Key("replicationRateByBytes", "int", 32 * MIB, "bytes/s", low=-1,
+        doc="Bytes per second that a process copies at most; 0 and less set no limit, which is BookKeeper's "
+            "default."),
+    Key("rwRereplicateBackoffMs", "int", 5000, "ms", low=1,
+        doc="Milliseconds after the first failed attempt at a ledger until the next one; they double with "
+            "each attempt."),
+    Key("lockReleaseOfFailedLedgerGracePeriod", "long", 300_000, "ms", low=1,
+        doc="Milliseconds between two attempts at a ledger at most."),
+))
+
 # fmt: on
 
 BOOKIE_KEYS = KeyTable(
     "bookkeeper",
-    (SERVER, TLS, METADATA, JOURNAL, STORAGE, COLLECTION, DISK),
+    (SERVER, TLS, METADATA, JOURNAL, STORAGE, COLLECTION, DISK, REREPLICATION),
     unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),
 )

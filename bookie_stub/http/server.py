@@ -42,9 +42,13 @@ def own_names(settings: BookieSettings) -> Iterator[str]:
 class HttpServer:
     """Serves one bookie until `close`."""
 
-    def __init__(self, bookie: Bookie, load: Load) -> None:
-        """`load` is the TCP server, for the requests in progress."""
+    def __init__(self, bookie: Bookie, load: Load, more_metrics: Callable[[], bytes] = bytes) -> None:
+        """`load` is the TCP server, for the requests in progress.
+
+        `more_metrics` returns lines that are added to each scrape.
+        """
         self._bookie = bookie
+        self._more_metrics = more_metrics
         self._load = load
         self._imported = False
         self._foreign_pages = ForeignPages(own_names(bookie.settings), "set advertisedAddress")
@@ -85,7 +89,8 @@ class HttpServer:
             self._imported = True
         from bookie_stub.http.exposition import CONTENT_TYPE, render
 
-        return web.Response(body=render(self._bookie, self._load), headers={"Content-Type": CONTENT_TYPE})
+        text = render(self._bookie, self._load) + self._more_metrics()
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def _heartbeat(self, _request: web.Request) -> web.Response:
         return web.Response(text="OK\n")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
 
-from broker.admin.cluster.bookies import BOOKIE_ROUTES
+from broker.admin.cluster.bookies import BOOKIE_ROUTES, keep_racks
 from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
 from broker.admin.cluster.cache import CACHE_ROUTES
@@ -22,7 +23,9 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
+from broker.admin.cluster.ledgers import LEDGER_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
+from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
 from broker.admin.cluster.transactions import TRANSACTION_ROUTES
@@ -31,11 +34,12 @@ from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
-from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
+from broker.admin.http.request_path import shown_path
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
 from broker.admin.namespaces.clusters import NAMESPACE_CLUSTER_ROUTES
 from broker.admin.namespaces.namespaces import NAMESPACE_ROUTES
+from broker.admin.namespaces.offload import OFFLOAD_ROUTES
 from broker.admin.namespaces.policies import POLICY_ROUTES
 from broker.admin.openapi import openapi_route
 from broker.admin.rights.audit import note_outcome
@@ -50,6 +54,7 @@ from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
@@ -169,11 +174,17 @@ def create_app(
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
     app[HEALTH] = HealthProbe(broker.environment)
+    keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
-    app.add_routes(served)
-    app[UNSERVED] = UnservedRoutes(served)
+    app.add_routes(_with_any_name(route) for route in served)
     return app
+
+
+def _with_any_name(route: web.RouteDef) -> web.RouteDef:
+    """Lets the names in a path have braces, which aiohttp excludes by default; topics and subscriptions may have them."""
+    path = re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path)
+    return web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
@@ -189,8 +200,10 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *BROKER_ROUTES,
         *BROKER_STATS_ROUTES,
         *RESOURCE_ROUTES,
+        *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
         *HOLE_ROUTES,
+        *LEDGER_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,
@@ -199,6 +212,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *OPERATION_ROUTES,
         *BACKLOG_QUOTA_ROUTES,
         *POLICY_ROUTES,
+        *OFFLOAD_ROUTES,
         *PARTITION_ROUTES,
         *SUBSCRIPTION_ROUTES,
         *BACKLOG_ROUTES,
@@ -212,6 +226,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,
         *LOOKUP_ROUTES,
+        *PRODUCE_ROUTES,
         *NOT_ENABLED_ROUTES,
         *more,
         *SUBSCRIPTION_RATE_ROUTES,
@@ -232,16 +247,10 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except BrokerError as error:
         return refused(error.status, str(error))
     except web.HTTPException as error:
-        # A handler may raise such an error too; this one says that no route was found.
-        if request.match_info.http_exception is not None:
-            try:
-                request.app[UNSERVED].refuse(request)
-            except NotServed as refusal:
-                return refused(refusal.status, str(refusal))
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.
-        log.exception("! %s %s failed", request.method, request.path)
+        log.exception("! %s %s failed", request.method, shown_path(request))
         return refused(500, "An unexpected error occurred in the server")
 
 

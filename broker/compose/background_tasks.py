@@ -20,7 +20,7 @@ class BackgroundTasks:
         """Has no task yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[object, None, None], name: str) -> asyncio.Task[None]:
         """Starts a task; `name` identifies it in the log."""
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self._tasks.add(task)

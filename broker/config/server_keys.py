@@ -93,7 +93,7 @@ SERVER = Section("Server", (
         doc="Milliseconds that a connection of the admin port may take for its first request, for the body of a "
             "request, and for the next request."),
     Key("maxConcurrentHttpRequests", "int", 1024, "requests", low=1,
-        doc="Requests of one class (lookup, read, write, heavy, scrape) that may run or wait at the admin port; a "
+        doc="Requests of one class (lookup, read, write, publish, heavy, scrape) that may run or wait at the admin port; a "
             "further one is answered with 503."),
     Key("httpRequestsLimitEnabled", "bool", False,
         doc="Refuse HTTP requests above httpRequestsMaxPerSecond with 429."),
@@ -146,7 +146,7 @@ WEBSOCKET = Section("WebSocket", (
         doc="Bytes of one text that a WebSocket client sends; a longer one ends its session (1009)."),
     Key("webSocketSessionIdleTimeoutMillis", "int", 300_000, "ms", low=0,
         doc="Milliseconds of silence in both directions after which a WebSocket session is closed, where "
-            "webSocketPingDurationSeconds sends no pings; 0 means never."),
+            "webSocketPingDurationSeconds sends no pings, and in which a client must take a text; 0 means never."),
     Key("webSocketPingDurationSeconds", "int", -1, "s",
         doc="Seconds between two pings to a WebSocket client, whose session is closed when it does not answer; 0 "
             "or less sends none."),

@@ -29,8 +29,9 @@ TLS = Section("TLS", (
     Key("tlsTrustCertsFilePath", "string", None,
         doc="File with the certificates that vouch for clients, as PEM. Unset, no client is asked for a certificate."),
     Key("tlsCertRefreshCheckDurationSec", "int", 300, "s", low=0,
-        doc="Seconds between two looks at these files. Changed ones hold for new connections; files that cannot be "
-            "used leave the former ones in place and log a line. 0 looks with each connection."),
+        doc="Seconds between two looks at these files, and at those of tokenSecretKey, tokenPublicKey and basicAuthConf. "
+            "Changed ones hold for new connections; files that cannot be used leave the former ones in place and log a "
+            "line. 0 looks with each connection."),
     Key("tlsRequireTrustedClientCertOnConnect", "bool", False,
         doc="Refuse connections of clients without a certificate that tlsTrustCertsFilePath vouches for."),
     Key("tlsAllowInsecureConnection", "bool", False,

@@ -13,7 +13,14 @@ from typing import Final
 from broker.faults.filtered_connection import FilteredConnection
 from broker.faults.held_clock import HeldClock
 from broker.faults.script import DELAY, FENCED, METADATA_WRITE, STORAGE_ADD, FaultScript
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
+from broker.ledger_client.ledger_client import (
+    AddDone,
+    BatchReadDone,
+    DeleteDone,
+    EntryParts,
+    LedgerClient,
+    ReadDone,
+)
 from broker.metadata.metadata_store import MetadataStore, Put, Versioned
 from broker.model.errors import MetadataError
 from protocol.bookie_frame import LAST_ENTRY, RC_FENCED, RC_READ_ONLY
@@ -97,9 +104,9 @@ class FaultyBookie:
         """Names the file as the bookie does."""
         return self._bookie.file_of(ledger_id, entry_id)
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Deletes as the bookie does."""
-        self._bookie.delete(ledger_id)
+        self._bookie.delete(ledger_id, done)
 
     async def close(self) -> None:
         """Closes the bookie."""

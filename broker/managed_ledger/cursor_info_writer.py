@@ -78,6 +78,14 @@ class CursorStore(Protocol):
         """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
         ...
 
+    @property
+    def stores_all_acks(self) -> bool:
+        """The next write can hold all acknowledgements, so that a crash would not deliver any entry again.
+
+        By `managedLedgerMaxUnackedRangesToPersist`. A cursor in memory stores nothing, so nothing is missing.
+        """
+        ...
+
     def changed(self) -> None:
         """Store a new acknowledgement soon.
 
@@ -118,6 +126,8 @@ class NoCursorInfo:
     durable: Final = False
     """See CursorStore."""
     left_out: Final = 0
+    """See CursorStore."""
+    stores_all_acks: Final = True
     """See CursorStore."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -207,6 +217,11 @@ class CursorInfoWriter:
         """Acknowledged entries that did not fit into the last write; they are delivered again after a crash."""
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
+
+    @property
+    def stores_all_acks(self) -> bool:
+        """See CursorStore."""
+        return not self._acks.has_more_ranges(self._context.settings.ack_ranges_max)
 
     def changed(self) -> None:
         """See CursorStore.

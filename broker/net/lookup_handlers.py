@@ -75,6 +75,10 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
 
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
     name = parse_topic_name(request.topic)
+    authorizer = cnx.context.authorizer
+    if authorizer.enabled and not authorizer.tenant_exists(name.tenant):
+        # As Apache's broker, here alone, and as the admin port: clients report a missing tenant in the user's own words.
+        raise TopicNotFound(f"Tenant or namespace or topic does not exist: {name.namespace}")
     require_look_up(cnx, name, "PARTITIONED_METADATA")
     create = request.metadata_auto_creation_enabled
     count = await cnx.context.partitioned.count_or_create(name, create=create)

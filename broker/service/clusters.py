@@ -24,6 +24,7 @@ BROKERS: Final = "brokers"
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _DOMAINS: Final = "failureDomain"
 _ISOLATION: Final = "namespaceIsolationPolicies"
+_MIGRATION: Final = "migration"
 
 
 class ClusterNotFound(BrokerError):
@@ -106,6 +107,7 @@ class Clusters:
             for domain in await domains.names():
                 await domains.delete(domain)
             await self._documents.below(name, _ISOLATION).delete(_ISOLATION)
+            await self._documents.below(name, _MIGRATION).delete(_MIGRATION)
             await self._documents.delete(name)
 
     # Failure domains: brokers that may fail together
@@ -165,6 +167,21 @@ class Clusters:
             if policy is not None:
                 policies[name] = policy
             await self._documents.below(cluster, _ISOLATION).put(_ISOLATION, policies)
+
+    # Migration: the cluster to which clients of a cluster shall go
+
+    async def migration(self, cluster: str) -> dict[str, Json]:
+        """Returns the stored migration. ClusterNotFound for a cluster without one."""
+        found = await self._documents.below(cluster, _MIGRATION).get(_MIGRATION)
+        if found is None:
+            raise ClusterNotFound("Cluster does not exist")
+        return found
+
+    async def set_migration(self, cluster: str, migration: dict[str, Json]) -> None:
+        """Stores the migration of a cluster. Raises ClusterNotFound."""
+        async with self._changing:
+            await self.get(cluster)
+            await self._documents.below(cluster, _MIGRATION).put(_MIGRATION, migration)
 
     async def _policies(self, cluster: str) -> dict[str, Json] | None:
         return await self._documents.below(cluster, _ISOLATION).get(_ISOLATION)

@@ -33,6 +33,8 @@ _MS_PER_MINUTE: Final = 60_000
 _BYTES_PER_MIB: Final = 1 << 20
 SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
 """Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
+RESOURCE_GROUP: Final = "resource_group_name"
+"""Key of the resource group of a namespace in its stored policies, and in Pulsar's JSON."""
 SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
     "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
     "AlwaysCompatible": "ALWAYS_COMPATIBLE",
@@ -109,6 +111,11 @@ class EffectivePolicies:
                     return rate
         return self.of(name, table.SUBSCRIPTION_DISPATCH)
 
+    def resource_group(self, namespace: str) -> str | None:
+        """Returns the name of the group whose rates the topics of a namespace share; None without one."""
+        name = self._namespaces.policy(namespace, RESOURCE_GROUP)
+        return name if isinstance(name, str) else None
+
     def dispatch_settings(self, name: TopicName) -> ServiceSettings:
         """Returns the broker's settings with the topic's limits of unacknowledged messages in them."""
         consumer = self.of(name, table.MAX_UNACKED_PER_CONSUMER)
@@ -150,6 +157,10 @@ class EffectivePolicies:
     def deduplicates(self, name: TopicName) -> bool:
         """Returns True when the topic drops messages that it has already (PIP-6)."""
         return self.of(name, table.DEDUPLICATION)
+
+    def dispatcher_pause_on_ack_state_persistent(self, name: TopicName) -> bool:
+        """Returns True when deliveries wait while a subscription's acknowledgements cannot be stored."""
+        return self.of(name, table.DISPATCHER_PAUSE)
 
     def encryption_required(self, name: TopicName) -> bool:
         """Returns True when producers must encrypt; a namespace cannot lift the broker's demand."""

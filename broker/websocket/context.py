@@ -15,6 +15,10 @@ from broker.service.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
 
 
+def _drop_nothing() -> None:
+    """Stands for a connection that is gone already."""
+
+
 class Peer(NamedTuple):
     """The client of a session."""
 
@@ -24,6 +28,8 @@ class Peer(NamedTuple):
     """Its roles; NOBODY without authentication."""
     expires_at_s: float | None = None
     """Seconds since 1970 at which the proof of its roles ends; None = never."""
+    drop: Callable[[], None] = _drop_nothing
+    """Closes the connection at once, with all that was not sent. The default does nothing."""
 
 
 class WaitingSession(Protocol):

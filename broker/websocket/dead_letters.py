@@ -1,6 +1,8 @@
 """DeadLetters: publishes messages that were delivered too often to the dead letter topic, then acknowledges them.
 
 The message keeps its bytes, metadata and key. Its properties say where it came from, under the names of Pulsar's clients.
+A message that cannot be published is delivered again after a delay, which grows with each failure up to a minute. It
+keeps its permit until then, so at most the session's permits wait.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import logging
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.topic_name import TopicName
+from broker.service.dispatch.read_retry import ReadRetry
 from broker.service.producer import Producer
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.rights import require_produce
 from broker.websocket.session import Session
+from broker.websocket.unacked import Key
 from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
@@ -35,21 +39,39 @@ class DeadLetters:
         self._producer: Producer | None = None
         self._sequence_id = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._failed: list[tuple[ConsumerLane, Key, int]] = []
+        self._delay = ReadRetry(self._context.call_later, self._deliver_failed)
 
     def add(self, lane: ConsumerLane, entry: Entry) -> None:
         """Moves an entry; it stays unacknowledged, and comes again, when that fails."""
         self._context.spawn(self._move(lane, entry), f"dead letter to {self.topic}")
 
     async def _move(self, lane: ConsumerLane, entry: Entry) -> None:
-        key = entry.ledger_id, entry.entry_id
+        key, permits = (entry.ledger_id, entry.entry_id), max(1, entry.messages)
         try:
-            await self._publish(_marked(lane, entry), max(1, entry.messages))
+            await self._publish(_marked(lane, entry), permits)
         except (BrokerError, ProtocolError) as error:
-            log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self.topic, error)
-            lane.redeliver([key])
+            if not self._delay.waiting:
+                # One line per delay: every message behind this one may fail for the same reason.
+                log.warning("! %d:%d of %s cannot go to %s: %s", *key, lane.topic.name, self.topic, error)
+            self._failed.append((lane, key, permits))
+            self._delay.failed()
             return
+        self._delay.succeeded()
         lane.acknowledge([key])
-        lane.flow(max(1, entry.messages))
+        lane.flow(permits)
+
+    def _deliver_failed(self) -> None:
+        failed, self._failed = self._failed, []
+        if self._session.ended:
+            return
+        by_lane: dict[ConsumerLane, list[Key]] = {}
+        for lane, key, permits in failed:
+            by_lane.setdefault(lane, []).append(key)
+            # The failed delivery has used them up.
+            lane.flow(permits)
+        for lane, keys in by_lane.items():
+            lane.redeliver(keys)
 
     async def _publish(self, body: bytes, messages: int) -> None:
         async with self._opening:

@@ -120,7 +120,8 @@ class WebSocketRoutes:
             session.end(GOING_AWAY, "the broker stops")
 
     def _peer(self, request: web.Request) -> Peer:
-        return Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
+        peer = Peer(_address(request), request[self._principal], request.get(self._expires_at_s))
+        return peer if request.transport is None else peer._replace(drop=request.transport.abort)
 
     def _socket(self, request: web.Request) -> web.WebSocketResponse:
         settings = self._context.settings
@@ -129,6 +130,9 @@ class WebSocketRoutes:
             heartbeat=settings.ping_s if settings.ping_s > 0 else None,
             # A small compressed text could become a large one.
             compress=False,
+            # `Session.run` answers the client's close after it has left the topics. Otherwise a client that connects
+            # again at once finds its own Exclusive subscription or producer name taken.
+            autoclose=False,
         )
         if not socket.can_prepare(request).ok:
             raise UpgradeNeeded("HTTP method GET is not supported by this URL: open a WebSocket")

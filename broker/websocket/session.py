@@ -1,7 +1,8 @@
 """Session: one open WebSocket, with a task that reads it and a task that writes to it.
 
-Answers and messages are texts in a queue. `write_on` is the only code that waits for the client: while the client does not
-take the texts, the queue stays as it is, and the subclasses stop filling it at OUTGOING_BYTES_MAX.
+Answers and messages are texts in a queue. `_write_on` is the only code that waits for the client: while the client does not
+take the texts, the queue stays as it is, and the subclasses stop filling it at OUTGOING_BYTES_MAX. A client that takes no
+text for the idle time, or does not take its close, loses its connection: it would keep its topics otherwise.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ OUTGOING_BYTES_MAX: Final = 64 * 1024
 """Characters in the queue at which nothing more is added but answers to what was read already."""
 LOOK_S_MAX: Final = 600.0
 """Longest time between two looks at the clock, which may be set meanwhile."""
+LAST_TEXTS_S: Final = 30.0
+"""Time for the client to take the texts that wait, and the close behind them, once the session is to end."""
 REASON_BYTES_MAX: Final = 123
 """Bytes of a close reason, by RFC 6455."""
 
@@ -44,6 +47,8 @@ class Session:
         self._socket = socket
         self._expires_at_s = peer.expires_at_s
         self._expiry_timer: object = None
+        self._drop_connection = peer.drop
+        self._drop_timer: asyncio.TimerHandle | None = None
         self._outgoing: deque[str] = deque()
         self._more = asyncio.Event()
         self._may_read = asyncio.Event()
@@ -83,6 +88,9 @@ class Session:
             # At once: a client that does not read its close could go on without its right otherwise.
             self.ended = True
             self._more.set()
+            # Reading goes on until the client has answered the close, or its connection is dropped.
+            self._may_read.set()
+            self._drop_timer = asyncio.get_running_loop().call_later(LAST_TEXTS_S, self._drop_connection)
 
     def stop_reading(self, reason: str) -> None:
         """Reads nothing more until `read_again` with the same reason."""
@@ -104,10 +112,11 @@ class Session:
             await self._read_on()
         finally:
             self.ended = True
-            cancel = getattr(self._expiry_timer, "cancel", None)
-            if cancel is not None:
-                # It would keep the session in memory until the expiry.
-                cancel()
+            for timer in (self._expiry_timer, self._drop_timer):
+                cancel = getattr(timer, "cancel", None)
+                if cancel is not None:
+                    # It would keep the session in memory until its time comes.
+                    cancel()
             self.context.sessions.discard(self)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -146,25 +155,28 @@ class Session:
             # Binary messages are ignored, as in Pulsar.
 
     async def _write_on(self) -> None:
+        idle_s = self.context.settings.idle_s
         try:
             while True:
                 await self._more.wait()
                 self._more.clear()
                 while self._outgoing:
                     text = self._outgoing.popleft()
-                    await self._socket.send_str(text)
+                    async with asyncio.timeout(idle_s if idle_s > 0 else None):
+                        await self._socket.send_str(text)
                     self._active_s = time.monotonic()
                     self.outgoing_bytes -= len(text)
                     if self.outgoing_bytes < OUTGOING_BYTES_MAX // 2:
                         self.written()
                 if self._closing is not None:
-                    # Reading goes on until the client has answered the close.
-                    self._may_read.set()
-                    self._stopped_for.clear()
                     code, reason = self._closing
                     log.info("- %s closed: %s", self.address, reason)
                     await self._socket.close(code=code, message=reason.encode()[:REASON_BYTES_MAX])
                     return
+        except TimeoutError:
+            log.info("- %s dropped: it takes nothing of what is sent", self.address)
+            self.end(GOING_AWAY, "")
+            self._drop_connection()
         except ConnectionError:
             # The client is gone; the reading task learns of it too.
             return

@@ -11,6 +11,8 @@ from magnetar.commands.shared_options import add_process_options, add_settings_o
 
 TOOLS = ("dump", "check", "index", "compact")
 """First words that name a tool for the bookie's files; `bookie_tools` runs them."""
+RECOVERY = ("autorecovery", "decommission", "listunderreplicated", "recover", "autorecoverystatus")
+"""First words that name a command about copies of entries; `bookie_recovery` runs them."""
 PASSED_ON = ("conf", "data", "ready_file")
 """Options that `python -m bookie_stub` has under the same names."""
 
@@ -21,12 +23,17 @@ def main(argv: list[str]) -> int:
         from magnetar.commands.bookie_tools import main as run_tool
 
         return run_tool(argv)
+    if argv and argv[0] in RECOVERY:
+        from magnetar.commands.bookie_recovery import main as run_recovery
+
+        return run_recovery(argv)
     arguments = _parser().parse_args(argv)
     from bookie_stub.__main__ import main as run_bookie
     from magnetar.process import logs
+    from magnetar.process.bookie_companion import make_companion
 
     with logs.running(arguments.log_format):
-        return run_bookie(words_of(arguments))
+        return run_bookie(words_of(arguments), make_companion)
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
@@ -43,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "magnetar bookie",
         description="Run a bookie with BookKeeper's files and wire, in the foreground.",
-        epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact, each with --help.",
+        epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact. Copies of lost bookies:"
+        f" magnetar bookie {' | '.join(RECOVERY)}. Each with --help.",
         allow_abbrev=False,
     )
     add_settings_options(parser, "--conf", "--config", conf_help="bookkeeper.conf")

@@ -56,7 +56,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     addresses = settings.list("bookieAddress")
     enough = settings.int("managedLedgerDefaultWriteQuorum")
     if addresses == (REGISTERED,):
-        registered = RegisteredBookies(connect, settings)
+        registered = RegisteredBookies(connect, QuarantineSettings.of(settings))
         await registered.follow(metadata)
         return await _with_enough(registered, enough)
     if len(addresses) == 1:
@@ -76,7 +76,7 @@ class RegisteredBookies:
     sole: LedgerClient | None = None
     """Always None: the list in ZooKeeper may grow, so no bookie may be treated as the only one."""
 
-    def __init__(self, connect: Connect, settings: Settings) -> None:
+    def __init__(self, connect: Connect, quarantine: QuarantineSettings) -> None:
         """No bookie is known before `follow`."""
         self._connect = connect
         self._addresses: Mapping[str, str] = {}
@@ -85,9 +85,7 @@ class RegisteredBookies:
         """The address that each bookie's connection is for, also of bookies that are registered no more."""
         self._tasks = BackgroundTasks()
         self._available: AvailableBookies | None = None
-        self._set = BookieSet(
-            (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
-        )
+        self._set = BookieSet((), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine)
         # The set's own methods, so that a read costs no call more than with a fixed set.
         self.client: Callable[[str], LedgerClient] = self._set.client
         """See `Bookies.client`."""

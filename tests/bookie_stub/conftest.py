@@ -80,7 +80,7 @@ class FaultyFileSystem(FileSystem):
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         self.reads += 1
-        assert self.may_read.wait(20), "the test left the gate closed"
+        assert self.may_read.wait(60), "the test left the gate closed"
         self._check("read")
         return super().read(descriptor, size, offset)
 
@@ -95,7 +95,7 @@ class FaultyFileSystem(FileSystem):
         self._check("sync_data")
         if not self.may_sync.is_set():
             self.calls.append("wait")
-            assert self.may_sync.wait(20), "the test left the gate closed"
+            assert self.may_sync.wait(60), "the test left the gate closed"
         super().sync_data(descriptor)
 
     def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:

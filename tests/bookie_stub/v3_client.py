@@ -24,7 +24,7 @@ from protocol.bookkeeper_api_pb2 import (
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 
 FENCE, PIGGYBACK = ReadRequest.FENCE_LEDGER, ReadRequest.ENTRY_PIGGYBACK
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def explicit_lac(ledger: int, lac: int) -> bytes:

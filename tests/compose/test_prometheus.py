@@ -96,7 +96,7 @@ def start(stack: ExitStack, folder: Path, module: list[str], settings: dict[str,
     ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(stop, process)
-    wait_for(ready.exists, 20, " ".join(module))
+    wait_for(ready.exists, 60, " ".join(module))
     addresses: dict[str, str] = json.loads(ready.read_text())
     return addresses
 
@@ -104,7 +104,7 @@ def start(stack: ExitStack, folder: Path, module: list[str], settings: dict[str,
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -113,7 +113,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def query(running: Running, expression: str) -> list[object]:
     """The result of an instant query; HTTPError for one that Prometheus does not understand."""
     url = f"{running.prometheus}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         data = json.load(answer)
     assert data["status"] == "success"
     result: list[object] = data["data"]["result"]
@@ -136,14 +136,14 @@ def work(running: Running, seconds: float) -> None:
     while time.monotonic() < until:
         for _ in range(20):
             producer.send(b"x" * 700)
-            consumer.acknowledge(consumer.receive(timeout_millis=10_000))
+            consumer.acknowledge(consumer.receive(timeout_millis=60_000))
         time.sleep(0.01)
     client.close()
 
 
 @pytest.mark.slow
 def test_prometheus_has_data_for_every_panel_of_the_boards(running: Running) -> None:
-    wait_for(lambda: len(query(running, 'up{job=~"broker|bookie"} == 1')) == 2, 30, "the first scrapes")
+    wait_for(lambda: len(query(running, 'up{job=~"broker|bookie"} == 1')) == 2, 60, "the first scrapes")
     work(running, WORK_SECONDS)
     assert query(running, 'label_replace(jvm_info{job="broker"}, "pod", "$1", "kubernetes_pod_name", "(.+)")')
     empty = []
@@ -175,7 +175,7 @@ def test_promtool_accepts_the_scrape(running: Running) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")
-    with urllib.request.urlopen(running.admin + "/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(running.admin + "/metrics", timeout=60) as answer:
         text = answer.read()
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
     # 3: it parses, and names of Pulsar's are not as the linter would have them.

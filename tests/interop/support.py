@@ -21,11 +21,11 @@ from prometheus_client.samples import Sample
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 Result = TypeVar("Result")
 
-RECEIVE_MS: Final = 10_000
+RECEIVE_MS: Final = 60_000
 """How long a message that must come may take on a busy machine."""
 SILENCE_MS: Final = 300
 """How long is listened for a message that must not come."""
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 _POLL_S: Final = 0.01
 
 
@@ -117,7 +117,7 @@ def _path(topic: str) -> str:
 def connect(url: str, **options: object) -> pulsar.Client:
     """A client that keeps its log to errors."""
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    return pulsar.Client(url, **{"operation_timeout_seconds": 15, "logger": logger, **options})
+    return pulsar.Client(url, **{"operation_timeout_seconds": 60, "logger": logger, **options})
 
 
 def publish(producer: pulsar.Producer, bodies: Iterable[bytes], **options: object) -> list[pulsar.MessageId]:

@@ -169,7 +169,7 @@ def address_of_publisher(broker: BrokerProcess, topic: str) -> str:
 
 def websocket_of(broker: BrokerProcess, path: str, *headers: str) -> websocket.WebSocket:
     url = broker.addresses.admin.replace("http://", "ws://") + f"/ws/v2/{path}"
-    return websocket.create_connection(url, timeout=20, header=list(headers))
+    return websocket.create_connection(url, timeout=60, header=list(headers))
 
 
 def is_published(socket: websocket.WebSocket) -> bool:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from broker.config.security_keys import TLS_PROVIDER
 from tests.interop.support import WAIT_S, wait_until
+from tests.support.certificates import Certificates
 from tests.support.command_json import Json
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -54,7 +56,7 @@ def client_of(broker: BrokerProcess, role: str) -> pulsar.Client:
     return pulsar.Client(
         broker.addresses.pulsar,
         authentication=pulsar.AuthenticationToken(token({"sub": role})),
-        operation_timeout_seconds=10,
+        operation_timeout_seconds=60,
     )
 
 
@@ -72,22 +74,63 @@ def test_role_without_a_right_is_refused(guarded: BrokerProcess) -> None:
         producer.close()
 
 
+def test_missing_tenant_is_told_and_missing_namespace_is_refused(guarded: BrokerProcess) -> None:
+    client = client_of(guarded, "stranger")
+    try:
+        with pytest.raises(pulsar.TopicNotFound):
+            client.create_producer("nosuch/nosuch/t")
+        with pytest.raises(pulsar.AuthorizationError):
+            client.create_producer("public/nosuch/t")
+    finally:
+        client.close()
+
+
 def test_withdrawn_right_ends_an_open_producer_and_an_open_consumer(guarded: BrokerProcess) -> None:
     assert ask(guarded, "admin", "POST", f"{GRANTS}/app", ["produce", "consume"]) == 204
     client = client_of(guarded, "app")
     try:
-        producer = client.create_producer("ended", send_timeout_millis=2000)
         consumer = client.subscribe("ended", "s")
-        producer.send(b"before")
-        assert consumer.receive(5000).data() == b"before"
+        client.create_producer("ended").send(b"before")
+        # Its time runs from the `send` below, which is to fail.
+        impatient = client.create_producer("ended", send_timeout_millis=2000)
+        assert consumer.receive(60_000).data() == b"before"
         assert ask(guarded, "admin", "DELETE", f"{GRANTS}/app") == 204
         wait_until(lambda: _clients(guarded) == (0, 0), "producer and consumer have left")
         with pytest.raises(pulsar.PulsarException):
-            producer.send(b"after")
+            impatient.send(b"after")
         # The client asks again for ever; nothing it asks for may come back.
         assert _clients(guarded) == (0, 0)
     finally:
         client.close()
+
+
+def test_certificate_of_a_name_that_lost_its_right_is_refused(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "authenticationProviders": f"{SETTINGS['authenticationProviders']},{TLS_PROVIDER}",
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        assert ask(broker, "admin", "POST", f"{GRANTS}/client", ["produce", "consume"]) == 204
+        proof = pulsar.AuthenticationTLS(str(certificates.client), str(certificates.key(certificates.client)))
+        client = pulsar.Client(
+            broker.addresses.pulsar_tls,
+            authentication=proof,
+            tls_trust_certs_file_path=str(certificates.authority),
+            operation_timeout_seconds=10,
+        )
+        try:
+            client.create_producer("ended").send(b"x")
+            assert ask(broker, "admin", "DELETE", f"{GRANTS}/client") == 204
+            wait_until(lambda: _clients(broker) == (0, 0), "the producer has left")
+            with pytest.raises(pulsar.AuthorizationError):
+                client.create_producer("another")
+        finally:
+            client.close()
 
 
 def _clients(broker: BrokerProcess) -> tuple[int, int]:

@@ -33,8 +33,9 @@ def test_producers_are_stopped_at_the_quota_and_come_back_after_a_drain(
     client = connected(broker.addresses.pulsar)
     consumer = client.subscribe(policy, "s")
     producer = client.create_producer(policy, batching_enabled=False, send_timeout_millis=60_000)
-    set_quota(admin, policy, "destination_storage", {"limitSize": 50_000, "policy": policy})
     publish(producer, [BODY] * 100)
+    # Only now: a check between two messages would stop the producer before all of them are confirmed.
+    set_quota(admin, policy, "destination_storage", {"limitSize": 50_000, "policy": policy})
     wait_until(lambda: not admin.stats(policy)["publishers"], "the producer to be disconnected")
     with pytest.raises(error):
         client.create_producer(policy)
@@ -50,9 +51,10 @@ def test_oldest_messages_go_where_the_quota_evicts(
     client = connected(broker.addresses.pulsar)
     client.subscribe("evicted", "slow").close()
     quota: dict[str, Json] = {"limitSize": 50_000, "policy": "consumer_backlog_eviction"}
-    set_quota(admin, "evicted", "destination_storage", quota)
     bodies = [b"%04d" % number + BODY for number in range(100)]
     publish(client.create_producer("evicted", batching_enabled=False), bodies)
+    # Only now: a check between two messages would evict some, and the messages after it would stay.
+    set_quota(admin, "evicted", "destination_storage", quota)
     wait_until(lambda: admin.subscription("evicted", "slow")["msgBacklog"] != 100, "an eviction")
     left = admin.subscription("evicted", "slow")["msgBacklog"]
     assert isinstance(left, int)

@@ -58,7 +58,7 @@ def read_all(
     reader = client.create_reader(topic, start or pulsar.MessageId.earliest, **chosen)
     found = []
     while reader.has_message_available():
-        message = reader.read_next(10_000)
+        message = reader.read_next(60_000)
         if message.partition_key() or message.data():
             found.append(message.data().decode())
     reader.close()
@@ -152,7 +152,7 @@ def test_compacted_messages_outlive_log_and_broker(
         is_read_compacted=True,
         initial_position=pulsar.InitialPosition.Earliest,
     )
-    assert [consumer.receive(10_000).data().decode() for _ in range(5)] == ["26", "27", "28", "29", "30"]
+    assert [consumer.receive(60_000).data().decode() for _ in range(5)] == ["26", "27", "28", "29", "30"]
 
 
 def test_threshold_of_the_broker_starts_compactions(

@@ -112,7 +112,7 @@ def test_python_client_looks_topics_up_over_http(broker: BrokerProcess, topic: s
     client = pulsar.Client(broker.addresses.admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumer = client.subscribe(topic, "s")
     client.create_producer(topic).send(b"found")
-    assert consumer.receive(timeout_millis=10_000).data() == b"found"
+    assert consumer.receive(timeout_millis=60_000).data() == b"found"
     client.close()
 
 

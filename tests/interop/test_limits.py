@@ -30,11 +30,13 @@ def test_publish_rate_slows_a_connected_producer_down_without_an_error(
     started = time.monotonic()
     publish(producer, numbered(60, 5))
     # 20 at once, 40 at 20 a second. A faster end would break the rate; a slower one is the machine's.
-    assert time.monotonic() - started >= 1.9
+    took_s = time.monotonic() - started
+    assert took_s >= 1.9
     assert receive(consumer, 65) == numbered(65)
     limited = admin.stats("slow")["publishRateLimitedTimes"]
     assert isinstance(limited, int)
-    assert 30 <= limited <= 41
+    # Each of 40 messages waits for its turn; 20 more find one free after each second that the machine was late.
+    assert max(1, 30 - 20 * (took_s - 1.9)) <= limited <= 41
     assert (
         admin.metric("pulsar_publish_rate_limit_times", topic=f"{TOPIC.replace('/', '://', 1)}/slow")
         == limited
@@ -73,16 +75,16 @@ def test_dispatch_rate_holds_for_a_connected_consumer_until_it_is_removed(
     consumer = client.subscribe(topic, "s", kind)
     admin.post(f"{TOPIC}/{topic}/{word}", {"dispatchThrottlingRateInMsg": 20, "ratePeriodInSecond": 1})
     started = time.monotonic()
-    publish(client.create_producer(topic, batching_enabled=False), numbered(300))
+    publish(client.create_producer(topic, batching_enabled=False, block_if_queue_full=True), numbered(2000))
     assert receive(consumer, 60) == numbered(60)
     assert time.monotonic() - started >= 1.9
     limit = "Topic" if word == "dispatchRate" else "Subscription"
     assert admin.subscription(topic, "s")[f"dispatchThrottledMsgEventsBy{limit}Limit"]
     admin.delete(f"{TOPIC}/{topic}/{word}")
     started = time.monotonic()
-    assert receive(consumer, 240) == numbered(240, 60)
-    # At the former rate it would take 12 seconds.
-    assert time.monotonic() - started < 10
+    assert receive(consumer, 1940) == numbered(1940, 60)
+    # At the former rate it would take 97 seconds.
+    assert time.monotonic() - started < 60
 
 
 def test_rates_of_the_broker_change_while_clients_work(
@@ -127,12 +129,18 @@ def test_full_broker_holds_the_large_subscription_and_serves_the_small_one(
         "maxUnackedMessagesPerBroker": "50",
         "maxUnackedMessagesPerSubscriptionOnBrokerBlocked": "0.2",
     }
-    client = connected(broker_with(settings).addresses.pulsar)
+    broker = broker_with(settings)
+    client, admin = connected(broker.addresses.pulsar), Admin(broker.addresses.admin)
     large = client.subscribe("unacked-broker", "large", pulsar.ConsumerType.Shared, receiver_queue_size=100)
     small = client.subscribe("unacked-broker", "small", pulsar.ConsumerType.Shared, receiver_queue_size=2)
     publish(client.create_producer("unacked-broker", batching_enabled=False), numbered(200))
-    taken = [large.receive(10_000) for _ in range(50)]
-    taken += _all_that_come(large)
+    taken = [large.receive(60_000) for _ in range(50)]
+
+    def is_drained() -> bool:
+        taken.extend(_all_that_come(large))
+        return admin.subscription("unacked-broker", "large")["unackedMessages"] == len(taken)
+
+    wait_until(is_drained, "all that was sent to the large one has come")
     assert len(taken) < 200
     assert nothing_comes(large)
     assert receive(small, 20) == numbered(20)

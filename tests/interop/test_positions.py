@@ -73,7 +73,9 @@ def test_the_last_message_id(client: pulsar.Client, topic: str, batched: bool) -
     """Also when it is asked for again, and when there are newer ones by then."""
     consumer = client.subscribe(topic, "s")
     assert consumer.get_last_message_id().entry_id() == -1
-    producer = client.create_producer(topic, batching_enabled=batched, batching_max_messages=5)
+    producer = client.create_producer(
+        topic, batching_enabled=batched, batching_max_messages=5, batching_max_publish_delay_ms=60_000
+    )
     for _ in range(2):
         publish(producer, numbered(10))
         last = [consumer.receive(RECEIVE_MS) for _ in range(10)][-1].message_id()

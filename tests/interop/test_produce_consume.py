@@ -39,7 +39,7 @@ def test_a_thousand_batched_messages_come_in_order(
     producer = client.create_producer(
         topic,
         batching_enabled=True,
-        batching_max_publish_delay_ms=1000,
+        batching_max_publish_delay_ms=60_000,
         batching_max_messages=100,
         compression_type=pulsar.CompressionType.__members__[compression],
     )

@@ -36,7 +36,7 @@ MODEL_POINTS = 0.04
 LATE_S = 0.25
 """A recording with a round that ended later than this is of another workload: its readers lag more, by the clock of the time
 to live. It is made again."""
-ATTEMPTS = 10
+ATTEMPTS = 30
 
 
 def recorded(folder: Path, rounds: int, settings: Mapping[str, str], lags: Mapping[str, int]) -> Path:

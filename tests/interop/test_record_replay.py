@@ -95,7 +95,7 @@ def by_key(client: pulsar.Client, topic: str) -> None:
     for number, body in enumerate(bodies(200)):
         producer.send_async(body, None, partition_key=f"key-{number % 10}")
     producer.flush()
-    consumers[1].receive(10_000)
+    consumers[1].receive(60_000)
     consumers[1].close()
     receive(consumers[0], 200)
 

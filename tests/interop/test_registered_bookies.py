@@ -21,7 +21,7 @@ def test_bookies_are_found_as_they_come_and_go(tmp_path: Path, zookeeper: ZooKee
     settings = {
         "metadataServiceUri": f"zk+hierarchical://{root}/ledgers",
         "advertisedAddress": "127.0.0.1",
-        "zkTimeout": "2000",
+        "zkTimeout": "10000",
     }
     (tmp_path / "broker").mkdir()
     processes = BookieProcesses(tmp_path / "bookies", 3, settings)

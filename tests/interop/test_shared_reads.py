@@ -19,7 +19,11 @@ Connect = Callable[[str], pulsar.Client]
 HITS, MISSES = "pulsar_ml_cache_x_hits_total", "pulsar_ml_cache_x_misses_total"
 STORAGE_READS = "pulsar_ml_cache_pendingreads_entries_read_total"
 BUDGET_USED, BUDGET_LEFT = "pulsar_ml_reads_inflight_bytes", "pulsar_ml_reads_available_inflight_bytes"
-SETTINGS = {"managedLedgerCacheSizeMB": "64"}
+SETTINGS = {
+    "managedLedgerCacheSizeMB": "64",
+    # A consumer that a busy machine stops for seconds must not find its entries evicted by their age.
+    "managedLedgerCacheEvictionTimeThresholdMillis": "3600000",
+}
 
 
 def test_ten_subscriptions_at_the_end_of_a_topic_read_nothing_from_storage(

@@ -7,6 +7,7 @@ ledger's own tests, which have a clock to turn: a minute is its smallest value.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -33,7 +34,7 @@ CARRIED_BYTES_MAX: Final = 700
 """A frame with a message of 500 bytes."""
 
 DEFAULTS: Final[dict[str, str]] = {}
-KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "60000"}
+KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "3600000"}
 """Nothing leaves the cache for its age while a test looks."""
 ROLLING: Final = {
     **KEPT,
@@ -45,6 +46,10 @@ ROLLING: Final = {
 NOT_YET_ROLLING: Final = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerCacheSizeMB": "0"}
 COPYING: Final = {**KEPT, "managedLedgerCacheCopyEntries": "true"}
 LIFE_MS: Final = 400
+LIFE_S: Final = LIFE_MS / 1000
+LIVES_MAX: Final = 30
+FLOODS: Final = 3
+FLOODS_MAX: Final = 10
 _TTL: Final = "managedLedgerCacheEvictionTimeThresholdMillis"
 _AWAITED_AGAIN: Final = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
 AS_APACHE: Final = {"entryCachePolicy": "pip430"}
@@ -191,24 +196,37 @@ def _life_s(broker: BrokerProcess, client: pulsar.Client, topic: str, *, read: b
     return ended - begun
 
 
+def _shortest_life_s(
+    broker: BrokerProcess, client: pulsar.Client, topic: str, *, read: bool, below_s: float
+) -> float:
+    """Returns the first life shorter than `below_s`, or the shortest of several.
+
+    A busy machine ends single lives late. None ends early, and a wrong setting makes all of them long.
+    """
+    lives: list[float] = []
+    while len(lives) < LIVES_MAX:
+        lives.append(_life_s(broker, client, f"{topic}-{len(lives)}", read=read))
+        if lives[-1] < below_s:
+            break
+    return min(lives)
+
+
 def test_how_long_an_awaited_entry_stays(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     brief, one, two = (
-        _life_s(broker_with(settings), client_of(settings), topic, read=False)
-        for settings in (BRIEF, ONE_LIFE, TWO_LIVES)
+        _shortest_life_s(broker_with(settings), client_of(settings), topic, read=False, below_s=below_s)
+        for settings, below_s in ((BRIEF, LIFE_S), (ONE_LIFE, 2 * LIFE_S), (TWO_LIVES, math.inf))
     )
-    life_s = LIFE_MS / 1000
-    assert brief < life_s <= one < 2 * life_s <= two
+    assert brief < LIFE_S <= one < 2 * LIFE_S <= two
 
 
 def test_an_entry_that_was_read_gets_a_second_life(
     broker_with: BrokerWith, client_of: ClientOf, topic: str
 ) -> None:
     one, two = (
-        _life_s(broker_with(settings), client_of(settings), topic, read=True)
-        for settings in (ONE_LIFE, TWO_LIVES)
+        _shortest_life_s(broker_with(settings), client_of(settings), topic, read=True, below_s=below_s)
+        for settings, below_s in ((ONE_LIFE, 2 * LIFE_S), (TWO_LIVES, math.inf))
     )
-    life_s = LIFE_MS / 1000
-    assert life_s <= one < 2 * life_s <= two
+    assert LIFE_S <= one < 2 * LIFE_S <= two
 
 
 # Receive buffers: what one small entry keeps alive is the buffer that it was received in.
@@ -336,28 +354,48 @@ async def _flood(broker: BrokerProcess, topic: str, count: int, size: int) -> in
     return before_pong
 
 
+async def _fewest_receipts(broker: BrokerProcess, topic: str, count: int, size: int) -> int:
+    """Receipts before the PONG: the fewest of several floods, up to one with fewer than nine tenths of them.
+
+    A flood that this process sends in pieces, because the machine is busy, has receipts before its last piece.
+    """
+    fewest = count
+    for number in range(FLOODS_MAX):
+        fewest = min(fewest, await _flood(broker, f"{topic}-{number}", count, size))
+        if fewest < 0.9 * count:
+            break
+    return fewest
+
+
 async def test_small_reads_take_a_flood_piece_by_piece(broker_with: BrokerWith, topic: str) -> None:
     """With buffers of the default size one read brings so much that the PING overtakes the receipts."""
-    in_large_reads = await _flood(broker_with(OWN_BOOKIE), topic, 200, 2000)
-    in_small_reads = await _flood(broker_with(SMALL_READS | OWN_BOOKIE), topic, 200, 2000)
-    assert in_large_reads < in_small_reads
+    large, small = broker_with(OWN_BOOKIE), broker_with(SMALL_READS | OWN_BOOKIE)
+    floods = [
+        (
+            await _flood(large, f"{topic}-{number}", 200, 2000),
+            await _flood(small, f"{topic}-{number}", 200, 2000),
+        )
+        for number in range(FLOODS)
+    ]
+    # On a slow disk the PING overtakes all receipts on both, so single floods may be equal.
+    assert sum(in_large for in_large, _ in floods) < sum(in_small for _, in_small in floods)
 
 
 async def test_publishes_that_a_connection_may_have_under_way(broker_with: BrokerWith, topic: str) -> None:
     assert await _flood(broker_with(ONE_PUBLISH), topic, 200, 2000) == 200
-    assert await _flood(broker_with(SMALL_READS), topic, 200, 2000) < 200
+    assert await _fewest_receipts(broker_with(SMALL_READS), topic, 200, 2000) < 200
 
 
 async def test_bytes_that_all_connections_may_have_under_way(broker_with: BrokerWith, topic: str) -> None:
     """A megabyte holds one of the bodies; the second goes over it and is the last until both are stored."""
     assert await _flood(broker_with(ONE_MEGABYTE), topic, 20, 600_000) >= 18
-    assert await _flood(broker_with(DEFAULTS), topic, 20, 600_000) < 18
+    assert await _fewest_receipts(broker_with(DEFAULTS), topic, 20, 600_000) < 18
     name, megabytes = next(iter(ONE_MEGABYTE.items()))
     admin = _admin(broker_with(DEFAULTS))
     admin.configure(name, megabytes)
     assert await _flood(broker_with(DEFAULTS), f"{topic}-limited", 20, 600_000) >= 18
     admin.unconfigure(name)
-    assert await _flood(broker_with(DEFAULTS), f"{topic}-free", 20, 600_000) < 18
+    assert await _fewest_receipts(broker_with(DEFAULTS), f"{topic}-free", 20, 600_000) < 18
 
 
 # Metrics

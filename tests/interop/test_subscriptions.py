@@ -203,12 +203,17 @@ def test_key_shared_sticky_ranges_divide_the_keys(client: pulsar.Client, topic: 
         producer.send_async(b"%d" % number, None, partition_key=f"key-{number % 50}")
     producer.flush()
     keys: list[set[str]] = [set(), set()]
-    for share, consumer in zip(keys, consumers, strict=True):
-        while True:
-            try:
-                share.add(consumer.receive(500).partition_key())
-            except pulsar.Timeout:
-                break
+    received = 0
+
+    def all_received() -> bool:
+        nonlocal received
+        for share, consumer in zip(keys, consumers, strict=True):
+            with contextlib.suppress(pulsar.Timeout):
+                share.add(consumer.receive(20).partition_key())
+                received += 1
+        return received == 200
+
+    wait_until(all_received, "all messages have come")
     assert not keys[0] & keys[1]
     assert len(keys[0] | keys[1]) == 50
     with pytest.raises(pulsar.PulsarException):

@@ -13,7 +13,7 @@ from tests.interop.support import connect
 from tests.support.bookies import BookieProcesses, ensemble_settings
 from tests.vectors.broker_process import BrokerProcess
 
-RECEIVE_MS = 30_000
+RECEIVE_MS = 60_000
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def https(
     broker: BrokerProcess, certificates: Certificates, path: str, context: ssl.SSLContext | None = None
 ) -> dict[str, Json]:
     context = context or ssl.create_default_context(cafile=certificates.authority)
-    with urllib.request.urlopen(broker.addresses.admin_tls + path, timeout=15, context=context) as answer:
+    with urllib.request.urlopen(broker.addresses.admin_tls + path, timeout=60, context=context) as answer:
         found = json.load(answer)
     assert isinstance(found, dict)
     return found
@@ -146,7 +146,7 @@ def test_curl_reads_over_https(broker: BrokerProcess, certificates: Certificates
         ["curl", "-sS", "--cacert", str(certificates.authority), url],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert answer.stdout == "ok"
@@ -266,7 +266,7 @@ def answer_over_tls(url: str, context: ssl.SSLContext, request: bytes) -> bytes:
     at = urlsplit(url)
     try:
         with (
-            socket.create_connection((at.hostname, at.port), timeout=15) as plain,
+            socket.create_connection((at.hostname, at.port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
             tls.sendall(request)
@@ -350,7 +350,7 @@ def no_traceback(stopped: BrokerProcess) -> None:
 
 def answer_to(url: str, data: bytes) -> bytes:
     at = urlsplit(url)
-    with socket.create_connection((at.hostname, at.port), timeout=15) as plain:
+    with socket.create_connection((at.hostname, at.port), timeout=60) as plain:
         plain.sendall(data)
         try:
             return b"".join(iter(lambda: plain.recv(1000), b""))
@@ -386,7 +386,7 @@ def test_tls_on_a_plain_port_ends_its_connection(
         context = context_of(certificates)
         for _ in range(20):
             with (
-                socket.create_connection((at.hostname, at.port), timeout=15) as plain,
+                socket.create_connection((at.hostname, at.port), timeout=60) as plain,
                 pytest.raises((ssl.SSLError, ConnectionError)),
             ):
                 context.wrap_socket(plain, server_hostname="localhost")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -13,10 +15,12 @@ import pytest
 import websocket
 import websockets
 
+from tests.support.certificates import Certificates
+from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {"webSocketServiceEnabled": "true"}
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 Open = Callable[[str], websocket.WebSocket]
 
@@ -124,15 +128,15 @@ def test_message_id_of_a_websocket_is_one_of_the_client(
 def test_answered_message_survives_a_kill(tmp_path_factory: pytest.TempPathFactory) -> None:
     with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
-        producer = websocket.create_connection(url + "producer/persistent/public/default/t", timeout=20)
-        consumer = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        producer = websocket.create_connection(url + "producer/persistent/public/default/t", timeout=60)
+        consumer = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=60)
         for number in range(3):
             assert published(producer, b"%d" % number)["result"] == "ok"
             received(consumer)
         broker.kill()
         broker.start()
         url = broker.addresses.admin.replace("http://", "ws://") + "/ws/v2/"
-        again = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=20)
+        again = websocket.create_connection(url + "consumer/persistent/public/default/t/s", timeout=60)
         assert [base64.b64decode(received(again)["payload"]) for _ in range(3)] == [b"0", b"1", b"2"]
         again.close()
 
@@ -146,8 +150,50 @@ async def test_library_websockets_is_served(broker: BrokerProcess, topic: str) -
     ):
         await producer.send(json.dumps({"payload": "aGVsbG8="}))
         assert json.loads(await producer.recv())["result"] == "ok"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             message = json.loads(await consumer.recv())
         assert message["payload"] == "aGVsbG8="
         # The library answers pings by itself, and gets answers to its own.
         await (await consumer.ping())
+
+
+def test_websocket_over_tls_proves_its_role_by_a_token(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "webServicePort": "",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": SECRET_URL,
+        "authorizationEnabled": "true",
+        "superUserRoles": "app",
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        url = broker.addresses.admin_tls.replace("https://", "wss://") + "/ws/v2/"
+        topic = "persistent/public/default/t"
+
+        def open_one(path: str, role: str) -> websocket.WebSocket:
+            header = [f"Authorization: Bearer {token({'sub': role})}"]
+            trust = {"ca_certs": str(certificates.authority)}
+            return websocket.create_connection(
+                url + path, timeout=WAIT_MS / 1000, header=header, sslopt=trust
+            )
+
+        consumer, producer = open_one(f"consumer/{topic}/s", "app"), open_one(f"producer/{topic}", "app")
+        # The second one takes many records of TLS; a text may have 1 MiB.
+        large = b"x" * 700_000
+        for payload in (b"small", large):
+            assert published(producer, payload)["result"] == "ok"
+            message = received(consumer)
+            assert base64.b64decode(message["payload"]) == payload
+            consumer.send(json.dumps({"messageId": message["messageId"]}))
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+            open_one(f"producer/{topic}", "stranger")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            websocket.create_connection(url + f"producer/{topic}", timeout=WAIT_MS / 1000)
+        consumer.close()
+        producer.close()

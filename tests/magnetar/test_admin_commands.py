@@ -234,7 +234,7 @@ def test_bash_completes_groups_and_commands(capsys: pytest.CaptureFixture[str]) 
     script = capsys.readouterr().out
     ask = "COMP_WORDS=(magnetar admin tenants cr); COMP_CWORD=3; _magnetar; echo ${COMPREPLY[@]}"
     done = subprocess.run(
-        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=30, check=True
+        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "create\n"
 
@@ -256,3 +256,13 @@ def test_commands_of_the_how_to_work(admin: Admin) -> None:
     assert len(here) == 12
     for line in here:
         admin(line)
+
+
+@pytest.mark.parametrize("output", ["", "table", "json"])
+def test_names_that_clients_chose_cannot_drive_a_terminal(output: str) -> None:
+    evil = "a\x1b]0;title\x07\nb\u202e\x9b2J"
+    text = shown([evil, "c"], output)
+    assert not set("\x1b\x07\x9b\u202e") & set(text)
+    if output != "json":
+        assert text.splitlines() == [r"a\x1b]0;title\x07\nb\u202e\x9b2J", "c"]
+    assert ("\n" in shown("one\ntext\x1b", output)) is (output == "")

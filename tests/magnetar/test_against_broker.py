@@ -103,7 +103,7 @@ def test_consume_ends_with_its_count_when_interrupted(broker: BrokerProcess) -> 
         assert consumer.stdout is not None
         assert consumer.stdout.readline() == "----- got message -----\n"
         consumer.send_signal(signal.SIGINT)
-        out, errors = consumer.communicate(timeout=30)
+        out, errors = consumer.communicate(timeout=60)
     assert (consumer.returncode, errors.strip()) == (0, "")
     assert out.endswith("1 messages successfully consumed\n")
 
@@ -150,7 +150,7 @@ def test_perf_prints_the_aggregate_when_interrupted(broker: BrokerProcess) -> No
         while "Throughput produced" not in producer.stdout.readline():
             pass
         producer.send_signal(signal.SIGINT)
-        out, _ = producer.communicate(timeout=30)
+        out, _ = producer.communicate(timeout=60)
     assert producer.returncode == 0
     assert "Aggregated latency stats" in out
 
@@ -193,7 +193,7 @@ def test_broker_stops_on_sigterm_while_it_waits_for_its_bookie(tmp_path: Path) -
         assert broker.stderr is not None
         first_line = broker.stderr.readline()
         broker.terminate()
-        _, errors = broker.communicate(timeout=30)
+        _, errors = broker.communicate(timeout=60)
     assert broker.returncode == 0
     assert "no connection to the bookie" in first_line
     assert errors.count("\n") == 1

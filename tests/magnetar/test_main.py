@@ -26,7 +26,7 @@ HEAVY = (
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "magnetar", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "magnetar", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
 
 
@@ -55,7 +55,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout.lower()
 

@@ -57,6 +57,8 @@ SETTINGS: Final = {
     "brokerClientTlsKeyStorePassword": "",
     "entryCacheRecordDirectory": "record",
     "authenticationRefreshCheckSeconds": "1",
+    "authorizationEnabled": "true",
+    "superUserRoles": "me",
 }
 
 
@@ -78,7 +80,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def ask(url: str, method: str, path: str, headers: Mapping[str, str]) -> bytes:
     """The whole answer: status, headers and body."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     connection.request(method, path, headers=dict(headers))
     response = connection.getresponse()
     text = f"{response.status} {response.getheaders()}\n".encode() + response.read()
@@ -122,6 +124,13 @@ def test_admin_port_shows_no_secret(broker: BrokerProcess) -> None:
     for key in ("tokenSecretKey", "basicAuthConf", "brokerClientAuthenticationParameters"):
         path = f"/admin/v2/brokers/configuration/{key}/{MARK}"
         assert_silent(f"POST {path}", ask(url, "POST", path, GOOD))
+        # Each of these writes a line to the ordinary log too: a foreign page, a name that is not ours, a lacking right.
+        for refused in (
+            {**GOOD, "Origin": "http://foreign.example"},
+            {**GOOD, "Host": "foreign.example"},
+            {"Authorization": basic(f"ann:{PASSWORD}")},
+        ):
+            assert_silent(f"POST {path} with {refused}", ask(url, "POST", path, refused))
     assert_silent("the changed settings", ask(url, "GET", PATHS[2], GOOD))
     assert_silent("all settings", ask(url, "GET", PATHS[1], GOOD))
 

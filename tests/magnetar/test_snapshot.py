@@ -166,7 +166,7 @@ def work(url: str) -> str:
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     publish(client.create_producer(topic), numbered(30))
     for number in range(30):
-        message = consumer.receive(10_000)
+        message = consumer.receive(60_000)
         if number < 10 or number in (12, 14):
             consumer.acknowledge(message)
     client.close()
@@ -216,7 +216,10 @@ def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
     store = sqlite3.connect(tmp_path / "m.sqlite")
     store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
     value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))
-    store.executemany("INSERT INTO node VALUES (?, ?, 0)", ((ledger_key(n), value) for n in range(60_000)))
+    store.executemany(
+        "INSERT INTO node (key, value, version) VALUES (?, ?, 0)",
+        ((ledger_key(n), value) for n in range(60_000)),
+    )
     store.commit()
     store.close()
     assert len(take(f"file:{tmp_path / 'm.sqlite'}", tmp_path / "s")["ledgers"]) == 60_000

@@ -62,7 +62,7 @@ def test_metadata_columns_equal_what_the_official_client_returns(
     rows = source.read(topic=topic, columns=f"value,{','.join(METADATA)}").collect()
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     for row in rows:
-        message = reader.read_next(10_000)
+        message = reader.read_next(60_000)
         assert bytes(row.value) == message.data()
         assert bytes(row["__key"]).decode() == message.partition_key()
         assert row["__topic"] == message.topic_name()

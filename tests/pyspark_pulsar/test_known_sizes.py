@@ -56,7 +56,7 @@ def entries_of(client: Any, name: str) -> dict[Position, int]:
     reader = client.create_reader(name, pulsar.MessageId.earliest)
     rows: dict[Position, int] = {}
     while reader.has_message_available():
-        found = reader.read_next(10_000).message_id()
+        found = reader.read_next(60_000).message_id()
         position = Position(found.ledger_id(), found.entry_id())
         rows[position] = rows.get(position, 0) + 1
     reader.close()

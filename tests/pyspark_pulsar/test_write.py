@@ -38,7 +38,7 @@ def write(source: Source, frame: Any, **options: object) -> None:
 
 def messages(client: Any, topic: str, count: int) -> list[Any]:
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = [reader.read_next(20_000) for _ in range(count)]
+    found = [reader.read_next(60_000) for _ in range(count)]
     assert not reader.has_message_available()
     reader.close()
     return found

@@ -13,7 +13,7 @@ from typing import Final
 from tests.support.ports import free_port
 
 START_S: Final = 60
-STOP_S: Final = 30
+STOP_S: Final = 60
 OPENED = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
 JAVA_OPTIONS = ["-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-Dio.netty.tryReflectionSetAccessible=true"]
 # It is started hundreds of times and lives for seconds.
@@ -60,6 +60,28 @@ class ApacheBookie:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the bookie does not listen: {self._log.read_text()[-2000:]}")
             time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL: no warning, no cleanup."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def spawn(self, main: str, option: str, **settings: object) -> subprocess.Popen[bytes]:
+        """Starts another of BookKeeper's programs with this bookie's settings; the caller ends it."""
+        command = self._command(main, option)[:-1]
+        config = self._folder / f"{main.rpartition('.')[2]}.conf"
+        lines = [line for line in self._config().splitlines() if line.partition("=")[0] not in settings]
+        config.write_text("\n".join([*lines, *(f"{key}={value}" for key, value in settings.items()), ""]))
+        with (self._folder / f"{main.rpartition('.')[2]}.log").open("ab") as log:
+            return subprocess.Popen([*command, str(config)], stdout=log, stderr=log)
+
+    def shell(self, *words: str) -> str:
+        """Returns the output of `bookkeeper shell` with these words."""
+        command = [*self._command("org.apache.bookkeeper.bookie.BookieShell", "-conf"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_S)
+        return done.stdout + done.stderr
 
     def stop(self) -> None:
         if self._process is None:

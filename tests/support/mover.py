@@ -76,6 +76,13 @@ class Mover:
     async def publish(
         self, producer_id: int, payload: bytes, txn: dict[str, Json] | None = None, *, batch: int = 0
     ) -> None:
+        """Sends a message and waits until it is stored; arguments as in `send`."""
+        self.send(producer_id, payload, txn, batch=batch)
+        await self.hear("SEND_RECEIPT")
+
+    def send(
+        self, producer_id: int, payload: bytes, txn: dict[str, Json] | None = None, *, batch: int = 0
+    ) -> None:
         """`batch`: messages that the payload claims to have, 0 = not batched."""
         sequence_id = next(self._sequence)
         command = build_command(
@@ -85,7 +92,6 @@ class Mover:
         if batch:
             metadata.num_messages_in_batch = batch
         self.cnx.send_bytes(payload_frame(command, metadata, payload))
-        await self.hear("SEND_RECEIPT")
 
     async def acknowledge(
         self,
@@ -95,12 +101,24 @@ class Mover:
         consumer_id: int = 1,
         kind: str = "Individual",
     ) -> None:
+        await self.acknowledge_all([position], txn, consumer_id=consumer_id, kind=kind)
+
+    async def acknowledge_all(
+        self,
+        positions: list[dict[str, Json]],
+        txn: dict[str, Json] | None = None,
+        *,
+        consumer_id: int = 1,
+        kind: str = "Individual",
+    ) -> None:
+        """Acknowledges the messages in one command."""
+        named: list[Json] = [*positions]
         answer = await self.ask(
             "ACK",
             "ACK_RESPONSE",
             consumer_id=consumer_id,
             ack_type=kind,
-            message_id=[position],
+            message_id=named,
             **(txn or {}),
         )
         assert not answer.command.ackResponse.HasField("error"), answer.command

@@ -6,7 +6,7 @@ import socket
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 
 class RawAnswer(NamedTuple):

@@ -16,6 +16,7 @@ LEVELS = {
     "settings": 0,
     "tls": 0,
     "zookeeper": 0,
+    "leaks": 0,
     # The table of keys, the cache and the pipeline's replays share these names.
     "broker.config.policy_names": 0,
     "broker.model": 1,
@@ -72,12 +73,21 @@ ONLY = {
         }
         for height, room in enumerate(BOOKIE)
     },
+    # A client of bookies and of the metadata store, with the keys of bookkeeper.conf.
+    "autorecovery": {
+        "protocol",
+        "settings",
+        "bookie_stub.config",
+        "broker.ledger_client",
+        "broker.metadata",
+        "broker.model",
+    },
     "pipeline": {"protocol"},
     # Jobs on access records: the broker's own reader of them, and the policies that decided.
     "pipeline.traces": {"broker.recorder", "broker.entry_cache"},
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
-    "pipeline.audits": {"pipeline", "pipeline.jobs"},
+    "pipeline.audits": {"pipeline", "pipeline.jobs", "leaks"},
     "pyspark_pulsar": {"protocol", "tls"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),
@@ -86,6 +96,7 @@ ONLY = {
 
 WITHOUT_WAITING = (
     "protocol",
+    "leaks",
     "broker.model",
     "broker.entry_cache",
     "broker.schemas.avro_resolution",

@@ -23,7 +23,7 @@ from tests.vectors.broker_process import BrokerProcess, profile_settings
 
 ADMIN: Final = "admin"
 _TOKEN_PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-_REQUEST_TIMEOUT_S: Final = 30.0
+_REQUEST_TIMEOUT_S: Final = 60.0
 _CLAIMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "expired": {"sub": ADMIN, "exp": 1_000_000_000},
     "future": {"sub": ADMIN, "exp": 4_000_000_000},

@@ -252,14 +252,14 @@ async def _ledger_served(bookie: Bookie, row: Row, key: bytes) -> str | None:
 async def _read(bookie: Bookie, ledger: int, entry: int) -> tuple[int, bytes]:
     answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
     bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found)))
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 60)
 
 
 async def _lac_served(bookie: Bookie, row: Row) -> str | None:
     """READ_LAC, which calls an unknown ledger a missing entry."""
     answered: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
     bookie.last_confirmed.read_bodies(row["ledger"], lambda *found: answered.set_result(found))
-    rc, explicit, entry = await asyncio.wait_for(answered, 10)
+    rc, explicit, entry = await asyncio.wait_for(answered, 60)
     name = _ERRORS.get(2 if rc == 1 else rc, str(rc))
     number = int.from_bytes(entry[8:16], "big", signed=True)
     last_entry = [number, len(entry), hashlib.sha256(entry).hexdigest()] if entry else None
@@ -273,4 +273,4 @@ async def _add(bookie: Bookie, ledger: int, entry: int, key: bytes) -> int:
     body = KEY.pack(ledger, entry) + KEY.pack(entry - 1, 0)
     record = len(body).to_bytes(4, "big") + body
     bookie.add(ledger, entry, record, key, False, lambda rc, _: answered.set_result(rc))
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 60)

@@ -17,10 +17,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,
-    "Policies that are not obeyed yet are refused with 501, and an unknown action of a permission with 400.": """
-        ns-offloadThreshold-set ns-offloadThreshold-get
-        ns-permissions-bad-action
-    """,
+    "An unknown action of a permission is refused with 400.": "ns-permissions-bad-action",
     "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime

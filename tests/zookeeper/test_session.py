@@ -100,6 +100,6 @@ def test_listener_is_told_of_an_expired_session_and_the_next(session: ZookeeperS
     thief.start()
     thief.stop()
     thief.close()
-    assert listener.reconnected.wait(20)
+    assert listener.reconnected.wait(60)
     assert listener.changes[-2:] == ["expired", "new session"]
     assert session.id != before

@@ -1,7 +1,6 @@
 """`/admin/v2/broker-stats`: numbers of this broker and of its open topics.
 
-Numbers of a Java process (its beans, its memory pools) do not exist here: the list of beans is empty, and requests for
-memory pools and for ledger operations are not served.
+Numbers of a Java process (its beans, the arenas of its memory pools) do not exist here, so these lists are empty.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from broker.admin.http.answers import Conflict, answer, done
+from broker.admin.http.answers import Conflict, NotAcceptable, answer, done
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import RatesOf, stats_now
 from broker.service.administration.bundles import Bundles, bundles_of
@@ -21,6 +20,18 @@ from broker.service.topic import Topic
 
 TOPICS_PER_SLICE: Final = 20
 """Topics that are read before clients get their turn: some milliseconds."""
+ALLOCATORS: Final = ("default", "ml-cache")
+"""Names of Pulsar's memory pools."""
+_NO_ARENAS: Final[dict[str, Json]] = {
+    "numDirectArenas": 0,
+    "numHeapArenas": 0,
+    "numThreadLocalCaches": 0,
+    "normalCacheSize": 0,
+    "smallCacheSize": 0,
+    "usedDirectMemory": 0,
+    "directArenas": [],
+    "heapArenas": [],
+}
 _SAME: Final = (
     "publishers",
     "replication",
@@ -91,6 +102,24 @@ async def mbeans(request: web.Request) -> web.Response:
     return answer([])
 
 
+async def allocator(request: web.Request) -> web.Response:
+    """Returns the memory behind one of Pulsar's two allocators; 406 for another name.
+
+    `ml-cache` uses the bytes of the entry cache. The memory of a Python process has no arenas, and its parts are not
+    counted (-1).
+    """
+    name = request.match_info["allocator"]
+    if name not in ALLOCATORS:
+        raise NotAcceptable(f"Invalid allocator name : {name}")
+    used = request.app[BROKER].cache.manager.used_bytes if name == ALLOCATORS[1] else -1
+    return answer({**_NO_ARENAS, "usedHeapMemory": used})
+
+
+async def bookie_operations(request: web.Request) -> web.Response:
+    """Returns an empty object, as Pulsar does while no operation on a ledger waits; they are not counted here."""
+    return answer({})
+
+
 async def load_report(request: web.Request) -> web.Response:
     """Returns 204: nothing balances load, and Pulsar answers so without a load manager."""
     return done()
@@ -147,6 +176,8 @@ BROKER_STATS_ROUTES = (
     web.get("/admin/v2/broker-stats/metrics", metrics),
     web.get("/admin/v2/broker-stats/mbeans", mbeans),
     web.get("/admin/v2/broker-stats/load-report", load_report),
+    web.get("/admin/v2/broker-stats/allocator-stats/{allocator}", allocator),
+    web.get("/admin/v2/broker-stats/bookieops", bookie_operations),
     web.get("/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}", availability),
 )
 """The routes."""

@@ -1,4 +1,7 @@
-"""`/admin/v2/brokers`: health, readiness, and the name, address, version and namespaces of this broker."""
+"""`/admin/v2/brokers`: health, readiness, and the name, address, version and namespaces of this broker.
+
+`/admin/v2/metadata/migration`, which Pulsar has for a move to another metadata store, is here too.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,25 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
-from broker.admin.service_view import BROKER, HEALTH, BrokerView
+from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
 from broker.model.errors import BrokerError
 from broker.service.administration.bundles import Bundles, bundles_of
+from broker.service.backlog.rounds import TopicRounds
+from broker.service.clusters import ClusterNotFound
 from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
 
 
 class BrokerNotFound(BrokerError):
     """The request names a broker that is not in the cluster."""
 
     status = 404
+
+
+class MigrationRefused(BrokerError):
+    """The metadata cannot be moved to another store."""
+
+    status = 400
 
 
 async def health(request: web.Request) -> web.Response:
@@ -37,8 +49,38 @@ async def ready(request: web.Request) -> web.Response:
 
 
 async def names(request: web.Request) -> web.Response:
-    """Returns the brokers of the cluster: this one."""
-    return answer([broker_id(request.app[BROKER])])
+    """Returns the brokers of the cluster: this one.
+
+    Where rights are checked, a cluster that does not exist is 404; otherwise its name is not looked at, as in Pulsar.
+    """
+    broker, cluster = request.app[BROKER], request.match_info.get("cluster")
+    if cluster is not None and broker.authorizer.enabled and not await request.app[CLUSTERS].exists(cluster):
+        raise ClusterNotFound("Cluster does not exist")
+    return answer([broker_id(broker)])
+
+
+async def check_quotas(request: web.Request) -> web.Response:
+    """Compares the backlogs of all open topics with their quotas now, as the broker does from time to time."""
+    await TopicRounds(request.app[BROKER].registry, "backlog quotas", _compare_with_quotas).run()
+    return done()
+
+
+async def _compare_with_quotas(topic: PersistentTopic) -> None:
+    await topic.quotas.look()
+
+
+async def migration_status(request: web.Request) -> web.Response:
+    """Returns that the metadata is not being moved to another store: no request can begin that here."""
+    return answer({"phase": "NOT_STARTED"})
+
+
+async def migrate_metadata(request: web.Request) -> web.Response:
+    """Refuses to move the metadata to another store with 400, as Pulsar does for a store that cannot be moved."""
+    if not request.query.get("target"):
+        raise MigrationRefused("Target URL is required")
+    raise MigrationRefused(
+        "This metadata store cannot be moved while the broker runs; `magnetar admin snapshot` copies it"
+    )
 
 
 async def leader(request: web.Request) -> web.Response:
@@ -120,7 +162,10 @@ BROKER_ROUTES = (
     web.get("/admin/v2/brokers/internal-configuration", internal_configuration),
     web.post("/admin/v2/brokers/shutdown", shutdown),
     web.get("/admin/v2/brokers", names),
-    web.get("/admin/v2/brokers/{cluster:(?!backlog-quota-check$)[^/]+}", names),
+    web.get("/admin/v2/brokers/backlog-quota-check", check_quotas),
+    web.get("/admin/v2/brokers/{cluster}", names),
     web.get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", owned_namespaces),
+    web.get("/admin/v2/metadata/migration/status", migration_status),
+    web.post("/admin/v2/metadata/migration/start", migrate_metadata),
 )
-"""The routes. `backlog-quota-check` is a request of Pulsar's that is not built, and no name of a cluster."""
+"""The routes; fixed words come before the name of a cluster."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import answer, done, empty, refused
+from broker.admin.http.answers import NotBuilt, answer, done, empty, is_true
 from broker.admin.http.fields import fields_of, names_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.model.errors import BrokerError
@@ -123,19 +123,41 @@ async def set_peers(request: web.Request) -> web.Response:
 
 
 async def migration(request: web.Request) -> web.Response:
-    """Returns 404: no cluster is ever migrated, and Pulsar answers so for one that is not."""
-    return refused(404, "Cluster does not exist")
+    """Returns where the clients of a cluster shall go; 404 for a cluster that nothing is stored for, as in Pulsar."""
+    return answer(await request.app[CLUSTERS].migration(request.match_info["cluster"]))
+
+
+async def set_migration(request: web.Request) -> web.Response:
+    """Stores where the clients of a cluster shall go, and with `migrated=true` that they shall do so.
+
+    501 for `migrated=true` of this broker's own cluster: it cannot send its clients to another one.
+    """
+    name, migrated = request.match_info["cluster"], is_true(request, "migrated")
+    url = await fields_of(request, {word: Text() for word in _URLS})
+    if url is None:
+        raise ClusterDataRefused("Give the addresses of the other cluster as a JSON object")
+    _check_urls(url)
+    if migrated and name == request.app[CLUSTERS].own:
+        raise NotBuilt(f"{name}: this version of Magnetar does not send its clients to another cluster")
+    await request.app[CLUSTERS].set_migration(
+        name, {"migrated": migrated, "migratedClusterUrl": {**url, "empty": not any(url.values())}}
+    )
+    return empty()
 
 
 async def _data(request: web.Request) -> dict[str, Json]:
     data = await fields_of(request, _FIELDS)
     if data is None:
         raise ClusterDataRefused("cluster data is required")
+    _check_urls(data)
+    return data
+
+
+def _check_urls(data: Mapping[str, Json]) -> None:
     for name, (scheme, words) in _URLS.items():
         url = data.get(name)
         if isinstance(url, str) and url and not re.fullmatch(f"{scheme}://{_HOSTS}(,{_HOSTS})*/?", url):
             raise ClusterDataRefused(f"Illegal {words}")
-    return data
 
 
 CLUSTER_ROUTES = (
@@ -147,5 +169,6 @@ CLUSTER_ROUTES = (
     web.get(_CLUSTER + "/peers", peers),
     web.post(_CLUSTER + "/peers", set_peers),
     web.get(_CLUSTER + "/migrate", migration),
+    web.post(_CLUSTER + "/migrate", set_migration),
 )
-"""The routes; changes of `migrate` are not built."""
+"""The routes."""

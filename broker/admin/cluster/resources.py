@@ -1,7 +1,6 @@
-"""`/admin/v2/resource-quotas` and `/admin/v2/resourcegroups`: what bundles are expected to use, and shared limits.
+"""`/admin/v2/resource-quotas`: the loads that bundles are expected to have.
 
-Quotas are stored and shown: Pulsar's load manager reads them, and one broker has nothing to balance. Resource groups are
-not built: there is none, and creating one is refused.
+Stored and shown: Pulsar's load manager reads them, and one broker has nothing to balance.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from broker.admin.http.answers import PreconditionFailed, answer, done, empty, namespace_of, refused
+from broker.admin.http.answers import PreconditionFailed, answer, done, namespace_of, refused
 from broker.admin.http.fields import fields_of
+from broker.admin.namespaces.policies import existing_namespace
 from broker.admin.service_view import BROKER
 from broker.service.administration.bundles import Bundles, bundles_of
 from broker.service.administration.documents import Documents
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces import Json
 from broker.service.policies.forms import Flag, Form, Fraction
 
 _QUOTAS: Final = "/admin/v2/resource-quotas"
 _BUNDLE: Final = _QUOTAS + "/{tenant}/{namespace}/{bundle}"
-_GROUP: Final = "/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup"
 _NUMBERS: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
 _FIELDS: Final[Mapping[str, Form[Any]]] = {**{name: Fraction() for name in _NUMBERS}, "dynamic": Flag()}
 _DEFAULT: Final[dict[str, Json]] = {
@@ -59,7 +58,7 @@ async def put(request: web.Request) -> web.Response:
     """Stores the quota of a bundle."""
     namespace, quotas, bundle = _stored(request)
     quota = await _quota(request)
-    _check_exists(request, namespace)
+    existing_namespace(request)
     await request.app[BROKER].namespaces.set_policy(namespace, _IN_POLICIES, {**quotas, bundle: quota})
     return done()
 
@@ -71,34 +70,6 @@ async def delete(request: web.Request) -> web.Response:
         return refused(404, f"No quota is stored for {namespace}/{bundle}")
     kept = {name: quota for name, quota in quotas.items() if name != bundle}
     await request.app[BROKER].namespaces.set_policy(namespace, _IN_POLICIES, kept or None)
-    return done()
-
-
-async def groups(request: web.Request) -> web.Response:
-    """Returns the names of all resource groups: none."""
-    return answer([])
-
-
-async def group(request: web.Request) -> web.Response:
-    """Returns 404: there are no resource groups."""
-    return refused(404, "ResourceGroup does not exist")
-
-
-async def group_of_namespace(request: web.Request) -> web.Response:
-    """Returns 200 without a body: no namespace is in a group."""
-    _check_exists(request, namespace_of(request))
-    return empty()
-
-
-async def set_group(request: web.Request) -> web.Response:
-    """Refuses the group with 412, because there is none of any name."""
-    _check_exists(request, namespace_of(request))
-    raise PreconditionFailed("ResourceGroup does not exist")
-
-
-async def remove_group(request: web.Request) -> web.Response:
-    """Returns 204: the namespace is in no group, and Pulsar calls that no error."""
-    _check_exists(request, namespace_of(request))
     return done()
 
 
@@ -127,11 +98,6 @@ def _stored(request: web.Request) -> tuple[str, dict[str, Json], str]:
     return namespace, quotas if isinstance(quotas, dict) else {}, str(bundle)
 
 
-def _check_exists(request: web.Request, namespace: str) -> None:
-    if not request.app[BROKER].namespaces.exists(namespace):
-        raise NamespaceNotFound("Namespace does not exist")
-
-
 def _documents(request: web.Request) -> Documents:
     return Documents(request.app[BROKER].environment.metadata, "/loadbalance")
 
@@ -142,10 +108,5 @@ RESOURCE_ROUTES = (
     web.get(_BUNDLE, get),
     web.post(_BUNDLE, put),
     web.delete(_BUNDLE, delete),
-    web.get("/admin/v2/resourcegroups", groups),
-    web.get("/admin/v2/resourcegroups/{group}", group),
-    web.get(_GROUP, group_of_namespace),
-    web.post(_GROUP + "/{group}", set_group),
-    web.delete(_GROUP, remove_group),
 )
-"""The routes; those that create and delete resource groups are not built."""
+"""The routes."""

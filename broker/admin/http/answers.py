@@ -46,7 +46,7 @@ class PreconditionFailed(BrokerError):
 
 
 class NotAcceptable(BrokerError):
-    """Pulsar's status for a number of partitions below 1."""
+    """Pulsar's status for a number of partitions below 1, and for some names that it does not know."""
 
     status = 406
 
@@ -55,6 +55,12 @@ class Conflict(BrokerError):
     """The thing to create exists, or the thing to delete is in use."""
 
     status = 409
+
+
+class NotBuilt(BrokerError):
+    """Pulsar has the feature that the value asks for, and this broker would not act on it."""
+
+    status = 501
 
 
 def answer(value: Json) -> web.Response:

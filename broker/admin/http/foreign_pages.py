@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from broker.admin.http.answers import refused
+from broker.admin.http.request_path import shown_path
 from protocol.foreign_pages import ForeignPages
 from settings.settings import Settings
 
@@ -30,7 +31,8 @@ def refuse_foreign_pages(settings: Settings) -> Middleware:
         if refusal is None:
             return await handler(request)
         if count := pages.count(time.monotonic()):
-            log.warning("! %s %s: %s (%d refused)", request.method, request.path, refusal.reason, count)
+            path = shown_path(request)
+            log.warning("! %s %s: %s (%d refused)", request.method, path, refusal.reason, count)
         return refused(refusal.status, refusal.reason)
 
     return guard

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_classes import CLASSES, RequestClass, class_of
+from broker.admin.http.request_path import shown_path, template_of
 from broker.config.fields import broker_key
 from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError, TooManyRequests
@@ -99,8 +100,8 @@ class Pressure:
         """
         if self._settings.rate_limited:
             self._count()
-        resource = request.match_info.route.resource
-        kind = class_of(request.method, resource.canonical if resource is not None else request.path)
+        template = template_of(request)
+        kind = class_of(request.method, request.path if template is None else template)
         if kind is None:
             return await handler(request)
         return await self._run(kind, request, handler)
@@ -129,7 +130,7 @@ class Pressure:
             text = (
                 f"{self._settings.requests_max} {kind.name} requests run or wait (maxConcurrentHttpRequests)"
             )
-            self._lines.warning(f"- {request.method} {request.path[:200]} refused: {text}")
+            self._lines.warning(f"- {request.method} {shown_path(request)} refused: {text}")
             raise QueueFull(f"{text}; try again later")
         deadline_s = self._settings.deadline_s
         begun: asyncio.Task[web.StreamResponse] | None = None
@@ -190,7 +191,7 @@ async def _write(queue: _Queue, request: web.Request, handler: Handler) -> web.S
 
 
 def _name(request: web.Request) -> str:
-    return f"{request.method} {request.path[:200]}"
+    return f"{request.method} {shown_path(request)}"
 
 
 class _Queue:

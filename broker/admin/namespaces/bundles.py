@@ -17,7 +17,6 @@ from broker.admin.http.answers import (
     is_true,
     namespace_of,
 )
-from broker.admin.http.pulsar_routes import UNSERVED
 from broker.admin.service_view import BROKER, RATES
 from broker.service.administration import bundles, namespace_topics
 from broker.service.administration.bundles import Bundle, bundles_of
@@ -97,16 +96,17 @@ async def unsubscribe(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Checks that a bundle has no topics, 409 if it has; its range stays. Pulsar unloads it then, and no more."""
-    # The route fits DELETE of every policy, also of those that have none here.
-    request.app[UNSERVED].refuse(request)
+    """Refuses to delete a bundle: 409 while it has topics, 412 for an empty one, which no broker serves.
+
+    Pulsar unloads an empty bundle that it served before, and no more; the range stays there too.
+    """
     broker, namespace = request.app[BROKER], namespace_of(request)
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound("Namespace does not exist")
     bundle = bundles_of(broker.namespaces, namespace).find(namespace, request.match_info["bundle"])
     if any(bundle.has(name) for name in await broker.registry.names(namespace)):
         raise Conflict("Cannot delete non empty bundle")
-    return done()
+    raise PreconditionFailed(f"Failed to find ownership for ServiceUnit:{namespace}/{bundle}")
 
 
 async def positions(request: web.Request) -> web.Response:

@@ -10,12 +10,21 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.admin.http.answers import PreconditionFailed, answer, empty, namespace_of
+from broker.admin.http.answers import (
+    BadRequest,
+    NotBuilt,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    empty,
+    namespace_of,
+)
 from broker.admin.http.fields import names_of
-from broker.admin.namespaces.policies import NotBuilt
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.model.errors import BrokerError
 from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.policies.forms import Flag, WrongType
 from broker.service.policies.table import ANTI_AFFINITY
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -77,6 +86,18 @@ async def set_allowed(request: web.Request) -> web.Response:
     await _check_existing(request, wanted)
     await request.app[BROKER].namespaces.set_policy(namespace, ALLOWED, list(wanted))
     return empty()
+
+
+async def migrate(request: web.Request) -> web.Response:
+    """Accepts that a namespace stays where it is. 501 for `true`: the broker cannot send its clients elsewhere."""
+    _existing(request)
+    try:
+        migrated = await body_of(request)
+        if migrated is not None and Flag().read(migrated):
+            raise NotBuilt("migration: this version of Magnetar does not send its clients to another cluster")
+    except WrongType as error:
+        raise BadRequest(f"migration={error}") from None
+    return done()
 
 
 async def with_anti_affinity(request: web.Request) -> web.Response:
@@ -143,5 +164,6 @@ NAMESPACE_CLUSTER_ROUTES = (
     web.post(_NAMESPACE + "/replication", set_replication),
     web.get(_NAMESPACE + "/allowedClusters", allowed),
     web.post(_NAMESPACE + "/allowedClusters", set_allowed),
+    web.post(_NAMESPACE + "/migration", migrate),
 )
 """The routes."""

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from broker.admin.http.answers import (
     BadRequest,
-    Conflict,
     PreconditionFailed,
     answer,
     done,
@@ -19,13 +18,14 @@ from broker.admin.http.answers import (
 from broker.admin.http.fields import checked_names
 from broker.admin.namespaces.clusters import ALLOWED, REPLICATION, checked_clusters
 from broker.admin.namespaces.namespace_values import checked_bundles
+from broker.admin.namespaces.offload import add_older_members
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.administration import bundles
 from broker.service.administration.bundles import bundles_of
-from broker.service.administration.namespace_topics import delete_namespace
+from broker.service.effective_policies import RESOURCE_GROUP
 from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.table import BACKLOG
@@ -50,9 +50,15 @@ async def get(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Creates a namespace with the policies of the body; 409 if it exists, 501 for a policy that is not obeyed."""
+    """Creates a namespace with the policies of the body; 409 if it exists, 501 for a cluster that is not its own."""
     broker, body = request.app[BROKER], await object_of(request)
-    policies = policies_of_body(broker, {**body, **_unchanged(body)})
+    set_members = {**body, **_unchanged(body)}
+    policies = policies_of_body(broker, set_members)
+    add_older_members(policies, set_members)
+    group = body.get(RESOURCE_GROUP)
+    if group is not None and group not in broker.registry.resource_groups.names():
+        raise PreconditionFailed("ResourceGroup does not exist")
+    policies |= {} if group is None else {RESOURCE_GROUP: group}
     default = broker.registry.settings.bundles
     policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
     if quotas := body.get(BACKLOG.name):
@@ -87,17 +93,12 @@ def _unchanged(body: dict[str, Json]) -> dict[str, Json]:
 
 async def delete(request: web.Request) -> web.Response:
     """Deletes a namespace; 409 while it has topics, unless `force` is set and allowed (`forceDeleteNamespaceAllowed`)."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker, namespace, force = request.app[BROKER], namespace_of(request), is_true(request, "force")
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
-    if is_true(request, "force"):
-        if not broker.registry.settings.force_delete_namespaces:
-            raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
-        await delete_namespace(broker.registry, namespace)
-        return done()
-    if await broker.registry.names(namespace) or await broker.registry.partitions.names(namespace):
-        raise Conflict("Cannot delete non empty namespace")
-    await broker.namespaces.delete(namespace)
+    if force and not broker.registry.settings.force_delete_namespaces:
+        raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+    await broker.registry.deletions.namespace(namespace, force=force)
     return done()
 
 
@@ -126,6 +127,8 @@ def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
         PERMISSIONS: policies.get(PERMISSIONS) or _ALWAYS[PERMISSIONS],
         BACKLOG.name: policies.get(BACKLOG.name, {}),
     }
+    if (group := policies.get(RESOURCE_GROUP)) is not None:
+        everything[RESOURCE_GROUP] = group
     return everything | shown_policies(broker, namespace)
 
 

@@ -1,8 +1,5 @@
 """Routes of the policies of namespaces and topics, made from the table (`broker/service/policies/table.py`).
 
-Every policy of the table can be read. One without an effect (`acts` is empty) is refused with 501 when it is set or
-removed: a policy that were stored and then ignored would mislead.
-
 A value is read first (400), then its owner is looked for (404), then its range is checked (412); namespaces check the
 range before the owner. That order and the answers are Pulsar's.
 """
@@ -29,7 +26,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
-from broker.model.errors import BrokerError, NotAllowed, TopicNotFound
+from broker.model.errors import NotAllowed, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
@@ -44,12 +41,6 @@ Owner = Callable[[web.Request], Awaitable[str]]
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
-
-
-class NotBuilt(BrokerError):
-    """Pulsar has the policy, and this broker would not obey it."""
-
-    status = 501
 
 
 def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
@@ -68,7 +59,7 @@ def shown_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
 def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, Json]:
     """Returns the policies in Pulsar's JSON of a namespace that is to be created, for the store.
 
-    Raises BadRequest or PolicyRefused for a wrong value, NotBuilt for a policy that is not obeyed.
+    Raises BadRequest or PolicyRefused for a wrong value.
     """
     found: dict[str, Json] = {}
     for policy in POLICIES:
@@ -78,7 +69,6 @@ def policies_of_body(broker: BrokerView, body: Mapping[str, Json]) -> dict[str, 
         if given is not None and policy.namespace is not None:
             value = _read(policy, policy.name, given)
             _check(broker, policy, policy.namespace, value)
-            _refuse_unbuilt(policy, policy.name)
             found[policy.name] = policy.form.write(value)
     return found
 
@@ -93,15 +83,10 @@ def _read(policy: Policy[Any], name: str, given: Json) -> Any:
         raise BadRequest(f"{name}={error}") from None
 
 
-def _refuse_unbuilt(policy: Policy[Any], word: str) -> None:
-    if not policy.acts:
-        raise NotBuilt(
-            f"{word}: this version of Magnetar does not obey the policy for {policy.title}; leave it unset"
-        )
-
-
 async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> Any:
     """Returns the typed value of a request, None to remove the policy. Raises BadRequest for another type."""
+    if rest.bodiless:
+        return True
     given: Json = request.query.get(rest.word)
     if rest.raw:
         given = _unquoted(await bytes_of(request))
@@ -152,7 +137,8 @@ def _unset(rest: Rest) -> web.Response:
 # Namespaces
 
 
-def _existing_namespace(request: web.Request) -> str:
+def existing_namespace(request: web.Request) -> str:
+    """Returns the namespace of the path. Raises NamespaceNotFound."""
     namespace = namespace_of(request)
     if not request.app[BROKER].namespaces.exists(namespace):
         raise NamespaceNotFound("Namespace does not exist")
@@ -161,7 +147,7 @@ def _existing_namespace(request: web.Request) -> str:
 
 def _namespace_getter(policy: Policy[Any], rest: Rest) -> Handler:
     async def get_policy(request: web.Request) -> web.Response:
-        value = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(policy.name)
+        value = request.app[BROKER].namespaces.policies(existing_namespace(request)).get(policy.name)
         if value is not None and rest.raw:
             return web.Response(body=str(value).encode(), content_type="application/json")
         return _unset(rest) if value is None else answer(value)
@@ -174,8 +160,7 @@ def _namespace_setter(policy: Policy[Any], rest: Rest) -> Handler:
         broker = request.app[BROKER]
         value = await _value_of(request, policy, rest)
         _check(broker, policy, rest, value)
-        namespace = _existing_namespace(request)
-        _refuse_unbuilt(policy, rest.word)
+        namespace = existing_namespace(request)
         if isinstance(value, Retention):
             _refuse_below_quotas(broker, namespace, value)
         stored = None if value is None else policy.form.write(value)
@@ -187,8 +172,7 @@ def _namespace_setter(policy: Policy[Any], rest: Rest) -> Handler:
 
 def _namespace_remover(policy: Policy[Any], rest: Rest) -> Handler:
     async def remove_policy(request: web.Request) -> web.Response:
-        namespace = _existing_namespace(request)
-        _refuse_unbuilt(policy, rest.word)
+        namespace = existing_namespace(request)
         await request.app[BROKER].namespaces.set_policy(namespace, policy.name, None)
         return done()
 
@@ -208,12 +192,6 @@ async def set_property(request: web.Request) -> web.Response:
     return done()
 
 
-async def dispatcher_pause(request: web.Request) -> web.Response:
-    """Returns false: deliveries never wait for positions to be stored, and no request can set it."""
-    _existing_namespace(request)
-    return answer(False)
-
-
 async def add_properties(request: web.Request) -> web.Response:
     """Adds the properties of the body; those of the same name are replaced. 400 for values that are no texts."""
     assert PROPERTIES.namespace is not None
@@ -231,7 +209,7 @@ async def remove_property(request: web.Request) -> web.Response:
 
 
 def _properties(request: web.Request) -> dict[str, str]:
-    stored = request.app[BROKER].namespaces.policies(_existing_namespace(request)).get(PROPERTIES.name)
+    stored = request.app[BROKER].namespaces.policies(existing_namespace(request)).get(PROPERTIES.name)
     return {} if stored is None else PROPERTIES.form.read(stored)
 
 
@@ -281,7 +259,6 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
         value = await _value_of(request, policy, rest)
         name = await existing_topic(request)
         _check(broker, policy, rest, value)
-        _refuse_unbuilt(policy, rest.word)
         if isinstance(value, Retention):
             # Unlike for a namespace, Pulsar compares with the quotas in force, the broker's default included.
             for kind in QUOTA_TYPES:
@@ -296,7 +273,6 @@ def _topic_setter(policy: Policy[Any], rest: Rest) -> Handler:
 def _topic_remover(policy: Policy[Any], rest: Rest) -> Handler:
     async def remove_policy(request: web.Request) -> web.Response:
         name = await existing_topic(request)
-        _refuse_unbuilt(policy, rest.word)
         await request.app[BROKER].namespaces.set_topic_policy(
             str(name.base), topic_key(request, policy), None
         )
@@ -333,7 +309,6 @@ def _routes() -> list[web.RouteDef]:
 POLICY_ROUTES = (
     web.put(_NAMESPACE + "/properties", add_properties),
     *_routes(),
-    web.get(_NAMESPACE + "/dispatcherPauseOnAckStatePersistent", dispatcher_pause),
     web.get(_NAMESPACE + "/property/{key}", property_of),
     web.put(_NAMESPACE + "/property/{key}/{value}", set_property),
     web.delete(_NAMESPACE + "/property/{key}", remove_property),

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from broker.admin.http.answers import refused
 from broker.admin.http.principal import PRINCIPAL
-from broker.admin.rights.needs import ROUTE_WITHOUT_ROW, Need, Right, parts_of_path, template_of
+from broker.admin.http.request_path import shown_path, template_of
+from broker.admin.rights.needs import ROUTE_WITHOUT_ROW, Need, Right, parts_of_path
 from broker.admin.rights.table import RIGHTS
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import InvalidTopicName
@@ -56,7 +57,9 @@ def _refusal(
         return None
     if right is Right.NAMESPACE_EXISTS:
         return refused(need.status, "Namespace not found")
-    return refused(need.status, f"Unauthorized to {request.method} {request.path}: needs {right.value}")
+    return refused(
+        need.status, f"Unauthorized to {request.method} {shown_path(request)}: needs {right.value}"
+    )
 
 
 def _has_right(broker: BrokerView, principal: Principal, right: Right, parts: Mapping[str, str]) -> bool:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from aiohttp import web
-
 
 class Right(Enum):
     """The kind of a right."""
@@ -127,12 +125,6 @@ def parts_of_path(row: Row, template: str, values: Mapping[str, str]) -> dict[st
         # The route has the domain as a fixed word.
         parts["domain"] = next(word for word in template.split("/") if word in _DOMAINS)
     return parts
-
-
-def template_of(request: web.Request) -> str | None:
-    """Returns the template of the route that serves a request; None where there is none (404 and 405)."""
-    resource = request.match_info.route.resource
-    return None if resource is None else resource.canonical
 
 
 def _lines(group: Rows) -> Iterator[tuple[list[str], str]]:

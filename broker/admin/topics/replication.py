@@ -10,6 +10,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import (
     BadRequest,
+    NotBuilt,
     PreconditionFailed,
     answer,
     body_of,
@@ -19,7 +20,7 @@ from broker.admin.http.answers import (
     message_id,
     topic_of,
 )
-from broker.admin.namespaces.policies import NotBuilt, existing_topic
+from broker.admin.namespaces.policies import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed

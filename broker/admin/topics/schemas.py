@@ -28,7 +28,7 @@ _FORGOTTEN = -1
 
 
 class BadPayload(BrokerError):
-    """A schema in a request cannot be understood; Pulsar answers such requests with 500."""
+    """A schema in a request has an unknown type or does not fit; Pulsar answers such requests with 500."""
 
     status = 500
     """HTTP status of the answer."""
@@ -155,13 +155,19 @@ def _shown(found: VersionedSchema) -> dict[str, Json]:
 
 
 async def _schema(request: web.Request) -> Schema:
-    """Returns the schema in the body. BadPayload, or InvalidSchemaData for a key/value schema of another form."""
+    """Returns the schema in the body.
+
+    BadRequest without its members, BadPayload for an unknown type, InvalidSchemaData for a key/value schema of another
+    form.
+    """
     body = await object_of(request)
     word, text, properties = body.get("type"), body.get("schema"), body.get("properties")
-    if not isinstance(word, str) or word not in SchemaType.__members__:
-        raise BadPayload(f"type={word}: one of {', '.join(SchemaType.__members__)} is expected")
+    if not isinstance(word, str):
+        raise BadRequest('Give the schema as {"type": …, "schema": …, "properties": {}}')
+    if word not in SchemaType.__members__:
+        raise BadPayload(f"type={word[:50]}: one of {', '.join(SchemaType.__members__)} is expected")
     if not isinstance(text, str):
-        raise BadPayload("schema must be given as a text, empty for a primitive type")
+        raise BadRequest("schema must be given as a text, empty for a primitive type")
     if not isinstance(properties, dict | None) or not all(
         isinstance(value, str) for value in (properties or {}).values()
     ):

@@ -67,6 +67,9 @@ async def delete(request: web.Request) -> web.Response:
         raise Conflict(
             f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
         )
+    if not name.is_persistent and not await broker.registry.exists(name):
+        # Such a topic leaves no trace when its last client goes, so Pulsar calls its deletion done.
+        return done()
     # Opens the topic: a topic that is not open has no clients, but may not exist either.
     consumers, producers = clients(await existing(broker, name))
     if (consumers or producers) and not force:

@@ -21,18 +21,25 @@ def read_key(text: str) -> bytes:
     # would make the path, which can be guessed, the secret that signs tokens.
     if text.startswith("data:"):
         return _data_url(text)
-    if text.startswith("file:"):
-        return _file(Path(_path_of(text)))
-    return _file(Path(text))
+    return _file(_path_of(text))
 
 
-def _path_of(url: str) -> str:
-    """Returns the path of `file:PATH` and of `file:///PATH`."""
-    path = url.removeprefix("file:")
+def key_paths(text: str) -> tuple[Path, ...]:
+    """Returns the path of the file that `text` names; none for a text that contains its key."""
+    if not text or text.startswith("data:"):
+        return ()
+    return (_path_of(text),)
+
+
+def _path_of(text: str) -> Path:
+    """Returns the path of `PATH`, of `file:PATH` and of `file:///PATH`."""
+    if not text.startswith("file:"):
+        return Path(text)
+    path = text.removeprefix("file:")
     if path.startswith("//"):
         _, slash, rest = path[2:].partition("/")
         path = slash + rest
-    return unquote(path)
+    return Path(unquote(path))
 
 
 def _file(path: Path) -> bytes:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
 from broker.loop import clock
 from broker.loop.rare_lines import RareLines
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import Provider
+from broker.security.authentication.key_files import key_paths
 from broker.security.authentication.settings import AuthenticationSettings
+from settings.errors import SettingsError
 from settings.settings import Settings
+from tls.reloaded import Reloaded
+
+T = TypeVar("T")
 
 log = logging.getLogger("magnetar.security")
 
@@ -54,6 +60,19 @@ def make_authenticator(
     )
 
 
+def _reloaded(make: Callable[[], T], subject: str, own: AuthenticationSettings, named: str) -> Reloaded[T]:
+    """Makes a value of the file that `named` names. Raises the SettingsError of `make`."""
+    return Reloaded(
+        make,
+        key_paths(named),
+        subject=subject,
+        error=SettingsError,
+        check_s=own.files_check_s,
+        now_ns=clock.monotonic_ns,
+        warn=log.warning,
+    )
+
+
 def _provider(
     name: str,
     settings: Settings,
@@ -69,13 +88,18 @@ def _provider(
     if name == BASIC_PROVIDER:
         from broker.security.authentication.passwords import PasswordProvider, stored_passwords
 
-        passwords = PasswordProvider(stored_passwords(settings), clock.monotonic_ns)
+        stored = _reloaded(
+            lambda: stored_passwords(settings), "passwords", own, settings.str("basicAuthConf")
+        )
+        passwords = PasswordProvider(stored, clock.monotonic_ns)
         closes.append(passwords.close)
         return passwords
     if name == TOKEN_PROVIDER:
         from broker.security.authentication.tokens import TokenProvider, token_keys
 
-        return TokenProvider(token_keys(settings), own, wall_s)
+        named = settings.str("tokenSecretKey") or settings.str("tokenPublicKey")
+        token_ring = _reloaded(lambda: token_keys(settings), "keys of tokens", own, named)
+        return TokenProvider(token_ring, own, wall_s)
     assert name == OPENID_PROVIDER, name
     from broker.security.authentication.discovery import Discovery
     from broker.security.authentication.issuer_keys import IssuerKeys

@@ -29,6 +29,7 @@ from broker.security.authentication.credentials import (
 )
 from broker.security.authentication.key_files import read_key
 from settings.settings import Settings
+from tls.reloaded import Reloaded
 
 BASIC: Final = "basic"
 """The method's word in CONNECT."""
@@ -61,9 +62,10 @@ class PasswordProvider:
     method = BASIC
     """The word in CONNECT."""
 
-    def __init__(self, stored: Mapping[str, str], now_ns: Callable[[], int]) -> None:
+    def __init__(self, stored: Reloaded[dict[str, str]], now_ns: Callable[[], int]) -> None:
         """`stored` has the line of the file for each name; `now_ns` is the monotonic clock."""
-        self._stored = dict(stored)
+        self._stored = stored
+        self._known: Mapping[str, str] = {}
         self._now_ns = now_ns
         self._context = CryptContext(schemes=list(SCHEMES), truncate_error=False)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="passwords")
@@ -71,8 +73,6 @@ class PasswordProvider:
         self._secret = secrets.token_bytes(32)
         # Digest of a proven name and password -> when it is forgotten, oldest first.
         self._proven: OrderedDict[bytes, int] = OrderedDict()
-        # A name without a line costs as much time as one with a line, so the time tells nothing about names.
-        self._any_line = next(iter(self._stored.values()))
 
     async def authenticate(self, credentials: Credentials) -> Identity:
         """Returns the name as the role. Raises AuthenticationFailed for a wrong password and a full queue."""
@@ -85,12 +85,25 @@ class PasswordProvider:
         except UnicodeDecodeError:
             raise AuthenticationFailed("the name and the password are malformed") from None
         digest = hmac.digest(self._secret, data, hashlib.sha256)
+        stored = await self._lines()
         if not self._is_proven(digest):
-            line = self._stored.get(user)
-            if not await self._check(credentials.host, password, line or self._any_line) or line is None:
+            line = stored.get(user)
+            # A name without a line costs as much time as one with a line, so the time tells nothing about names.
+            checked = line or next(iter(stored.values()))
+            if not await self._check(credentials.host, password, checked) or line is None:
                 raise AuthenticationFailed("the name or the password is wrong")
-            self._remember(digest)
+            if stored is self._known:
+                # Else the file has changed since, and may lack the name.
+                self._remember(digest)
         return Identity(checked_role(user))
+
+    async def _lines(self) -> Mapping[str, str]:
+        """Returns the line for each name; passwords that were proven by a former file are forgotten."""
+        stored = await self._stored.fetch()
+        if stored is not self._known:
+            self._known = stored
+            self._proven.clear()
+        return stored
 
     async def _check(self, host: str, password: bytes, line: str) -> bool:
         if self._waiting.total() >= WAITING_MAX or self._waiting[host] >= WAITING_PER_HOST_MAX:

@@ -30,6 +30,8 @@ class AuthenticationSettings(RoomSettings):
     """The audience that a token must name."""
     token_skew_s: int = broker_key.int("tokenAllowedClockSkewSeconds")
     """Tolerance of the times in a token."""
+    files_check_s: int = broker_key.int("tlsCertRefreshCheckDurationSec")
+    """Time between two looks at files of keys and passwords; 0 looks at each login."""
     openid_issuers: tuple[str, ...] = broker_key.rule(
         lambda settings: settings.list("openIDAllowedTokenIssuers")
     )

@@ -22,6 +22,7 @@ from broker.security.authentication.signatures import (
     verified_claims,
 )
 from settings.settings import Settings
+from tls.reloaded import Reloaded
 
 TOKEN: Final = "token"
 """The method's word in CONNECT."""
@@ -35,8 +36,10 @@ class TokenProvider:
     method = TOKEN
     """The word in CONNECT."""
 
-    def __init__(self, keys: KeyRing, settings: AuthenticationSettings, now_s: Callable[[], float]) -> None:
-        """`now_s` returns seconds since 1970."""
+    def __init__(
+        self, keys: Reloaded[KeyRing], settings: AuthenticationSettings, now_s: Callable[[], float]
+    ) -> None:
+        """`keys` of the settings' files; `now_s` returns seconds since 1970."""
         self._keys = keys
         self._settings = settings
         self._now_s = now_s
@@ -44,7 +47,8 @@ class TokenProvider:
     async def authenticate(self, credentials: Credentials) -> Identity:
         """Returns the role of a token that is signed, in time and for this broker."""
         settings = self._settings
-        claims = verified_claims(credentials.data, self._keys.find)
+        keys = await self._keys.fetch()
+        claims = verified_claims(credentials.data, keys.find)
         expires_at_s = check_times(claims, self._now_s(), settings.token_skew_s)
         if settings.token_audience_claim:
             check_audience(claims, settings.token_audience_claim, (settings.token_audience,))

@@ -180,9 +180,7 @@ class SharedDispatcher(Dispatcher):
         never end.
         """
         cursor = self.cursor
-        ranges_max = cursor.ledger.settings.ack_ranges_max
-        # A cursor in memory stores nothing, so nothing is missing.
-        if not cursor.durable or not cursor.acks.has_more_ranges(ranges_max):
+        if cursor.store.stores_all_acks:
             cursor.on_acknowledged = None
             return self.settings.read_entries_max
         cursor.on_acknowledged = self.wake

@@ -1,12 +1,14 @@
 """BrokerLimits: the limits over all topics of the broker; TopicRates: those of one topic, made when a policy asks for them.
 
 BrokerLimits   publish, dispatch, unacknowledged messages: one object per broker
+GroupLimits    publish, dispatch: one per resource group, shared by the topics of its namespaces
 TopicRates     publish, dispatch, subscribe: one per topic; a topic without limits holds no bucket
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from broker.loop.clock import CallLater
 from broker.model.topic_name import TopicName
@@ -16,14 +18,23 @@ from broker.service.limits.publish_limit import PublishLimit
 from broker.service.limits.subscribe_limit import ConsumerKey, SubscribeLimit
 from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.policies import table
-from broker.service.policies.values import DispatchRate, PublishRate
+from broker.service.policies.values import DispatchRate, PublishRate, ResourceGroupRates
 from broker.service.settings import ServiceSettings
 
 
-class BrokerLimits:
-    """Limits that all topics of the broker share."""
+class GroupLimits(NamedTuple):
+    """Limits that the topics of the namespaces in one resource group share."""
 
-    __slots__ = ("call_later", "dispatch", "now_ns", "publish", "unacked")
+    publish: PublishLimit
+    """Messages published to them together."""
+    dispatch: DispatchLimit
+    """Messages delivered from those that are persistent."""
+
+
+class BrokerLimits:
+    """Limits that many topics of the broker share."""
+
+    __slots__ = ("_groups", "call_later", "dispatch", "now_ns", "publish", "unacked")
 
     def __init__(
         self, settings: ServiceSettings, *, now_ns: Callable[[], int], call_later: CallLater
@@ -36,6 +47,7 @@ class BrokerLimits:
         """Messages published to all topics together."""
         self.dispatch = DispatchLimit()
         """Messages delivered from all persistent topics together."""
+        self._groups: dict[str, GroupLimits] = {}
         self.unacked: UnackedLimit | None = None
         """Unacknowledged messages of all subscriptions; None without a limit, which keeps it off the dispatchers."""
         if settings.unacked_max_per_broker:
@@ -50,11 +62,31 @@ class BrokerLimits:
             self.now_ns(),
         )
 
+    def group(self, name: str | None) -> GroupLimits | None:
+        """Returns the limits of a resource group; None for none, and for a group that does not exist."""
+        return None if name is None else self._groups.get(name)
+
+    def set_group(self, name: str, rates: ResourceGroupRates) -> None:
+        """Sets the rates of a resource group; the topics that share them keep the same limits."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = GroupLimits(
+                PublishLimit(self.now_ns, self.call_later), DispatchLimit()
+            )
+        group.publish.change(PublishRate(rates.publish_messages, rates.publish_bytes))
+        group.dispatch.change(
+            DispatchRate(rates.dispatch_messages, rates.dispatch_bytes, period_s=1), self.now_ns()
+        )
+
+    def forget_group(self, name: str) -> None:
+        """Forgets a resource group that no namespace is in."""
+        self._groups.pop(name, None)
+
 
 class TopicRates:
     """The rates of one topic, as its policies set them."""
 
-    __slots__ = ("_broker", "_published", "_subscribe", "dispatch", "publish")
+    __slots__ = ("_broker", "_group", "_published", "_subscribe", "dispatch", "publish")
 
     def __init__(self, broker: BrokerLimits, published: Published) -> None:
         """`published` returns the messages and bytes published to the topic."""
@@ -65,6 +97,7 @@ class TopicRates:
         self.dispatch: DispatchLimit | None = None
         """The topic's own dispatch limit; None until a policy sets one."""
         self._subscribe: SubscribeLimit | None = None
+        self._group: GroupLimits | None = None
 
     @property
     def unacked(self) -> UnackedLimit | None:
@@ -73,6 +106,7 @@ class TopicRates:
 
     def renew(self, policies: EffectivePolicies, name: TopicName) -> None:
         """Takes the rates that hold now."""
+        self._group = self._broker.group(policies.resource_group(name.namespace))
         rate = policies.of(name, table.PUBLISH)
         if self.publish is None and rate.is_limit:
             self.publish = PublishLimit(self._broker.now_ns, self._broker.call_later)
@@ -87,7 +121,8 @@ class TopicRates:
 
     def publish_limits(self) -> tuple[PublishLimit, ...]:
         """Returns the limits that each message is counted against; () without any."""
-        return tuple(limit for limit in (self._broker.publish, self.publish) if limit and limit.active)
+        group = self._group.publish if self._group else None
+        return tuple(limit for limit in (self._broker.publish, group, self.publish) if limit and limit.active)
 
     def limit_of(self, limit: DispatchLimit | None, rate: DispatchRate) -> DispatchLimit | None:
         """Returns a subscription's own limit with another rate, made if need be."""
@@ -95,8 +130,9 @@ class TopicRates:
 
     def dispatch_limits(self, own: DispatchLimit | None) -> DispatchLimits | None:
         """Returns all rates over a subscription whose own limit is `own`; None without any."""
+        group = self._group.dispatch if self._group else None
         limits = tuple(
-            limit for limit in (self._broker.dispatch, self.dispatch, own) if limit and limit.active
+            limit for limit in (self._broker.dispatch, group, self.dispatch, own) if limit and limit.active
         )
         return DispatchLimits(limits) if limits else None
 

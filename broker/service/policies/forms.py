@@ -265,26 +265,6 @@ class Texts:
         return dict(value)
 
 
-class Members:
-    """A JSON object with any members."""
-
-    words = "a JSON object"
-    """Any members are allowed."""
-
-    def read(self, value: Json) -> dict[str, Json]:
-        """Returns the object."""
-        if not isinstance(value, dict):
-            raise WrongType(f"{shown(value)}: allowed is {self.words}")
-        return value
-
-    def check(self, value: dict[str, Json]) -> None:
-        """Accepts all members."""
-
-    def write(self, value: dict[str, Json]) -> Json:
-        """Returns the object."""
-        return value
-
-
 def member(name: str, form: Form[T], default: R) -> R:
     """Makes a field of a structure: its name in JSON, its form, and its value where the JSON lacks it."""
     metadata = {_NAME: name, _FORM: form}

@@ -1,8 +1,7 @@
 """The table of policies: one row for each, with its names, type, broker setting, REST routes and effect.
 
 A policy is set on a namespace, on a topic, or on both; the topic's value wins over the namespace's, and that over the
-broker's setting (`EffectivePolicies`). A row with an empty `acts` is a policy that Pulsar has and this broker does not
-obey yet: it can be read as unset, and setting it is refused. The change that builds its effect fills `acts`.
+broker's setting (`EffectivePolicies`). `acts` says the effect of each, or that it is stored and shown alone.
 
 Names, verbs and answers are those of Apache Pulsar 4.2.4.
 """
@@ -20,19 +19,20 @@ from broker.service.policies.forms import (
     Choice,
     Flag,
     Form,
-    Members,
     Names,
     Subset,
     Text,
     Texts,
     Whole,
 )
+from broker.service.policies.offload import Offloading
 from broker.service.policies.values import (
     AUTO_SUBSCRIPTION_CREATION,
     AUTO_TOPIC_CREATION,
     BOOKIE_AFFINITY_GROUPS,
     DELAYED_DELIVERY,
     DISPATCH_RATE,
+    ENTRY_FILTERS_FORM,
     INACTIVE_TOPICS,
     NON_PARTITIONED,
     PARTITIONED,
@@ -44,6 +44,7 @@ from broker.service.policies.values import (
     AutoTopicCreation,
     DelayedDeliveryPolicies,
     DispatchRate,
+    EntryFilters,
     HoleRedelivery,
     InactiveTopics,
     Persistence,
@@ -93,6 +94,8 @@ class Rest(NamedTuple):
     """True where the body and the answer are the text itself, without the quotes of JSON."""
     empty_removes: bool = False
     """True where an empty body removes the policy, as one of Pulsar's tools asks for it."""
+    bodiless: bool = False
+    """True where the request sets true and has no body; only DELETE ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,8 @@ class Policy(Generic[T]):
     """A second key in Pulsar's JSON that shows the same value."""
     by_cluster: bool = False
     """True where Pulsar's JSON shows the value under the name of the cluster."""
-    acts: str = ""
-    """The effect on clients, in a sentence; empty = none yet, so that setting it is refused."""
+    acts: str
+    """The effect on clients, in a sentence."""
 
 
 def _delayed_delivery(settings: ServiceSettings) -> DelayedDeliveryPolicies:
@@ -219,6 +222,15 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     topic_name="maxUnackedMessagesOnSubscription", topic=Rest("maxUnackedMessagesOnSubscription", applied=True),
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
+DISPATCHER_PAUSE: Final = Policy(
+    title="pause while acknowledgements cannot be stored", form=Flag(),
+    name="dispatcherPauseOnAckStatePersistentEnabled",
+    namespace=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True),
+    topic_name="dispatcherPauseOnAckStatePersistentEnabled",
+    topic=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True, applied=True),
+    key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_ack_state,
+    acts="A Shared or Key_Shared subscription gets no further message while it has more ranges of acknowledged "
+         "messages than are stored (`managedLedgerMaxUnackedRangesToPersist`).")
 HOLE_REDELIVERY: Final = Policy(
     title="redelivery of lost messages", form=HOLE_REDELIVERY_FORM,
     topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", applied=True),
@@ -309,9 +321,9 @@ BACKLOG: Final = Policy(
     title="backlog quotas", form=Quotas(),
     name="backlog_quota_map", topic_name="backLogQuotaMap",
     key="backlogQuotaDefaultLimitBytes",
-    setting=lambda settings: {
-        SIZE: BacklogQuota(size=settings.quota_bytes, reaction=settings.quota_reaction),
-        AGE: BacklogQuota(age_s=settings.quota_age_s, reaction=settings.quota_reaction)},
+    # As in Pulsar, one quota for both types; each type looks at its own limit.
+    setting=lambda settings: dict.fromkeys((SIZE, AGE), BacklogQuota(
+        size=settings.quota_bytes, age_s=settings.quota_age_s, reaction=settings.quota_reaction)),
     acts="At the limit producers are held or refused, or the oldest messages go, from the next look on.")
 INACTIVE: Final = Policy(
     title="deletion of unused topics", form=INACTIVE_TOPICS,
@@ -332,7 +344,8 @@ STORED: Final = Policy(
          "this rate at once.")
 BOOKIE_AFFINITY: Final = Policy(
     title="groups of bookies for new ledgers", form=BOOKIE_AFFINITY_GROUPS,
-    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity"))
+    name="bookieAffinityGroup", namespace=Rest("persistence/bookieAffinity"),
+    acts="Stored and shown. A new ledger takes any bookies that are writable, of every group.")
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
@@ -340,20 +353,12 @@ COMPACTION: Final = Policy(
     key="brokerServiceCompactionThresholdInBytes",
     setting=lambda settings: settings.compaction_threshold_bytes,
     acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")
-OFFLOAD: Final = Policy(
-    title="bytes at which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
-    name="offload_threshold", namespace=Rest("offloadThreshold", "PUT", Unset(-1), removable=False))
-OFFLOAD_AGE: Final = Policy(
-    title="seconds after which ledgers are offloaded", form=Whole(-1, LONG_MAX, LONG_MAX),
-    name="offload_threshold_in_seconds",
-    namespace=Rest("offloadThresholdInSeconds", "PUT", Unset(-1), removable=False))
-OFFLOAD_DELETION: Final = Policy(
-    title="milliseconds until an offloaded ledger leaves the bookies", form=Whole(0, LONG_MAX, LONG_MAX),
-    name="offload_deletion_lag_ms", namespace=Rest("offloadDeletionLagMs", "PUT"))
 OFFLOAD_POLICIES: Final = Policy(
-    title="offloading", form=Members(),
+    title="offloading", form=Offloading(),
     name="offload_policies", namespace=Rest("offloadPolicies", removable=False),
-    topic_name="offloadPolicies", topic=Rest("offloadPolicies", applied=True))
+    topic_name="offloadPolicies", topic=Rest("offloadPolicies", applied=True),
+    acts="Stored and shown, with `offloadThreshold`, `offloadThresholdInSeconds` and `offloadDeletionLagMs` as members. "
+         "There is no offloader: ledgers stay in the bookies.")
 
 # Schemas
 
@@ -411,12 +416,14 @@ SUBSCRIPTION_AUTH: Final = Policy(
 METRIC_PROPERTIES: Final = Policy(
     title="properties of topics that metrics show", form=Names(),
     name="allowed_topic_property_keys_for_metrics",
-    namespace=Rest("allowedTopicPropertyKeysForMetrics"))
+    namespace=Rest("allowedTopicPropertyKeysForMetrics"),
+    acts="Stored and shown. Metrics have no labels from properties of topics.")
 ENTRY_FILTERS: Final = Policy(
-    title="entry filters", form=Texts(),
+    title="entry filters", form=ENTRY_FILTERS_FORM,
     name="entryFilters", namespace=Rest("entryFilters"),
     topic_name="entryFilters", topic=Rest("entryFilters", applied=True),
-    setting=lambda settings: {"entryFilterNames": ""})
+    setting=lambda settings: EntryFilters(),
+    acts="Filters are plugins in Java. There are none, so each name is refused as that of a filter that is not found.")
 # fmt: on
 
 # Collected rather than listed: a row that is missing in a second list would have no routes.

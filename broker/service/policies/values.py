@@ -43,7 +43,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class HoleRedelivery:
-    """Redelivery of entries that were read and that no consumer has. A policy of Magnetar's own."""
+    """Delivers entries again that no consumer has, and says after which time. A policy of Magnetar's own."""
 
     active: bool = member("enabled", Flag(), True)
     """True to deliver them."""
@@ -242,3 +242,42 @@ class AutoSubscriptionCreation:
 
 AUTO_SUBSCRIPTION_CREATION: Final = Structure(AutoSubscriptionCreation)
 """Form of `AutoSubscriptionCreation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroupRates:
+    """Rates that the topics of several namespaces share, per second; 0 or less = no limit."""
+
+    publish_messages: int = member("publishRateInMsgs", _ANY_INT, -1)
+    """Messages that producers publish."""
+    publish_bytes: int = member("publishRateInBytes", _ANY_LONG, -1)
+    """Bytes that producers publish."""
+    dispatch_messages: int = member("dispatchRateInMsgs", _ANY_INT, -1)
+    """Messages that consumers get."""
+    dispatch_bytes: int = member("dispatchRateInBytes", _ANY_LONG, -1)
+    """Bytes that consumers get."""
+
+
+RESOURCE_GROUP_RATES: Final = Structure(ResourceGroupRates)
+"""Form of `ResourceGroupRates`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilters:
+    """Filters through which a subscription's entries pass before their delivery."""
+
+    names: str = member("entryFilterNames", Text(), "")
+    """Names, separated by commas."""
+
+
+def _check_entry_filters(value: EntryFilters) -> None:
+    names = [name.strip() for name in value.names.split(",") if name.strip()]
+    if not names:
+        raise WrongCombination(
+            "entryFilterNames can't be empty. To remove entry filters use the remove method."
+        )
+    raise WrongCombination(f"Entry filter '{names[0][:100]}' not found")
+
+
+ENTRY_FILTERS_FORM: Final = Structure(EntryFilters, _check_entry_filters)
+"""Form of `EntryFilters`."""

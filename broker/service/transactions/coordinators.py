@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -31,6 +32,8 @@ ASSIGN_TOPIC: Final = parse_topic_name("persistent://pulsar/system/transaction_c
 """Pulsar's topic whose partitions stand for coordinators; it has no messages."""
 COORDINATORS: Final = 16
 """Coordinators that clients find, as in Pulsar."""
+_NUMBER: Final = re.compile(r"\d{1,9}", re.ASCII)
+"""The end of a log's name. Longer ones are no numbers of coordinators, and slow to read."""
 COORDINATORS_MAX: Final = 256
 """The most coordinators that an administrator may let clients find; each has a managed ledger."""
 
@@ -83,13 +86,30 @@ class Coordinators:
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
-        """Makes the topic that clients look up, and opens the coordinators that have a log."""
+        """Makes the topic that clients look up, and opens the coordinators that have a log.
+
+        A coordinator that no client finds is closed again unless it has transactions: an earlier broker let roles
+        without any right begin the logs of others. Logs of numbers that no broker gives out are left alone.
+        """
         if not await self._partitions.count(ASSIGN_TOPIC):
             await self._partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
+        count, strange = await self._count(), 0
         for name in await self._environment.metadata.children(f"{LEDGERS_ROOT}/{LOGS_NAMESPACE}"):
             number = TopicName.local_from_ledger_name(name).removeprefix(LOG_PREFIX)
-            if number != name and number.isdecimal():
-                await self._open_one(int(number))
+            if not _NUMBER.fullmatch(number):
+                continue
+            if int(number) >= COORDINATORS_MAX:
+                strange += 1
+                continue
+            coordinator = await self._open_one(int(number))
+            if coordinator.number >= count and not coordinator.transactions:
+                del self.by_number[coordinator.number], self.logs[coordinator.number]
+                await coordinator.journal.close()
+        if strange:
+            log.warning(
+                "! %d logs of transaction coordinators are not opened: their numbers are above %d",
+                *(strange, COORDINATORS_MAX - 1),
+            )
 
     async def connect(self, number: int, *, restricted: bool = False) -> Coordinator:
         """Returns the coordinator, opened if need be. CoordinatorNotFound above `COORDINATORS_MAX`.
@@ -99,13 +119,17 @@ class Coordinators:
         count = COORDINATORS_MAX
         if restricted:
             # Or a role without any right could open, and store for ever, logs that no client uses.
-            count = min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
+            count = await self._count()
         if number >= count:
             raise CoordinatorNotFound(
                 f"Transaction coordinator {number} is not opened: use one of the numbers below {count}"
             )
         async with self._opening:
             return self.by_number.get(number) or await self._open_one(number)
+
+    async def _count(self) -> int:
+        """Returns the number of coordinators that clients find."""
+        return min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
 
     async def _open_one(self, number: int) -> Coordinator:
         environment = self._environment

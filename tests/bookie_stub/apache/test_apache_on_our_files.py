@@ -78,7 +78,7 @@ class Pair:
     async def start_apache(self) -> None:
         """It listens before it serves."""
         await asyncio.to_thread(self.apache.start)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.read(PLAIN, 0)
@@ -92,7 +92,7 @@ class Pair:
     async def ask(self, request: bytes) -> Response:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(request)
-        found = await asyncio.wait_for(answer(reader), 20)
+        found = await asyncio.wait_for(answer(reader), 60)
         writer.close()
         return found
 
@@ -170,7 +170,7 @@ async def write_every_state(pair: Pair) -> None:
     url = pair.ours.addresses["http"] + "/api/v1/bookie/gc"
     request = urllib.request.Request(url, data=b"{}", method="PUT")
     await asyncio.to_thread(lambda: urllib.request.urlopen(request).read())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await pair.read(DELETED, 0))[0] != NO_LEDGER:  # noqa: ASYNC110 - another process deletes it
             await asyncio.sleep(0.05)
     pair.stop_ours()

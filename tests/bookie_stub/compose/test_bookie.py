@@ -291,8 +291,8 @@ async def test_deletion_refuses_the_held_first_add_of_its_ledger(bench: Bench, f
     bench.bookie.delete_ledger(2)
     bench.bookie.delete_ledger(3)
     bench.file_system.may_sync.set()
-    assert await asyncio.wait_for(asyncio.gather(*before), 20) == [OK] * 8
-    assert await asyncio.wait_for(held, 20) == FENCED
+    assert await asyncio.wait_for(asyncio.gather(*before), 60) == [OK] * 8
+    assert await asyncio.wait_for(held, 60) == FENCED
     if flushed:
         await bench.checkpoint()
     for _ in range(2):

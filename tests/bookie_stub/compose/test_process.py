@@ -176,14 +176,14 @@ async def _check(
         some = wanted[start : start + 100]
         writer.write(b"".join(encode_read_request(*key) for key in some))
         for _ in some:
-            found = await asyncio.wait_for(answer(reader), 20)
+            found = await asyncio.wait_for(answer(reader), 60)
             assert isinstance(found, ReadResponse)
             key = (found.ledger_id, found.entry_id)
             assert found.rc == 0, key
             assert found.entry == entry_of(*key, payload_of(*key)), key
     for ledger in fenced:
         writer.write(encode_add_request(entry_of(ledger, 10**6), MASTER_KEY))
-        assert await asyncio.wait_for(answer(reader), 20) == AddResponse(104, ledger, 10**6)
+        assert await asyncio.wait_for(answer(reader), 60) == AddResponse(104, ledger, 10**6)
     writer.close()
     client = await V3Client.connect(int(process.addresses["bookie"].split(":")[1]))
     for ledger, number in confirmed.items():
@@ -204,7 +204,7 @@ def start_anew(directory: Path, *settings: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
     return done.returncode, done.stderr.splitlines()[-1]
 

@@ -49,7 +49,7 @@ def start_run(
 async def add_run(
     bench: Bench, ledger: int, entries: Iterable[int], payload: bytes = b"payload", *, key: bytes = MASTER_KEY
 ) -> int:
-    return await asyncio.wait_for(start_run(bench, ledger, entries, payload, key=key), 10)
+    return await asyncio.wait_for(start_run(bench, ledger, entries, payload, key=key), 60)
 
 
 # The bookie.
@@ -145,7 +145,7 @@ async def test_later_add_waits_behind_the_held_ones(bench: Bench) -> None:
     runs = [start_run(bench, 1, range(first, first + 100)) for first in range(0, 12_000, 100)]
     await bench.until(lambda: bookie.stats.adds_held > 2000)
     bench.file_system.fails.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while bookie.state.write_caches.full:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)  # the first slice is to be seen before the next ones
     assert not runs[-1].done()
@@ -222,7 +222,7 @@ class Connection:
         self.reader, self.writer = reader, writer
 
     async def answer(self) -> Response:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             length = int.from_bytes(await self.reader.readexactly(4), "big")
             return decode_response(await self.reader.readexactly(length))
 
@@ -302,7 +302,7 @@ async def test_adds_in_progress_counts_each_add_of_a_run(
     server: BookieServer, connection: Connection
 ) -> None:
     connection.writer.write(frames(1, range(200)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.adds_in_progress < 2:  # noqa: ASYNC110 - the other side is a socket
             await asyncio.sleep(0)
     await connection.answers(200)
@@ -340,7 +340,7 @@ async def test_large_adds_are_stored_when_received_in_pieces_of_any_size(
     for entry in range(5):
         assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
     server.bookie.checkpoints.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.bookie.checkpoints.running:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)
     for entry in range(5):
@@ -363,7 +363,7 @@ async def test_connection_closes_when_a_frame_behind_large_adds_is_too_long(
     connection.writer.write(encode_add_request(entry_of(1, 0, LARGE), MASTER_KEY))
     await connection.answer()
     connection.writer.write(b"\x7f\xff\xff\xff" + frames(1, (1,))[4:28])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await connection.reader.read() == b""
 
 

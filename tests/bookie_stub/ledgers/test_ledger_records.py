@@ -41,7 +41,7 @@ async def write_lac(bench: Bench, ledger: int, lac: int, key: bytes = MASTER_KEY
     bench.bookie.records.write_lac(
         ledger, key, explicit_lac(ledger, lac), lambda rc, _: answered.set_result(rc)
     )
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 60)
 
 
 async def read_lac(bench: Bench, ledger: int) -> tuple[int, bytes, bytes]:
@@ -49,7 +49,7 @@ async def read_lac(bench: Bench, ledger: int) -> tuple[int, bytes, bytes]:
     assert bench.bookie is not None
     answered: asyncio.Future[tuple[int, bytes, bytes]] = bench.loop.create_future()
     bench.bookie.last_confirmed.read_bodies(ledger, lambda *found: answered.set_result(found))
-    rc, explicit, entry = await asyncio.wait_for(answered, 10)
+    rc, explicit, entry = await asyncio.wait_for(answered, 60)
     return rc, explicit, entry[36:]
 
 
@@ -57,14 +57,14 @@ async def lac(bench: Bench, ledger: int) -> tuple[int, int]:
     assert bench.bookie is not None
     answered: asyncio.Future[tuple[int, int]] = bench.loop.create_future()
     bench.bookie.last_confirmed.find(ledger, lambda *found: answered.set_result(found))
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 60)
 
 
 async def list_entries(bench: Bench, ledger: int) -> int:
     assert bench.bookie is not None
     answered: asyncio.Future[int] = bench.loop.create_future()
     bench.bookie.lists.find(ledger, lambda rc, _: answered.set_result(rc))
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 60)
 
 
 @pytest.mark.parametrize("flush", ["no checkpoint", "checkpoint before", "checkpoint after", "both"])

@@ -62,12 +62,12 @@ async def add_all(process: Process) -> None:
             assert isinstance(found, AddResponse)
             assert found.rc == OK
     logs = process.directory
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while entries_in_logs(logs) < ENTRIES * len(LEDGERS):  # noqa: ASYNC110 - another process writes them
             await asyncio.sleep(0.05)
     mark = next(logs.rglob("lastMark"))
     moved = mark.stat().st_mtime_ns
-    async with asyncio.timeout(20):  # one entry more, so that the mark has passed all of the others
+    async with asyncio.timeout(60):  # one entry more, so that the mark has passed all of the others
         writer.write(encode_add_request(signed(LEDGERS[0], ENTRIES, b"last"), MASTER_KEY))
         assert (await answer(reader))[0] == OK
         while mark.stat().st_mtime_ns == moved:  # noqa: ASYNC110 - another process writes it

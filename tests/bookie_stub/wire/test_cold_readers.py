@@ -34,7 +34,7 @@ class Client:
         self.writer = writer
 
     async def answer(self) -> Response:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             length = int.from_bytes(await self.reader.readexactly(4), "big")
             return decode_response(await self.reader.readexactly(length))
 
@@ -98,7 +98,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the other side is a socket
             await asyncio.sleep(0.001)
 

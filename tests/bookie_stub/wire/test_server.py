@@ -57,7 +57,7 @@ async def connect(server: BookieServer) -> AsyncIterator[Connect]:
 
 
 async def answer(reader: asyncio.StreamReader) -> Response:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         length = int.from_bytes(await reader.readexactly(4), "big")
         return decode_response(await reader.readexactly(length))
 
@@ -90,7 +90,7 @@ async def test_other_connections_work_when_a_peer_sends_no_bookkeeper_frames(
     good_reader, good_writer = await connect()
     reader, writer = await connect()
     writer.write(bad)
-    assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert await asyncio.wait_for(reader.read(), 60) == b""
     good_writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
     assert await answer(good_reader) == AddResponse(0, 1, 0)
 
@@ -102,7 +102,7 @@ async def test_adds_before_a_bad_frame_are_stored(
     writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY) + b"\0\0\0\4\2\x63\0\0")
     await writer.drain()
     reader, writer = await connect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             writer.write(encode_read_request(1, 0))
             found = await answer(reader)
@@ -119,7 +119,7 @@ async def test_connection_stops_reading_when_its_peer_reads_no_answers(
     assert await answer(reader) == AddResponse(0, 1, 0)
     requests = 300  # 150 MB of answers
     writer.write(encode_read_request(1, 0) * requests)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not server.blocked:  # noqa: ASYNC110 - the other side is a socket
             await asyncio.sleep(0.001)
     assert server.reads_in_progress < 50
@@ -130,7 +130,7 @@ async def test_connection_stops_reading_when_its_peer_reads_no_answers(
         found = await answer(reader)
         assert isinstance(found, ReadResponse)
         assert found.rc == 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.blocked:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -142,7 +142,7 @@ async def test_blocked_connection_is_not_counted_after_its_peer_leaves(
     writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
     assert await answer(reader) == AddResponse(0, 1, 0)
     writer.write(encode_read_request(1, 0) * 500)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not server.blocked:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         writer.transport.abort()
@@ -182,7 +182,7 @@ async def test_fencing_batch_read_fences_its_ledger(connect: Connect) -> None:
 async def test_stop_answers_outstanding_requests(server: BookieServer, connect: Connect) -> None:
     reader, writer = await connect()
     writer.write(b"".join(encode_add_request(entry_of(4, entry), MASTER_KEY) for entry in range(200)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not server.adds_in_progress:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await server.close()
@@ -194,7 +194,7 @@ async def test_stop_answers_outstanding_requests(server: BookieServer, connect: 
     for number in range(len(answered) // 28):
         entry = int.from_bytes(answered[number * 28 + 20 : number * 28 + 28], "big")
         again.read(4, entry, lambda rc, _: found.append(rc))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(found) < len(answered) // 28:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     assert set(found) == {0}

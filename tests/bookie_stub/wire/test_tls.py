@@ -172,7 +172,7 @@ async def test_failed_tls_handshake_ends_its_connection_only(bookie: BookieProce
 async def ended(client: V3Client) -> bool:
     """An alert of TLS may come first."""
     try:
-        return len(await asyncio.wait_for(client.reader.read(), 10)) < 100
+        return len(await asyncio.wait_for(client.reader.read(), 60)) < 100
     except ConnectionResetError:
         return True
 
@@ -257,7 +257,7 @@ def test_start_refuses_unusable_tls_settings(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         stdin=subprocess.DEVNULL,
         check=False,
     )

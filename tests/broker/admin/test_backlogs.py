@@ -158,3 +158,28 @@ async def test_replicated_mark_is_kept_over_a_restart(admin: ClientSession, brok
     assert await call(admin, f"GET {path}") == (200, {f"{PERSISTENT}/t": False})
     assert (await call(admin, f"POST {path}", "x"))[0] == 400
     assert (await call(admin, f"POST {path}"))[0] == 400
+
+
+async def test_stored_backlog_counts_each_subscription(admin: ClientSession, broker: BrokerService) -> None:
+    one = await subscribed(broker, "t", 5)
+    one.cursor.acknowledge([at(one, 0), at(one, 2)])
+    status, shown = await call(admin, f"GET {TOPICS}/t/backlog")
+    assert isinstance(shown, dict)
+    assert (status, shown["topicName"]) == (200, "public/default/persistent/t")
+    assert (shown["totalMessages"], shown["messageBacklog"]) == (5, 3)
+    assert shown["cursorDetails"] == {"s": {"cursorBacklog": 3, "cursorLedgerId": -1}}
+    assert sum(ledger["entries"] for ledger in shown["dataLedgerDetails"]) == 5
+    assert shown["storageSize"] == sum(ledger["size"] for ledger in shown["dataLedgerDetails"]) > 0
+    # Pulsar says 0 of everything for a topic that does not exist.
+    assert (await refusal(admin, f"GET {TOPICS}/nope/backlog"))[0] == 404
+
+
+async def test_quotas_are_compared_at_once_when_it_is_asked_for(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    one = await subscribed(broker, "t", 5)
+    quota = {"limitSize": 1, "policy": "consumer_backlog_eviction"}
+    assert (await call(admin, f"POST {TOPICS}/t/backlogQuota", quota))[0] == 204
+    assert one.cursor.backlog == 5
+    assert await call(admin, "GET /admin/v2/brokers/backlog-quota-check") == (204, "")
+    assert one.cursor.backlog == 0

@@ -40,7 +40,13 @@ async def test_java_numbers_are_absent(admin: ClientSession) -> None:
     assert await call(admin, f"{stats}/mbeans") == (200, [])
     assert await call(admin, f"{stats}/load-report") == (204, "")
     assert (await refusal(admin, f"{stats}/broker-resource-availability/public/default"))[0] == 409
-    assert (await refusal(admin, f"{stats}/allocator-stats/default"))[0] == 501
+    assert await call(admin, f"{stats}/bookieops") == (200, {})
+    for name, used in (("default", -1), ("ml-cache", 0)):
+        shown = (await call(admin, f"{stats}/allocator-stats/{name}"))[1]
+        assert isinstance(shown, dict)
+        assert (shown["usedHeapMemory"], shown["heapArenas"]) == (used, [])
+    invalid = (406, "Invalid allocator name : nosuch")
+    assert await refusal(admin, f"{stats}/allocator-stats/nosuch") == invalid
 
 
 async def test_quota_of_a_bundle_is_kept_until_its_namespace_is_deleted(admin: ClientSession) -> None:
@@ -78,15 +84,3 @@ async def test_quota_of_a_range_that_is_no_bundle_is_refused(admin: ClientSessio
         assert (await refusal(admin, f"GET {QUOTAS}/public/default/{bundle}"))[0] == 412
         assert (await refusal(admin, f"POST {QUOTAS}/public/default/{bundle}", {}))[0] == 412
     assert (await refusal(admin, f"GET {QUOTAS}/public/nope/{BUNDLE}"))[0] == 412
-
-
-async def test_there_are_no_resource_groups(admin: ClientSession) -> None:
-    group = "/admin/v2/namespaces/public/default/resourcegroup"
-    assert await call(admin, "GET /admin/v2/resourcegroups") == (200, [])
-    missing = "ResourceGroup does not exist"
-    assert await refusal(admin, "GET /admin/v2/resourcegroups/g") == (404, missing)
-    assert (await refusal(admin, "PUT /admin/v2/resourcegroups/g", {}))[0] == 501
-    assert await call(admin, f"GET {group}") == (200, "")
-    assert await refusal(admin, f"POST {group}/g") == (412, missing)
-    assert await call(admin, f"DELETE {group}") == (204, "")
-    assert (await refusal(admin, "GET /admin/v2/namespaces/public/nope/resourcegroup"))[0] == 404

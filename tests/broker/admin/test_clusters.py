@@ -146,3 +146,38 @@ async def test_cluster_with_isolation_policies_is_not_deleted(admin: ClientSessi
     assert await call(admin, f"GET {CLUSTERS}/west/failureDomains") == (200, {})
     assert await call(admin, f"GET {CLUSTERS}") == (200, ["standalone"])
     assert (await refusal(admin, f"DELETE {CLUSTERS}/standalone"))[0] == 412
+
+
+async def test_migration_of_another_cluster_is_stored_and_shown(admin: ClientSession) -> None:
+    await call(admin, f"PUT {CLUSTERS}/west", WEST)
+    migrate = f"{CLUSTERS}/west/migrate"
+    assert await refusal(admin, f"GET {migrate}") == (404, "Cluster does not exist")
+    for flag in (True, False):
+        word = str(flag).lower()
+        assert await call(admin, f"POST {migrate}?migrated={word}", WEST) == (200, "")
+        stored = {"migrated": flag, "migratedClusterUrl": {**WEST, "empty": False}}
+        assert await call(admin, f"GET {migrate}") == (200, stored)
+    assert (await refusal(admin, f"POST {migrate}", {"serviceUrl": "x"}))[0] == 400
+    assert (await refusal(admin, f"POST {migrate}"))[0] == 400
+    unknown = f"POST {CLUSTERS}/nope/migrate?migrated=true"
+    assert await refusal(admin, unknown, WEST) == (404, "Cluster does not exist")
+    assert await call(admin, f"DELETE {CLUSTERS}/west") == (204, "")
+    assert (await refusal(admin, f"GET {migrate}"))[0] == 404
+
+
+async def test_migration_that_would_send_clients_away_is_refused(admin: ClientSession) -> None:
+    own = f"{CLUSTERS}/standalone/migrate"
+    assert (await refusal(admin, f"POST {own}?migrated=true", WEST))[0] == 501
+    assert (await refusal(admin, f"GET {own}"))[0] == 404
+    assert await call(admin, f"POST {own}?migrated=false", WEST) == (200, "")
+    namespace = "POST /admin/v2/namespaces/public/default/migration"
+    assert (await refusal(admin, namespace, True))[0] == 501
+    assert await call(admin, namespace, False) == (204, "")
+    assert (await call(admin, namespace, "x"))[0] == 400
+
+
+async def test_metadata_is_not_moved_to_another_store(admin: ClientSession) -> None:
+    migration = "/admin/v2/metadata/migration"
+    assert await call(admin, f"GET {migration}/status") == (200, {"phase": "NOT_STARTED"})
+    assert await refusal(admin, f"POST {migration}/start") == (400, "Target URL is required")
+    assert (await refusal(admin, f"POST {migration}/start?target=oxia:x"))[0] == 400

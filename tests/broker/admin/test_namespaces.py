@@ -96,11 +96,13 @@ async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientS
         "subscription_auth_mode": "None",
         "encryption_required": False,
         "topicDispatchRate": {},
+        "offload_threshold_in_seconds": 7,
     }
     assert await call(admin, f"PUT {NAMESPACES}/n", body) == (204, "")
     assert await call(admin, f"GET {NAMESPACES}/n/deduplication") == (200, True)
     assert await call(admin, f"GET {NAMESPACES}/n/maxProducersPerTopic") == (200, 3)
     assert await call(admin, f"GET {NAMESPACES}/n/properties") == (200, {"a": "b"})
+    assert await call(admin, f"GET {NAMESPACES}/n/offloadThresholdInSeconds") == (200, 7)
     rate = await call(admin, f"GET {NAMESPACES}/n/publishRate")
     assert rate == (200, {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1})
     assert await call(admin, f"GET {NAMESPACES}/n/bundles") == (200, body["bundles"])
@@ -111,7 +113,8 @@ async def test_namespace_is_created_with_the_policies_of_the_body(admin: ClientS
     [
         ({"deduplicationEnabled": 5}, 400),
         ({"max_producers_per_topic": -1}, 412),
-        ({"offload_threshold": 7}, 501),
+        ({"offload_threshold": "x"}, 400),
+        ({"offload_policies": {"managedLedgerOffloadDriver": "nosuch"}}, 412),
         ({"backlog_quota_map": {"other": {"limitSize": 1, "policy": "producer_exception"}}}, 400),
         ({"backlog_quota_map": {"message_age": {"limitTime": 1, "policy": "other"}}}, 400),
         ({"replication_clusters": ["nope"]}, 403),
@@ -224,6 +227,9 @@ async def test_unload_of_a_bundle_closes_its_topics_alone(
     assert await call(admin, f"PUT {NAMESPACES}/n/unload") == (204, "")
     assert not names & broker.registry.topics.keys()
     assert await refusal(admin, f"DELETE {NAMESPACES}/n/{bundle}") == (409, "Cannot delete non empty bundle")
+    empty = "DELETE /admin/v2/namespaces/pulsar/system/0x00000000_0x40000000"
+    unowned = "Failed to find ownership for ServiceUnit:pulsar/system/0x00000000_0x40000000"
+    assert await refusal(admin, empty) == (412, unowned)
 
 
 async def test_subscription_is_deleted_from_all_topics_of_a_namespace(
@@ -330,6 +336,6 @@ async def test_work_on_many_topics_lets_clients_run_between_slices(
     assert await turns_beside(registry.namespace_changed("public/n")) >= 5
     assert await turns_beside(namespace_topics.clear_backlog(registry, "public/n")) >= 100
     assert await turns_beside(namespace_topics.unload(registry, "public/n")) >= 100
-    assert await turns_beside(namespace_topics.delete_namespace(registry, "public/n")) >= 30
+    assert await turns_beside(registry.deletions.namespace("public/n", force=True)) >= 30
     assert not broker.namespaces.exists("public/n")
     assert not await registry.names("public/n")

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
+from broker.model.topic_name import parse_topic_name
 from broker.service.policies.table import POLICIES, Policy, Rest
 from tests.broker.admin.test_rest import call, persistent, refusal
 
@@ -59,6 +60,31 @@ VALUES: dict[str, object] = {
     "schemaAutoUpdateCompatibilityStrategy": "Backward",
     "isAllowAutoUpdateSchema": False,
     "schemaValidationEnforced": True,
+    "dispatcherPauseOnAckStatePersistent": True,
+    "allowedTopicPropertyKeysForMetrics": ["k"],
+    "persistence/bookieAffinity": {
+        "bookkeeperAffinityGroupPrimary": "g1",
+        "bookkeeperAffinityGroupSecondary": "g2",
+    },
+    "offloadPolicies": {
+        "offloadersDirectory": "./offloaders",
+        "managedLedgerOffloadDriver": "aws-s3",
+        "managedLedgerOffloadMaxThreads": 2,
+        "managedLedgerOffloadReadThreads": 2,
+        "managedLedgerOffloadPrefetchRounds": 1,
+        "managedLedgerOffloadThresholdInBytes": 100,
+        "managedLedgerExtraConfigurations": {},
+        "s3ManagedLedgerOffloadRegion": "eu-west-1",
+        "s3ManagedLedgerOffloadBucket": "b",
+        "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 67108864,
+        "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1048576,
+        "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+        "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 134217728,
+        "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1048576,
+        "s3Driver": True,
+        "gcsDriver": False,
+        "fileSystemDriver": False,
+    },
 }
 """A value for each word whose policy is no whole number."""
 
@@ -80,7 +106,9 @@ async def topic(admin: ClientSession) -> None:
 
 
 @pytest.mark.usefixtures("topic")
-@pytest.mark.parametrize(("path", "policy", "rest"), [one for one in ROUTES if one[1].acts], ids=name_of)
+@pytest.mark.parametrize(
+    ("path", "policy", "rest"), [one for one in ROUTES if one[2].word != "entryFilters"], ids=name_of
+)
 async def test_policy_is_set_read_and_removed(
     admin: ClientSession, path: str, policy: Policy[Any], rest: Rest
 ) -> None:
@@ -102,19 +130,78 @@ async def test_policy_is_set_read_and_removed(
 
 
 @pytest.mark.usefixtures("topic")
-@pytest.mark.parametrize(("path", "policy", "rest"), [one for one in ROUTES if not one[1].acts], ids=name_of)
-async def test_policy_without_effect_is_refused_and_not_stored(
-    admin: ClientSession, path: str, policy: Policy[Any], rest: Rest
+@pytest.mark.parametrize("path", [NAMESPACE, TOPIC])
+async def test_entry_filters_are_refused_because_none_exists(admin: ClientSession, path: str) -> None:
+    line = f"{path}/entryFilters"
+    assert await refusal(admin, f"POST {line}", {"entryFilterNames": "f"}) == (
+        400,
+        "entryFilters=Entry filter 'f' not found",
+    )
+    empty = "entryFilters=entryFilterNames can't be empty. To remove entry filters use the remove method."
+    assert await refusal(admin, f"POST {line}", {"entryFilterNames": " , "}) == (400, empty)
+    assert await call(admin, f"GET {line}") == (200, "")
+    assert await call(admin, f"DELETE {line}") == (204, "")
+
+
+@pytest.mark.usefixtures("topic")
+async def test_offload_policies_need_a_driver_and_its_bucket_and_take_no_secret(
+    admin: ClientSession,
 ) -> None:
-    line = f"{path}/{rest.word}"
-    unset = await call(admin, f"GET {line}")
-    asked = f"{line}?{rest.word}=1" if rest.in_query else line
-    values: tuple[object, ...] = (1, True, {}, "Full", "FULL", "Prefix")
-    for value in values:
-        assert (await call(admin, f"{rest.verb} {asked}", value))[0] in (400, 501)
-    removed = await call(admin, f"DELETE {line}")
-    assert removed[0] == (501 if rest.removable else 412 if path == NAMESPACE else 405)
-    assert await call(admin, f"GET {line}") == unset
+    for path in (NAMESPACE, TOPIC):
+        line = f"POST {path}/offloadPolicies"
+        driver = {"managedLedgerOffloadDriver": "aws-s3"}
+        assert (await refusal(admin, line, {"managedLedgerOffloadDriver": "nosuch"}))[0] == 412
+        assert (await refusal(admin, line, {"managedLedgerOffloadThresholdInBytes": 7}))[0] == 412
+        assert (await refusal(admin, line, driver))[0] == 412
+        secret = {"managedLedgerOffloadBucket": "b", "s3ManagedLedgerOffloadCredentialSecret": "planted"}
+        status, reason = await refusal(admin, line, driver | secret)
+        assert (status, "planted" in reason, "no offloader" in reason) == (412, False, True)
+        assert await call(admin, f"GET {path}/offloadPolicies") == (200, "")
+        assert await call(admin, line, {"managedLedgerOffloadDriver": "FileSystem"}) == (204, "")
+
+
+async def test_offload_thresholds_and_lag_are_members_of_the_offload_policies(admin: ClientSession) -> None:
+    assert await call(admin, f"GET {NAMESPACE}/offloadThreshold") == (200, -1)
+    assert await call(admin, f"GET {NAMESPACE}/offloadDeletionLagMs") == (200, "")
+    for word, status in (
+        ("offloadThreshold", 204),
+        ("offloadThresholdInSeconds", 200),
+        ("offloadDeletionLagMs", 204),
+    ):
+        assert await call(admin, f"PUT {NAMESPACE}/{word}", 7) == (status, "")
+        assert await call(admin, f"GET {NAMESPACE}/{word}") == (200, 7)
+        assert (await call(admin, f"PUT {NAMESPACE}/{word}", "x"))[0] == 400
+    shown = (await call(admin, f"GET {NAMESPACE}/offloadPolicies"))[1]
+    assert isinstance(shown, dict)
+    assert (
+        shown["managedLedgerOffloadThresholdInBytes"] == shown["managedLedgerOffloadDeletionLagInMillis"] == 7
+    )
+    assert await call(admin, f"DELETE {NAMESPACE}/offloadDeletionLagMs") == (204, "")
+    assert await call(admin, f"GET {NAMESPACE}/offloadDeletionLagMs") == (200, "")
+    assert await call(admin, f"DELETE {NAMESPACE}/removeOffloadPolicies") == (204, "")
+    assert await call(admin, f"GET {NAMESPACE}/offloadThreshold") == (200, -1)
+    assert (await call(admin, f"GET {NAMESPACE}/scanOffloadedLedgers"))[1] == {
+        "objects": [],
+        "total": 0,
+        "errors": 0,
+        "unknown": 0,
+    }
+
+
+@pytest.mark.usefixtures("topic")
+async def test_pause_of_a_topic_comes_from_the_next_level_that_has_one(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    name, policies = parse_topic_name(FULL_NAME), broker.registry.policies
+    word = "dispatcherPauseOnAckStatePersistent"
+    assert not policies.dispatcher_pause_on_ack_state_persistent(name)
+    assert (await call(admin, f"POST {NAMESPACE}/{word}"))[0] == 204
+    assert policies.dispatcher_pause_on_ack_state_persistent(name)
+    assert await call(admin, f"GET {TOPIC}/{word}") == (200, False)
+    assert await call(admin, f"GET {TOPIC}/{word}?applied=true") == (200, True)
+    assert (await call(admin, f"DELETE {NAMESPACE}/{word}"))[0] == 204
+    assert (await call(admin, f"POST {TOPIC}/{word}"))[0] == 204
+    assert policies.dispatcher_pause_on_ack_state_persistent(name)
 
 
 @pytest.mark.usefixtures("topic")
@@ -124,7 +211,7 @@ async def test_bad_value_is_refused_and_not_stored(
     admin: ClientSession, broker: BrokerService, path: str, policy: Policy[Any], rest: Rest, body: str
 ) -> None:
     line = f"{path}/{rest.word}"
-    if (rest.raw and body) or (rest.empty_removes and not body):
+    if (rest.raw and body) or (rest.empty_removes and not body) or rest.bodiless:
         return
     before = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
     asked = f"{line}?{rest.word}=x" if rest.in_query else line
@@ -133,7 +220,7 @@ async def test_bad_value_is_refused_and_not_stored(
         if body == '{"a": [1]}' and answer.status == 204:
             assert policy.form.read(json.loads(body)) == policy.form.read({})
             return
-        assert answer.status in (400, 412, 501)
+        assert answer.status in (400, 412)
     after = await call(admin, f"GET {line}"), dict(broker.namespaces.policies("public/default"))
     assert after == before
 

@@ -96,8 +96,9 @@ async def test_version_is_found_by_its_bytes_alone(admin: ClientSession) -> None
         (body("x", "PROTOBUF_NATIVE"), 422),
         (body("x", "KEY_VALUE"), 422),
         (body(AVRO, "avro"), 500),
-        ({"type": "AVRO"}, 500),
-        ({"schema": AVRO}, 500),
+        ({"type": "AVRO"}, 400),
+        ({"schema": AVRO}, 400),
+        (None, 400),
         ([], 400),
         ({"type": "STRING", "schema": "", "properties": {"a": 1}}, 400),
     ],
@@ -107,6 +108,12 @@ async def test_bad_schema_is_refused_and_not_stored(
 ) -> None:
     assert (await call(admin, f"POST {PATH}/schema", sent))[0] == status
     assert await broker.registry.schemas.registry.get("public/default/t") is None
+
+
+async def test_version_of_no_schema_is_a_bad_request(admin: ClientSession) -> None:
+    for data in (b"null", b"", b"{}"):
+        async with admin.post(f"{PATH}/version", data=data) as answer:
+            assert answer.status == 400
 
 
 async def test_missing_namespace_is_not_found_and_nothing_is_stored(admin: ClientSession) -> None:

@@ -56,6 +56,29 @@ async def test_parameters_choose_the_parts_of_the_statistics(
     assert shown["earliestMsgPublishTimeInBacklog"] == -1
 
 
+async def test_consumed_entries_are_those_added_and_not_in_the_backlog(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await publish_plain(broker, f"{PERSISTENT}/t", 4)
+    topic = await persistent(broker, "t")
+    one = await topic.subscribing.create("s", EARLIEST)
+    one.cursor.acknowledge([(topic.ledger.last_confirmed.ledger_id, 0)])
+    cursors = cast("dict[str, dict[str, object]]", (await got(admin, f"{TOPICS}/t/internalStats"))["cursors"])
+    assert cursors["s"]["messagesConsumedCounter"] == 1
+
+
+async def test_counts_of_a_deleted_subscription_stay_in_the_topic(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await publish_plain(broker, f"{PERSISTENT}/t", 1)
+    topic = await persistent(broker, "t")
+    one = await topic.subscribing.create("s", EARLIEST)
+    one.retired_messages_out, one.retired_bytes_out = 3, 40
+    await topic.subscribing.delete(one, None, force=False)
+    stats = await got(admin, f"{TOPICS}/t/stats")
+    assert (stats["msgOutCounter"], stats["bytesOutCounter"], stats["subscriptions"]) == (3, 40, {})
+
+
 async def test_creation_time_is_kept_over_an_unload(admin: ClientSession, broker: BrokerService) -> None:
     await publish_plain(broker, f"{PERSISTENT}/t", 1)
     before = (await got(admin, f"{TOPICS}/t/stats"))["topicCreationTimeStamp"]
@@ -84,6 +107,18 @@ async def test_statistics_of_partitions_are_added_up(admin: ClientSession, broke
     missing = await refusal(admin, f"GET {TOPICS}/missing/partitioned-stats")
     assert missing == (404, f"Partitioned Topic {PERSISTENT}/missing not found")
     assert (await refusal(admin, f"GET {TOPICS}/p-partition-0/partitioned-stats"))[0] == 412
+
+
+async def test_statistics_of_partitions_show_a_property_that_is_no_utf8(admin: ClientSession) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 2)
+    await call(admin, f"PUT {TOPICS}/p/subscription/s", "earliest")
+    # Half of a pair, as JSON can write it.
+    properties = {"a": "\ud800"}
+    assert (await call(admin, f"PUT {TOPICS}/p/subscription/s/properties", properties))[0] == 204
+    partitions = (await got(admin, f"{TOPICS}/p/partitioned-stats"))["partitions"]
+    first = cast("dict[str, dict[str, object]]", partitions)[f"{PERSISTENT}/p-partition-0"]
+    shown = cast("dict[str, dict[str, object]]", first["subscriptions"])["s"]
+    assert shown["subscriptionProperties"] == properties
 
 
 async def test_internal_statistics_show_ledgers_and_cursors(

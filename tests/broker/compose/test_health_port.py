@@ -17,7 +17,7 @@ from broker.loop.loop_watch import LoopWatch
 
 def ask(port: int, path: str = "/live") -> tuple[int, dict[str, object]]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -52,7 +52,7 @@ async def test_held_loop_is_told_by_the_thread(watch: LoopWatch) -> None:
 
     threading.Thread(target=ask_until_stuck).start()
     # The loop is held here until the thread has its answer.
-    assert asked.wait(30)
+    assert asked.wait(60)
     assert found[-1][0] == 503
     assert str(found[-1][1]["reason"]).startswith("the event loop has not turned for ")
     await asyncio.to_thread(health.close)

@@ -46,7 +46,7 @@ def texts_in(*folders: str) -> set[str]:
 
 READ_IN = {
     BROKER_KEYS: ("broker", "magnetar"),
-    BOOKIE_KEYS: ("bookie_stub", "magnetar"),
+    BOOKIE_KEYS: ("bookie_stub", "magnetar", "autorecovery"),
     CLIENT_KEYS: ("magnetar",),
 }
 # Read by the loader itself: the first to choose the defaults of all others, the second to refuse all values but one.

@@ -66,6 +66,10 @@ class FakeBookie(MemoryLedgerClient):
         for take in adds:
             take()
 
+    def close_now(self) -> None:
+        """Answer every request with an I/O error from now on."""
+        self._closed = True
+
     def fail_held(self) -> None:
         self._closed = True
         self.release()
@@ -161,7 +165,7 @@ class Cluster:
             LEDGER, first, last, bytes_max, lambda *values: answer.set_result(values)
         )
         assert not answer.done(), "answered inside the call"
-        entries, error = await asyncio.wait_for(answer, 10)
+        entries, error = await asyncio.wait_for(answer, 60)
         if error is not None:
             assert entries == []
             raise error

@@ -258,7 +258,7 @@ async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.M
     own = [await broker.create(ledger_id, {}) for ledger_id in range(200, 204)]
     for _ in range(2):
         answered = start_read(broker, LEDGER)
-        assert len(await asyncio.wait_for(answered, 10)) == 10
+        assert len(await asyncio.wait_for(answered, 60)) == 10
     for ledger in own:  # Each then counts as a closed ledger.
         await ledger.close(-1, 0)
     assert not broker._own
@@ -274,5 +274,5 @@ async def test_failing_reader_does_not_affect_other_readers(caplog: pytest.LogCa
     cluster.ledgers.read(LEDGER, 0, 9, 1000, fails)
     answered = start_read(cluster.ledgers, LEDGER)
     with pytest.raises(NoSuchLedger):
-        await asyncio.wait_for(answered, 10)
+        await asyncio.wait_for(answered, 60)
     assert "on purpose" in caplog.text

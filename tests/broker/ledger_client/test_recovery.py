@@ -77,7 +77,7 @@ async def test_recovery_fails_below_an_ack_quorum_and_can_be_repeated(
     for number in refusing:
         cluster.bookies[number].rc = IO_ERROR
     with pytest.raises(NotEnoughBookies, match="writing back entry 6:"):
-        await asyncio.wait_for(cluster.restarted(LedgerSettings()).recover(LEDGER), 10)
+        await asyncio.wait_for(cluster.restarted(LedgerSettings()).recover(LEDGER), 60)
     cluster.bookies[refusing[0]].rc = 0
     if len(refusing) < 3:
         closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
@@ -95,7 +95,7 @@ async def test_recovery_fails_when_a_second_bookie_fails_later() -> None:
     assert not recovering.done()
     second.fail_held()
     with pytest.raises(NotEnoughBookies):
-        await asyncio.wait_for(recovering, 10)
+        await asyncio.wait_for(recovering, 60)
 
 
 async def test_failed_bookie_counts_as_refusal_of_each_entry() -> None:
@@ -113,7 +113,7 @@ async def test_failed_bookie_counts_as_refusal_of_each_entry() -> None:
     assert not recovering.done()
     first.release()
     with pytest.raises(NotEnoughBookies, match="writing back entry 6:1"):
-        await asyncio.wait_for(recovering, 10)
+        await asyncio.wait_for(recovering, 60)
 
 
 async def test_refusal_of_a_replaced_bookie_does_not_count() -> None:
@@ -126,7 +126,7 @@ async def test_refusal_of_a_replaced_bookie_does_not_count() -> None:
     second.fail_held()  # and no other is left
     await turns()
     third.release()
-    closed = await asyncio.wait_for(recovering, 10)
+    closed = await asyncio.wait_for(recovering, 60)
     assert closed is not None
     assert closed.segments[-1].members == (cluster.names[3], *cluster.names[1:3])
 

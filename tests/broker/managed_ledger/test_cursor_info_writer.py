@@ -362,17 +362,17 @@ async def test_acknowledgements_beyond_the_limits_are_told_of_once(
     await fill(ledger, 20)
     cursor.acknowledge([at(ledger, entry) for entry in (1, 3, 5)])
     await cursor.store.flush()
-    assert (cursor.store.left_out, cursor.acks.has_more_ranges(3)) == (0, False)
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (0, True)
     for entry in (7, 9):
         cursor.acknowledge([at(ledger, entry)])
         await cursor.store.flush()
-    assert (cursor.store.left_out, cursor.acks.has_more_ranges(3)) == (2, True)
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (2, False)
     told = [record.getMessage() for record in caplog.records if "in memory only" in record.getMessage()]
     assert len(told) == 1
     assert "managedLedgerMaxUnackedRangesToPersist (3)" in told[0]
     cursor.acknowledge([at(ledger, entry) for entry in (0, 2, 4)])
     await cursor.store.flush()
-    assert (cursor.store.left_out, cursor.acks.has_more_ranges(3)) == (0, False)
+    assert (cursor.store.left_out, cursor.store.stores_all_acks) == (0, True)
 
 
 async def test_store_with_small_values_gets_the_lowest_acknowledgements(tmp_path: Path) -> None:

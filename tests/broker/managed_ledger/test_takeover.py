@@ -178,7 +178,7 @@ async def test_ledger_is_deleted_only_after_the_stored_list_marks_it() -> None:
     ledger.trimming._remove_from_store([ledger.ledgers.remove(second).ledger_id])
     way.left = 3
     way.release()
-    await asyncio.wait_for(way.dead.wait(), 10)
+    await asyncio.wait_for(way.dead.wait(), 60)
     found = await shared.get(managed_ledger_key(NAME))
     assert found is not None
     for info in decode_ledger_info(found.value).ledgers:
@@ -234,7 +234,7 @@ async def test_crash_between_any_two_writes_loses_no_entry_and_leaves_no_ledger(
         world = World(way, bookie)
         added: list[bytes] = []
         life = asyncio.create_task(live(world, added))
-        await asyncio.wait_for(way.dead.wait(), 10)
+        await asyncio.wait_for(way.dead.wait(), 60)
         await turns(30)
         bookie.refuse = lambda ledger, entry_id: OK
         again = await World(shared, bookie).open(entries_per_ledger_max=2)

@@ -67,7 +67,7 @@ def test_policy_has_routes_where_it_has_names(policy: Policy[Any]) -> None:
     assert bool(policy.name) == (policy.namespace is not None)
     assert bool(policy.topic_name) == (policy.topic is not None)
     assert not policy.key or BROKER_KEYS.keys[policy.key].used
-    if policy.acts and policy.key:
+    if policy.key:
         assert policy.setting is not None
 
 
@@ -78,7 +78,9 @@ def test_setting_of_a_policy_is_a_value_of_its_form(policy: Policy[Any]) -> None
     assert policy.setting is not None
     value = policy.setting(ServiceSettings())
     assert policy.form.read(policy.form.write(value)) == value
-    policy.form.check(value)
+    # There is no entry filter, so each name is refused, and the broker's setting names none.
+    if policy is not table.ENTRY_FILTERS:
+        policy.form.check(value)
 
 
 @pytest.mark.parametrize(

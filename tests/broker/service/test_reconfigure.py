@@ -90,7 +90,7 @@ async def test_topic_in_opening_gets_settings_changed_meanwhile() -> None:
     assert not opening.done()
     reconfigure(stage, backlog_cursors=2, round_robin_entries_max=3)
     stage.metadata.gate.set()
-    topic = await stage.run(asyncio.wait_for(opening, 5))
+    topic = await stage.run(asyncio.wait_for(opening, 60))
     assert topic is stage.registry.topics[TOPIC]
     assert topic.settings.round_robin_entries_max == 3
     assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2

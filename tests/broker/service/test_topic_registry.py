@@ -20,7 +20,7 @@ async def test_topic_is_opened_once_when_three_requests_come_at_once() -> None:
     stage = Stage()
     await stage.namespaces.open()
     asked = [asyncio.ensure_future(stage.registry.get(NAME, create=True)) for _ in range(3)]
-    topics = await stage.run(asyncio.wait_for(asyncio.gather(*asked), 5))
+    topics = await stage.run(asyncio.wait_for(asyncio.gather(*asked), 60))
     assert len(set(map(id, topics))) == 1
     assert stage.registry._opening == {}
 
@@ -30,7 +30,7 @@ async def test_request_that_may_create_gets_the_topic_when_an_earlier_one_may_no
     await stage.namespaces.open()
     shy = asyncio.ensure_future(stage.registry.get(NAME, create=False))
     bold = asyncio.ensure_future(stage.registry.get(NAME, create=True))
-    assert await stage.run(asyncio.wait_for(bold, 5)) is stage.registry.topics[TOPIC]
+    assert await stage.run(asyncio.wait_for(bold, 60)) is stage.registry.topics[TOPIC]
     with pytest.raises(TopicNotFound):
         await shy
 
@@ -47,7 +47,7 @@ async def test_topic_is_opened_again_after_its_closing_has_ended() -> None:
     assert not asked.done(), "the old one still writes"
     stage.metadata.gate.set()
     await stage.run(closing)
-    again = await stage.run(asyncio.wait_for(asked, 5))
+    again = await stage.run(asyncio.wait_for(asked, 60))
     assert again is not topic
     assert again is stage.registry.topics[TOPIC]
     await stage.publish(again, 1)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from broker.loop.turn import Turn
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from tests.fakes.ledgers import on_one_bookie
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @asynccontextmanager

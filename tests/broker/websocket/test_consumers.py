@@ -405,7 +405,7 @@ async def test_slow_consumer_costs_a_bounded_amount_of_memory() -> None:
         before = consumer.messages_out
         got = 0
         while got < count:
-            message = await slow.receive_json(timeout=20)
+            message = await slow.receive_json(timeout=60)
             await slow.send_json({"messageId": message["messageId"]})
             got += 1
         assert before < consumer.messages_out == count

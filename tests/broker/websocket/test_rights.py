@@ -114,10 +114,10 @@ async def test_session_ends_when_its_right_is_withdrawn(http: ClientSession) -> 
     assert await producer.closed() == (1008, "the right was withdrawn")
     assert (await consumer.closed())[0] == 1008
     while not reader.inner.closed:
-        await reader.inner.receive(20)
+        await reader.inner.receive(60)
     assert reader.inner.close_code == 1008
     while not several.closed:
-        await several.receive(20)
+        await several.receive(60)
 
 
 OTHER = "/admin/v2/namespaces/public/other"
@@ -200,8 +200,49 @@ async def test_client_that_does_not_read_its_close_cannot_go_on(
     assert (await reader.closed())[0] == 1008
     await consumer.send_json({"messageId": answers[0]["messageId"]})
     while not consumer.closed:
-        await consumer.receive(20)
+        await consumer.receive(60)
     assert consumer.close_code == 1008
     subscription = guarded.registry.topics["persistent://public/default/t"].subscriptions["s"]
     assert isinstance(subscription, Subscription)
     assert subscription.cursor.backlog == len(answers)
+
+
+async def test_client_that_never_reads_its_close_is_dropped(
+    http: ClientSession, guarded: BrokerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.websocket.session.LAST_TEXTS_S", 0.05)
+    deaf = await http.ws_connect(f"/ws/v2/consumer/{T}/s", headers={ROLE: "c"})
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers={ROLE: "p"}))
+    await producer.publish(*["x" * 500_000] * 60)
+    topic = guarded.registry.topics["persistent://public/default/t"]
+    assert len(topic.consumers_of("s")) == 1
+    async with http.delete(f"{PERMISSIONS}/c", headers=ADMIN) as answer:
+        assert answer.status == 204
+    await until(lambda: not topic.consumers_of("s"))
+    assert not deaf.closed
+
+
+async def test_dead_letters_without_the_right_wait_and_come_again(
+    http: ClientSession, guarded: BrokerService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refused letter is not tried again in a loop, keeps no permit, and is published once the right is back."""
+    async with http.put(OTHER, headers=ADMIN) as answer:
+        assert answer.status == 204
+    superusers = AuthorizationSettings(enabled=True, superusers=("admin", "c"))
+    guarded.authorizer.reconfigure(superusers)
+    path = f"{DEAD_LETTERS}&receiverQueueSize=1"
+    consumer = Socket(await http.ws_connect(path, headers={ROLE: "c"}))
+    producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}", headers={ROLE: "p"}))
+    guarded.authorizer.reconfigure(AuthorizationSettings(enabled=True, superusers=("admin",)))
+    await producer.publish("a")
+    for _ in range(2):
+        message = await consumer.next()
+        await consumer.send({"type": "negativeAcknowledge", "messageId": message["messageId"]})
+    subscription = guarded.registry.topics["persistent://public/default/t"].subscriptions["s"]
+    (sender,) = subscription.consumers
+    # Three deliveries wait 100, 200 and 400 ms. Without the delays there would be thousands of them.
+    await until(lambda: caplog.text.count("cannot go to") >= 3)
+    assert sender.messages_out <= 6
+    guarded.authorizer.reconfigure(superusers)
+    assert isinstance(subscription, Subscription)
+    await until(lambda: subscription.cursor.backlog == 0)

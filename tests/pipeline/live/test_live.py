@@ -160,7 +160,7 @@ def test_broker_publishes_its_own_counts(tmp_path: Path) -> None:
         found = {"hits": 0, "misses": 0, "coalesced": 0}
 
         def all_counted() -> bool:
-            value = json.loads(counts.receive(10_000).data())
+            value = json.loads(counts.receive(60_000).data())
             assert value["interval_s"] == 1
             for row in value["topics"]:
                 assert row["topic"] == "persistent://public/default/read", "and not the counts themselves"

@@ -447,13 +447,43 @@ def test_other_classes_are_refused() -> None:
         )
 
 
-def test_files_are_read_once_at_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "secret.key"
-    path.write_bytes(bytes(32))
-    given = load_broker_settings(
-        None, environ={}, overrides=[*SETTINGS, f"tokenSecretKey=file://{path}"], profile=None
+async def test_changed_files_of_keys_and_passwords_hold_for_new_logins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys, passwords = tmp_path / "secret.key", tmp_path / ".htpasswd"
+    former, later = b"f" * 32, b"l" * 32
+    keys.write_bytes(former)
+    passwords.write_text(f"ann:{ldap_sha1.hash('a')}\n")
+    files = (
+        f"tokenSecretKey=file://{keys}",
+        f"basicAuthConf={passwords}",
+        "tlsCertRefreshCheckDurationSec=0",
     )
-    assert make_authenticator(given) is not None
+
+    async with memory_broker(*SETTINGS, *files) as broker:
+
+        async def proves(method: str, text: str) -> bool:
+            raw, answer = await open_connection(broker, auth_method_name=method, auth_data=data(text))
+            await raw.close()
+            return answer.type_name == "CONNECTED"
+
+        async def accepted() -> list[bool]:
+            return [
+                await proves("token", token({"sub": "me"}, key=former)),
+                await proves("token", token({"sub": "me"}, key=later)),
+                await proves("basic", "ann:a"),
+                await proves("basic", "bob:b"),
+            ]
+
+        assert await accepted() == [True, False, True, False]
+        keys.write_bytes(later)
+        passwords.write_text(f"bob:{ldap_sha1.hash('b')}\n# another length\n")
+        assert await accepted() == [False, True, False, True]
+        keys.write_bytes(b"short")
+        passwords.unlink()
+        assert await accepted() == [False, True, False, True]
+        lines = [line for line in caplog.text.splitlines() if "are not used" in line]
+        assert len(lines) == 2
 
 
 async def test_broker_refuses_to_be_composed_without_its_authenticator(

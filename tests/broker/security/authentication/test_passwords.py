@@ -19,6 +19,7 @@ from broker.security.authentication.passwords import (
     PasswordProvider,
     parse_htpasswd,
 )
+from tls.reloaded import Reloaded
 
 LINES = (
     "# people\n"
@@ -32,6 +33,19 @@ class Clock:
     ns = 0
 
 
+def stored(lines: str) -> Reloaded[dict[str, str]]:
+    """The lines of a file that never changes."""
+    return Reloaded(
+        lambda: parse_htpasswd(lines.encode()),
+        (),
+        subject="passwords",
+        error=ValueError,
+        check_s=0,
+        now_ns=lambda: 0,
+        warn=print,
+    )
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -39,7 +53,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def provider(clock: Clock) -> Iterator[PasswordProvider]:
-    made = PasswordProvider(parse_htpasswd(LINES.encode()), lambda: clock.ns)
+    made = PasswordProvider(stored(LINES), lambda: clock.ns)
     yield made
     made.close()
 
@@ -139,6 +153,6 @@ async def test_password_that_is_too_long_is_refused_before_it_is_hashed(
 @pytest.mark.parametrize("form", [sha256_crypt, sha512_crypt])
 async def test_sha_password_with_few_rounds_proves_its_name(form: Any) -> None:
     lines = f"dan:{form.using(rounds=5000).hash('d')}\neve:{form.using(rounds=6000).hash('e')}\n"
-    provider = PasswordProvider(parse_htpasswd(lines.encode()), lambda: 0)
+    provider = PasswordProvider(stored(lines), lambda: 0)
     assert [await role(provider, b"dan:d"), await role(provider, b"eve:e")] == ["dan", "eve"]
     provider.close()

@@ -142,6 +142,39 @@ async def test_publish_rate_of_the_broker_holds_for_all_topics() -> None:
     assert (port_of(producer).events, topic.publish_limits) == (["pause", "go on"], ())
 
 
+async def test_rates_of_a_resource_group_hold_for_its_topics_together() -> None:
+    stage = Stage()
+    topic, other = [await stage.open(f"persistent://public/default/{name}") for name in "ab"]
+    groups = stage.registry.resource_groups
+    await stage.run(groups.put("g", {"publishRateInMsgs": 2, "dispatchRateInMsgs": 10}))
+    await stage.run(groups.assign("public/default", "g"))
+    producers = [await stage.producer(one) for one in (topic, other)]
+    for producer in producers:
+        send(producer, 0, b"x")
+    assert [port_of(producer).events for producer in producers] == [[], ["pause"]]
+    await pass_time(stage, 1)
+    assert port_of(producers[1]).events == ["pause", "go on"]
+    await stage.run(groups.put("g", {"publishRateInMsgs": -1}))
+    for one in (topic, other):
+        await stage.publish(one, 20)
+    ports = [(await stage.consume(one, SHARED, permits=1000))[2] for one in (topic, other)]
+    assert sum(len(port.got) for port in ports) == 10
+    await pass_time(stage, 3)
+    assert 39 <= sum(len(port.got) for port in ports) <= 41
+
+
+async def test_resource_groups_are_loaded_at_the_next_start() -> None:
+    stage = Stage()
+    await stage.run(stage.namespaces.open())
+    await stage.run(stage.registry.resource_groups.put("g", {"publishRateInMsgs": 2}))
+    await stage.run(stage.registry.resource_groups.assign("public/default", "g"))
+    again = Stage(metadata=stage.metadata)
+    await again.run(again.namespaces.open())
+    await again.run(again.registry.resource_groups.open())
+    topic = await again.open()
+    assert [limit.rate.messages for limit in topic.publish_limits] == [2]
+
+
 async def test_subscribe_rate_refuses_a_consumer_that_comes_too_often() -> None:
     stage = Stage(subscribes_per_consumer=2, subscribe_period_s=30)
     topic = await stage.open()

@@ -35,7 +35,34 @@ async def test_coordinators_open_beside_any_number_of_stored_logs() -> None:
         )
         await bench.stage.run(log.close())
     await bench.stage.run(bench.coordinators.open())
+    assert not bench.coordinators.by_number
+    assert not bench.coordinators.logs
     assert (await bench.stage.run(bench.coordinators.connect(0))).number == 0
+    # Without rights every number below the limit is any client's, as in Apache Pulsar.
+    assert (await bench.stage.run(bench.coordinators.connect(COORDINATORS))).number == COORDINATORS
+
+
+async def test_coordinator_with_an_open_transaction_stays_open_whatever_its_number() -> None:
+    bench = Bench()
+    await bench.stage.run(bench.coordinators.connect(COORDINATORS))
+    txn = await bench.stage.run(bench.coordinators.begin(COORDINATORS, 60_000))
+    await bench.stage.run(bench.coordinators.close())
+    assert not bench.coordinators.is_undecided(txn)
+    await bench.stage.run(bench.coordinators.open())
+    assert bench.coordinators.is_undecided(txn)
+    assert [*bench.coordinators.by_number] == [COORDINATORS]
+
+
+async def test_log_with_a_strange_number_is_not_opened(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    for number in (COORDINATORS_MAX, 10**8):
+        log = await bench.stage.run(
+            CoordinatorLog.open(number, bench.stage.environment, ManagedLedgerSettings())
+        )
+        await bench.stage.run(log.close())
+    await bench.stage.run(bench.coordinators.open())
+    assert not bench.coordinators.by_number
+    assert caplog.text.count("2 logs of transaction coordinators are not opened") == 1
 
 
 async def test_coordinators_know_the_role_that_began_a_transaction() -> None:

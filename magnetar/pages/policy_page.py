@@ -31,7 +31,6 @@ exist:
 | 404 | the namespace or topic does not exist |
 | 405 | `topicLevelPoliciesEnabled` is false, or the policy has no such request |
 | 412 | the value is out of range; a policy of a single partition; `DELETE` of a namespace's policy that has none |
-| 501 | this version does not obey the policy, so it is not stored |
 
 A refused request changes nothing. `null` as a value removes the policy.
 """
@@ -39,22 +38,12 @@ A refused request changes nothing. `null` as a value removes the policy.
 
 def policies_page() -> str:
     """Returns the page with every policy of the table."""
-    obeyed = [policy for policy in POLICIES if policy.acts]
-    others = [policy for policy in POLICIES if not policy.acts]
     return "\n".join(
         [
             INTRODUCTION,
-            "## Obeyed\n",
+            "## Policies\n",
             "| policy | namespace | topic | value | broker's setting | effect |\n|---|---|---|---|---|---|",
-            *(_row(policy) for policy in obeyed),
-            "",
-            "## Refused\n",
-            "These can be read, as unset. Setting or removing one is answered with 501.\n",
-            "| policy | namespace | topic |\n|---|---|---|",
-            *(f"| {policy.title} | {_word(policy.namespace)} | {_word(policy.topic)} |" for policy in others),
-            "",
-            "Backlog quotas are the exception: `backlogQuota` of a namespace is stored and shown, has no",
-            "effect, and the log says so.",
+            *(_row(policy) for policy in POLICIES),
             "",
             "## Names in the metadata store\n",
             "Policies of a namespace are one JSON object below `/admin/policies`, those of a topic one below",
@@ -87,6 +76,8 @@ def _word(rest: Rest | None) -> str:
 
 def _parts(rest: Rest) -> Iterator[str]:
     yield f"`{rest.word}?{rest.word}=N`" if rest.in_query else f"`{rest.word}`"
+    if rest.bodiless:
+        yield "without a body"
     if rest.verb != "POST":
         yield rest.verb
 

@@ -1,0 +1,85 @@
+"""Installs the wheel of a folder in an empty environment and uses it there: commands, a broker, a message.
+
+`python .ci/try_dist.py dist` needs the package registry for the dependencies. Every Python from 3.11 to 3.13 on this
+machine gets an environment of its own; those that are missing are named.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VERSIONS = ("3.11", "3.12", "3.13")
+PROGRAM = """
+import magnetar, pulsar
+with magnetar.Broker() as broker:
+    client = pulsar.Client(broker.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe("t", "s")
+    client.create_producer("t").send(b"from an installed wheel")
+    print(consumer.receive(60_000).data().decode())
+    client.close()
+"""
+TEST = """
+def test_fixture_is_found(pulsar_url):
+    assert pulsar_url.startswith("pulsar://")
+"""
+
+
+def pythons() -> list[tuple[str, str | None]]:
+    """The versions with the interpreter of each, None where there is none."""
+    mine = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return [
+        (version, sys.executable if version == mine else found(f"python{version}")) for version in VERSIONS
+    ]
+
+
+def found(name: str) -> str | None:
+    """The interpreter of this name; None for one that does not start, such as a version manager's placeholder."""
+    path = shutil.which(name)
+    if path is None or subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode:
+        return None
+    return path
+
+
+def try_wheel(wheel: Path, python: str, folder: Path) -> None:
+    """Raises CalledProcessError at the first step that fails."""
+    run([python, "-m", "venv", "env"], folder)
+    bin_folder = folder / "env" / "bin"
+    pip = [str(bin_folder / "python"), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    run([*pip, f"{wheel}[client]", "pytest"], folder)
+    run([str(bin_folder / "magnetar"), "--help"], folder)
+    run([str(bin_folder / "magnetar"), "version"], folder)
+    (folder / "test_fixture.py").write_text(TEST)
+    for words in (["-c", PROGRAM], ["-m", "pytest", "-q", "test_fixture.py"]):
+        run([str(bin_folder / "python"), "-I" if words[0] == "-c" else "-P", *words], folder)
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Runs a step in the folder; its output is shown only where it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(done.stdout + done.stderr)
+        done.check_returncode()
+
+
+def main(argv: list[str]) -> int:
+    """Tries the only wheel of the folder."""
+    (wheel,) = Path(argv[0]).absolute().glob("*.whl")
+    (source,) = Path(argv[0]).absolute().glob("*.tar.gz")
+    for made in (wheel, source):
+        print(f"{made.name}: {made.stat().st_size / 1024:.0f} KiB")
+    for version, python in pythons():
+        if python is None:
+            print(f"Python {version}: not on this machine, not tried")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try_wheel(wheel, python, Path(folder))
+        print(f"Python {version}: the wheel installs; commands, broker, message and pytest plugin work")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,229 @@
+"""Copies the entries of a fragment to the bookie that takes a lost one's place.
+
+The laws:
+
+1. Every copied entry was checked by its digest, so damage never spreads.
+2. A copy counts when the bookie has answered each of its adds, which is after its journal's sync. Only then may the
+   ledger's metadata name the bookie.
+3. Adds carry the recovery flag: the bookie may know a fence of the ledger.
+
+Entries go in batches. While one batch is being written the next one is read, and a batch waits for its turn in the
+`Pace`. BookKeeper's names: LedgerFragmentReplicator, rereplicationEntryBatchSize, replicationRateByBytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from autorecovery.fragments import Fragment
+from autorecovery.pace import Pace
+from autorecovery.replicas import is_good, read_entry
+from autorecovery.stats import WorkerStats
+from broker.ledger_client.bookies import Bookies
+from broker.ledger_client.digest import Digest
+from broker.ledger_client.result_codes import OK, error_of
+from broker.model.errors import PersistenceError
+
+BATCH_BYTES_MAX: Final = 4 << 20
+"""Bytes that are asked for at a time."""
+UNANSWERED_BYTES_MAX: Final = 16 << 20
+"""Bytes of a copy whose adds may wait for answers. A bookie syncs its journal for many adds together, so waiting for
+each batch would cost a sync per batch."""
+_NS_PER_SECOND: Final = 1_000_000_000
+
+
+class CopyRefused(PersistenceError):
+    """The bookie that was to get the entries did not take one; another bookie may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """The means of every copy of one worker."""
+
+    bookies: Bookies
+    """Sources and destinations."""
+    pace: Pace
+    """Shared by all copies, so that the limit holds for the process."""
+    batch_entries: int
+    """Entries that are read at a time."""
+    now_ns: Callable[[], int]
+    """A monotonic clock."""
+    stats: WorkerStats
+    """Counts entries and bytes."""
+
+
+async def copy_fragment(
+    means: Copying,
+    ledger_id: int,
+    fragment: Fragment,
+    digest: Digest,
+    position: int,
+    target: str,
+    avoid: Collection[int],
+) -> None:
+    """Gives `target` all entries of the bookie at `position`.
+
+    `avoid`: positions that are not asked for entries, because their bookies lack some.
+
+    Raises CopyRefused when the target does not take an entry, PersistenceError for an entry that no bookie can give.
+    """
+    await _Copy(means, ledger_id, fragment, digest, target, frozenset({*avoid, position})).run(position)
+
+
+class _Copy:
+    """One copy, from one position to one bookie."""
+
+    def __init__(
+        self,
+        means: Copying,
+        ledger_id: int,
+        fragment: Fragment,
+        digest: Digest,
+        target: str,
+        avoid: frozenset[int],
+    ) -> None:
+        self._means = means
+        self._ledger_id = ledger_id
+        self._fragment = fragment
+        self._digest = digest
+        self._target = target
+        self._avoid = avoid
+
+    async def run(self, position: int) -> None:
+        """Copies the entries of `position`. Raises as `copy_fragment`."""
+        written: deque[tuple[asyncio.Future[None], int]] = deque()
+        unanswered = 0
+        whole = len(self._fragment.segment.members) == self._fragment.write_quorum
+        entries = self._fragment.entries_at(position)
+        try:
+            while wanted := list(islice(entries, self._means.batch_entries)):
+                found = await self._read_run(wanted) if whole else await self._read_each(wanted)
+                if len(found) < len(wanted):  # An answer has as many entries as fit into it.
+                    entries = self._fragment.entries_at(position, wanted[len(found)])
+                size = sum(map(len, found))
+                written.append((self._write(wanted, found), size))
+                unanswered += size
+                while written and (unanswered > UNANSWERED_BYTES_MAX or written[0][0].done()):
+                    unanswered -= await self._answered(written)
+                await self._wait(size)
+            while written:
+                await self._answered(written)
+        finally:
+            # After a failure the answers to the other adds are of no interest, but their errors must be looked at.
+            for batch, _ in written:
+                batch.add_done_callback(_forget)
+
+    async def _answered(self, written: deque[tuple[asyncio.Future[None], int]]) -> int:
+        """Waits for the oldest batch; returns its bytes."""
+        batch, size = written.popleft()
+        await batch
+        return size
+
+    # Reading
+
+    async def _read_run(self, wanted: Sequence[int]) -> list[bytes]:
+        """Returns consecutive entries from the first one on, from one bookie after the other until one has it."""
+        first = wanted[0]
+        for source in self._sources(first):
+            stored = await self._batch(source, first, len(wanted))
+            good = 0
+            for entry_id, entry in zip(wanted, stored, strict=False):
+                if not is_good(self._ledger_id, entry_id, entry, self._digest):
+                    break
+                good += 1
+            if good:
+                return self._counted(stored[:good])
+        raise self._lost(first)
+
+    async def _batch(self, source: str, first: int, count: int) -> list[bytes]:
+        answered: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+
+        def done(rc: int, stored: list[bytes]) -> None:
+            if not answered.done():  # The copy was cancelled.
+                answered.set_result(stored if rc == OK else [])
+
+        client = self._means.bookies.client(source)
+        client.batch_read(self._ledger_id, first, count, BATCH_BYTES_MAX, done)
+        return await answered
+
+    async def _read_each(self, wanted: Sequence[int]) -> list[bytes]:
+        """Returns all entries of a striped ledger, each from the bookies of its own write set."""
+        return self._counted(list(await asyncio.gather(*map(self._read_one, wanted))))
+
+    async def _read_one(self, entry_id: int) -> bytes:
+        for source in self._sources(entry_id):
+            stored = await read_entry(self._means.bookies, source, self._ledger_id, entry_id, self._digest)
+            if stored is not None:
+                return stored
+        raise self._lost(entry_id)
+
+    def _sources(self, entry_id: int) -> list[str]:
+        members = self._fragment.segment.members
+        positions = self._fragment.sources(entry_id)
+        # The bookies that lack some entries come last: they may have this one.
+        ordered = sorted(positions, key=self._avoid.__contains__)
+        return [members[position] for position in ordered if members[position] != self._target]
+
+    def _lost(self, entry_id: int) -> PersistenceError:
+        self._means.stats.unreadable += 1
+        members = ", ".join(self._fragment.segment.members)
+        return PersistenceError(
+            f"entry {self._ledger_id}:{entry_id} can be read from none of {members}; start a bookie that has it"
+        )
+
+    def _counted(self, stored: list[bytes]) -> list[bytes]:
+        self._means.stats.entries_read += len(stored)
+        self._means.stats.bytes_read += sum(map(len, stored))
+        return stored
+
+    # Writing
+
+    def _write(self, entry_ids: Sequence[int], stored: Sequence[bytes]) -> asyncio.Future[None]:
+        """Adds a batch; the future is done when the bookie has answered all of it."""
+        batch = _Batch(len(stored), f"copying ledger {self._ledger_id} to {self._target}")
+        add = self._means.bookies.client(self._target).add
+        key = self._digest.master_key
+        for entry_id, entry in zip(entry_ids, stored, strict=False):
+            add(self._ledger_id, entry_id, (entry, b"", b""), master_key=key, recovery=True, done=batch.added)
+        batch.stored.add_done_callback(partial(self._count_written, len(stored), sum(map(len, stored))))
+        return batch.stored
+
+    def _count_written(self, entries: int, size: int, stored: asyncio.Future[None]) -> None:
+        if not stored.cancelled() and stored.exception() is None:
+            self._means.stats.entries_written += entries
+            self._means.stats.bytes_written += size
+
+    async def _wait(self, size: int) -> None:
+        wait_ns = self._means.pace.wait_ns(size, self._means.now_ns())
+        if wait_ns > 0:
+            await asyncio.sleep(wait_ns / _NS_PER_SECOND)
+
+
+class _Batch:
+    """Adds whose answers are counted together: one future for hundreds of entries."""
+
+    def __init__(self, count: int, what: str) -> None:
+        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = count
+        self._what = what
+
+    def added(self, rc: int, _entry_id: int) -> None:
+        """Counts the answer to one add."""
+        self._left -= 1
+        if self.stored.done():
+            return
+        if rc != OK:
+            self.stored.set_exception(CopyRefused(str(error_of(rc, self._what))))
+        elif self._left == 0:
+            self.stored.set_result(None)
+
+
+def _forget(stored: asyncio.Future[None]) -> None:
+    if not stored.cancelled():
+        stored.exception()

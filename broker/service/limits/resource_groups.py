@@ -1,0 +1,119 @@
+"""ResourceGroups: limits that all topics of several namespaces share, as an administrator names and sets them.
+
+A namespace is in one group at most (its policy `resource_group_name`). The group's rates hold beside those of the broker and
+of each topic. Groups are below Pulsar's path of the metadata store and in memory, so that a topic finds its group without
+waiting.
+
+Pulsar shares a group's rates among the brokers of a cluster. One broker serves all topics here and applies them as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from broker.metadata.metadata_store import MetadataStore
+from broker.model.errors import BrokerError
+from broker.service.administration.documents import Documents
+from broker.service.effective_policies import RESOURCE_GROUP
+from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.namespaces import Json, NamespaceNotFound, Namespaces
+from broker.service.policies.values import RESOURCE_GROUP_RATES, ResourceGroupRates
+
+ROOT: Final = "/admin/resourcegroups"
+"""Pulsar's path in the metadata store."""
+
+
+class GroupNotFound(BrokerError):
+    """There is no resource group of the name."""
+
+    status = 404
+    """HTTP status of the answer."""
+
+
+class GroupRefused(BrokerError):
+    """The request does not fit the groups that exist, or the namespaces in them."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+class ResourceGroups:
+    """Reads and changes the groups by name; call `open` first."""
+
+    def __init__(self, store: MetadataStore, namespaces: Namespaces, limits: BrokerLimits) -> None:
+        """`limits` gets the rates of each group."""
+        self._documents = Documents(store, ROOT)
+        self._namespaces = namespaces
+        self._limits = limits
+        self._rates: dict[str, ResourceGroupRates] = {}
+        # A check and its write belong together: a group must not go while a namespace joins it.
+        self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Loads all groups."""
+        for name in await self._documents.names():
+            stored = await self._documents.get(name)
+            if stored is not None:
+                self._keep(name, RESOURCE_GROUP_RATES.read({**stored}))
+
+    def names(self) -> Sequence[str]:
+        """Returns the names of all groups, sorted."""
+        return sorted(self._rates)
+
+    def get(self, name: str) -> ResourceGroupRates:
+        """Returns the rates of a group. Raises GroupNotFound."""
+        rates = self._rates.get(name)
+        if rates is None:
+            raise GroupNotFound("ResourceGroup does not exist")
+        return rates
+
+    async def put(self, name: str, changes: Mapping[str, Json]) -> None:
+        """Creates a group, or changes the members of its rates that are given; open topics obey at once.
+
+        Raises WrongType for a member of another type.
+        """
+        async with self._changing:
+            before = RESOURCE_GROUP_RATES.write(self._rates.get(name, ResourceGroupRates()))
+            assert isinstance(before, dict), "a structure is written as an object"
+            rates = RESOURCE_GROUP_RATES.read({**before, **changes})
+            stored = RESOURCE_GROUP_RATES.write(rates)
+            assert isinstance(stored, dict), "a structure is written as an object"
+            await self._documents.put(name, stored)
+            self._keep(name, rates)
+            # A limit that begins or ends must enter or leave the topics' own lists of limits.
+            for namespace in self._members(name):
+                if self._namespaces.listener is not None:
+                    await self._namespaces.listener.namespace_changed(namespace)
+
+    async def delete(self, name: str) -> None:
+        """Deletes a group. GroupNotFound; GroupRefused while a namespace is in it."""
+        async with self._changing:
+            self.get(name)
+            if self._members(name):
+                raise GroupRefused("ResourceGroup is in use")
+            await self._documents.delete(name)
+            del self._rates[name]
+            self._limits.forget_group(name)
+
+    async def assign(self, namespace: str, name: str) -> None:
+        """Puts a namespace into a group. NamespaceNotFound; GroupRefused for a missing group."""
+        async with self._changing:
+            if not self._namespaces.exists(namespace):
+                raise NamespaceNotFound("Namespace policies does not exist")
+            if name not in self._rates:
+                raise GroupRefused("ResourceGroup does not exist")
+            await self._namespaces.set_policy(namespace, RESOURCE_GROUP, name)
+
+    def _members(self, name: str) -> list[str]:
+        return [
+            namespace
+            for tenant in self._namespaces.tenants()
+            for namespace in self._namespaces.names(tenant)
+            if self._namespaces.policy(namespace, RESOURCE_GROUP) == name
+        ]
+
+    def _keep(self, name: str, rates: ResourceGroupRates) -> None:
+        self._rates[name] = rates
+        self._limits.set_group(name, rates)

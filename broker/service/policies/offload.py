@@ -1,0 +1,150 @@
+"""OffloadPolicies: the settings by which Pulsar moves old ledgers into other storage (`OffloadPoliciesImpl` there).
+
+This broker has no offloader: ledgers stay in the bookies. The values are checked, stored and shown, as by a Pulsar broker
+whose offloaders are not installed. Defaults are Pulsar's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.service.namespaces import Json
+from broker.service.policies.forms import (
+    LONG_MAX,
+    PolicyRefused,
+    Structure,
+    Text,
+    Texts,
+    Whole,
+    member,
+)
+
+_TEXT: Final = Text(0, 1_000)
+_INT: Final = Whole(-(2**31))
+_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)
+_S3: Final = ("s3", "aws-s3")
+_GCS: Final = ("google-cloud-storage",)
+_FILES: Final = ("filesystem",)
+DRIVERS: Final = ("S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss")
+"""Names of Pulsar's offloaders, in any case."""
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadPolicies:
+    """The offloading of a namespace or topic; None = not given."""
+
+    directory: str | None = member("offloadersDirectory", _TEXT, "./offloaders")
+    """Folder of Pulsar's offloaders."""
+    driver: str | None = member("managedLedgerOffloadDriver", _TEXT, None)
+    """One of `DRIVERS`."""
+    threads: int | None = member("managedLedgerOffloadMaxThreads", _INT, 2)
+    """Threads that write."""
+    read_threads: int | None = member("managedLedgerOffloadReadThreads", _INT, 2)
+    """Threads that read."""
+    prefetch_rounds: int | None = member("managedLedgerOffloadPrefetchRounds", _INT, 1)
+    """Reads ahead."""
+    threshold_bytes: int | None = member("managedLedgerOffloadThresholdInBytes", _LONG, None)
+    """Size of a topic above which its oldest ledgers are moved; below 0 = never."""
+    threshold_s: int | None = member("managedLedgerOffloadThresholdInSeconds", _LONG, None)
+    """Age at which ledgers are moved; below 0 = never."""
+    deletion_lag_ms: int | None = member("managedLedgerOffloadDeletionLagInMillis", _LONG, None)
+    """Milliseconds that a moved ledger stays in the bookies."""
+    read_priority: str | None = member("managedLedgerOffloadedReadPriority", _TEXT, None)
+    """The storage that is read first."""
+    extra: Mapping[str, str] | None = member("managedLedgerExtraConfigurations", Texts(), None)
+    """Further settings of an offloader."""
+    s3_region: str | None = member("s3ManagedLedgerOffloadRegion", _TEXT, None)
+    """Region of the bucket."""
+    s3_bucket: str | None = member("s3ManagedLedgerOffloadBucket", _TEXT, None)
+    """Bucket for the S3 drivers."""
+    s3_endpoint: str | None = member("s3ManagedLedgerOffloadServiceEndpoint", _TEXT, None)
+    """Address of the service."""
+    s3_block_bytes: int | None = member("s3ManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 64 * _MIB)
+    """Bytes of a part that is written."""
+    s3_read_bytes: int | None = member("s3ManagedLedgerOffloadReadBufferSizeInBytes", _INT, _MIB)
+    """Bytes of a read."""
+    s3_role: str | None = member("s3ManagedLedgerOffloadRole", _TEXT, None)
+    """Role to take on."""
+    s3_session: str | None = member("s3ManagedLedgerOffloadRoleSessionName", _TEXT, "pulsar-s3-offload")
+    """Name of the session in that role."""
+    s3_key_id: str | None = member("s3ManagedLedgerOffloadCredentialId", _TEXT, None)
+    """Id of a key."""
+    s3_secret: str | None = member("s3ManagedLedgerOffloadCredentialSecret", _TEXT, None)
+    """Secret of the key. A request with one is refused."""
+    gcs_region: str | None = member("gcsManagedLedgerOffloadRegion", _TEXT, None)
+    """Region of the bucket."""
+    gcs_bucket: str | None = member("gcsManagedLedgerOffloadBucket", _TEXT, None)
+    """Bucket for Google's storage."""
+    gcs_block_bytes: int | None = member("gcsManagedLedgerOffloadMaxBlockSizeInBytes", _INT, 128 * _MIB)
+    """Bytes of a part that is written."""
+    gcs_read_bytes: int | None = member("gcsManagedLedgerOffloadReadBufferSizeInBytes", _INT, _MIB)
+    """Bytes of a read."""
+    gcs_key_file: str | None = member("gcsManagedLedgerOffloadServiceAccountKeyFile", _TEXT, None)
+    """File with the key of a service account."""
+    files_profile: str | None = member("fileSystemProfilePath", _TEXT, None)
+    """File with the settings of Hadoop."""
+    files_uri: str | None = member("fileSystemURI", _TEXT, None)
+    """Address of the file system."""
+    bucket: str | None = member("managedLedgerOffloadBucket", _TEXT, None)
+    """Bucket for any driver."""
+    region: str | None = member("managedLedgerOffloadRegion", _TEXT, None)
+    """Region of that bucket."""
+    endpoint: str | None = member("managedLedgerOffloadServiceEndpoint", _TEXT, None)
+    """Address of the service for any driver."""
+    block_bytes: int | None = member("managedLedgerOffloadMaxBlockSizeInBytes", _INT, None)
+    """Bytes of a part that is written, for any driver."""
+    read_bytes: int | None = member("managedLedgerOffloadReadBufferSizeInBytes", _INT, None)
+    """Bytes of a read, for any driver."""
+
+    def _is(self, names: tuple[str, ...]) -> bool:
+        return (self.driver or "").lower() in names
+
+    @property
+    def kinds(self) -> dict[str, Json]:
+        """Members that Pulsar's JSON derives from the driver."""
+        return {
+            "s3Driver": self._is(_S3),
+            "gcsDriver": self._is(_GCS),
+            "fileSystemDriver": self._is(_FILES),
+        }
+
+    @property
+    def has_bucket(self) -> bool:
+        """True where the driver has the bucket that it needs."""
+        return bool(
+            self.bucket
+            or (self._is(_S3) and self.s3_bucket)
+            or (self._is(_GCS) and self.gcs_bucket)
+            or self._is(_FILES)
+        )
+
+
+def _check(value: OffloadPolicies) -> None:
+    if (value.driver or "").lower() not in [name.lower() for name in DRIVERS]:
+        raise PolicyRefused(f"The driver is not supported, support value: {','.join(DRIVERS)}")
+    if not value.has_bucket:
+        raise PolicyRefused("The bucket must be specified for namespace offload.")
+    if value.s3_secret:
+        # Pulsar stores it, and shows it to every administrator of the tenant.
+        raise PolicyRefused(
+            "s3ManagedLedgerOffloadCredentialSecret: this broker has no offloader, so it keeps no secret for one;"
+            " leave the member out"
+        )
+
+
+class Offloading(Structure[OffloadPolicies]):
+    """The form of `OffloadPolicies`."""
+
+    def __init__(self) -> None:
+        super().__init__(OffloadPolicies, _check)
+        self.words = "a JSON object with `managedLedgerOffloadDriver` and the settings of the driver"
+        """The allowed values, for error texts."""
+
+    def write(self, value: OffloadPolicies) -> Json:
+        """Returns Pulsar's JSON, defaults and derived members included."""
+        shown = super().write(replace(value, extra=value.extra or {}))
+        assert isinstance(shown, dict), "Structure writes an object"
+        return shown | value.kinds

@@ -1,0 +1,224 @@
+"""`magnetar bookie autorecovery`, `decommission`, `listunderreplicated`, `recover`: copies of lost bookies' entries.
+
+They find the cluster by a bookie's settings (`metadataServiceUri` in `--conf`, or `--set`). Names and meaning of the
+commands are those of BookKeeper's shell. Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magnetar.clients.client import CommandError, fail
+from magnetar.commands.shared_options import add_process_options, add_settings_options, data_override
+
+if TYPE_CHECKING:
+    from autorecovery.settings import AutoRecoverySettings
+    from bookie_stub.config.settings import BookieSettings
+    from magnetar.process.rereplication import Cluster
+    from settings.settings import Settings
+
+log = logging.getLogger("magnetar")
+
+_POLL_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command that the first word names; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    from broker.model.errors import BrokerError
+    from magnetar.process import logs
+    from settings.errors import SettingsError
+
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = arguments.run
+    try:
+        with logs.running(getattr(arguments, "log_format", "auto")):
+            return asyncio.run(run(arguments))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (CommandError, BrokerError, OSError) as error:
+        return fail(f"bookie {argv[0]}", error)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("magnetar bookie", allow_abbrev=False)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    serve = actions.add_parser(
+        "autorecovery", help="run auditor and replication worker in the foreground", allow_abbrev=False
+    )
+    serve.set_defaults(run=_autorecovery)
+    add_process_options(serve)
+
+    decommission = actions.add_parser(
+        "decommission", help="copy everything of a stopped bookie to others, and wait", allow_abbrev=False
+    )
+    decommission.add_argument("--bookie-id", metavar="ID", help="the bookie (default: the settings' own)")
+    decommission.add_argument(
+        "--keep-cookie", action="store_true", help="leave its cookie, so that it may register again"
+    )
+    decommission.set_defaults(run=_decommission)
+
+    listed = actions.add_parser(
+        "listunderreplicated", help="print marked ledgers, one JSON object a line", allow_abbrev=False
+    )
+    listed.add_argument("--missing-replica", metavar="ID", help="only those that lost this bookie")
+    listed.set_defaults(run=_list)
+
+    recover = actions.add_parser(
+        "recover", help="mark the ledgers of lost bookies, or one ledger, now", allow_abbrev=False
+    )
+    recover.add_argument("bookies", nargs="*", metavar="ID", help="lost bookies (default: all that are lost)")
+    recover.add_argument("--ledger", type=int, metavar="ID", help="only this ledger")
+    recover.add_argument("--wait", action="store_true", help="wait until the marks are gone")
+    recover.set_defaults(run=_recover)
+
+    switch = actions.add_parser(
+        "autorecoverystatus", help="print or switch re-replication of the cluster", allow_abbrev=False
+    )
+    switch.add_argument("state", nargs="?", choices=("enable", "disable"), help="(prints it)")
+    switch.set_defaults(run=_switch)
+    for action in (serve, decommission, listed, recover, switch):
+        add_settings_options(action, "--conf", "--config", conf_help="bookkeeper.conf")
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> tuple[BookieSettings, AutoRecoverySettings]:
+    from autorecovery.settings import AutoRecoverySettings
+    from bookie_stub.config.rules import load_bookie_settings
+    from bookie_stub.config.settings import BookieSettings
+
+    overrides = [*arguments.set, *data_override(arguments.data)]
+    settings: Settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    return BookieSettings.of(settings), AutoRecoverySettings.of(settings)
+
+
+async def _autorecovery(arguments: argparse.Namespace) -> int:
+    from autorecovery.http import MetricsServer
+    from autorecovery.stats import RecoveryStats
+    from magnetar.process.rereplication import running
+
+    settings, recovery = _settings(arguments)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    stats = RecoveryStats()
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(running(settings, recovery, stats))
+        metrics = MetricsServer(stats)
+        await metrics.start(settings.host, settings.http_port)
+        stack.push_async_callback(metrics.close)
+        log.info("re-replication is ready, metrics on port %d", metrics.port)
+        if arguments.ready_file is not None:
+            _write_ready(arguments.ready_file, settings.host, metrics.port)
+        await stop.wait()
+        log.info("stopping")
+    return 0
+
+
+def _write_ready(path: Path, host: str, port: int) -> None:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else host
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps({"http": f"http://{shown}:{port}", "pid": os.getpid()}) + "\n")
+    temporary.replace(path)
+
+
+async def _list(arguments: argparse.Namespace) -> int:
+    from magnetar.process.rereplication import joined
+
+    settings, _ = _settings(arguments)
+    async with joined(settings) as cluster:
+        async for ledger_id in cluster.marks.ledgers():
+            found = await cluster.marks.get(ledger_id)
+            wanted = arguments.missing_replica
+            if found is not None and (wanted is None or wanted in found.mark.replicas):
+                row = {"ledgerId": ledger_id, "missingReplicas": found.mark.replicas}
+                print(json.dumps({**row, "markedMs": found.mark.marked_ms}))
+    return 0
+
+
+async def _switch(arguments: argparse.Namespace) -> int:
+    from magnetar.process.rereplication import joined
+
+    settings, _ = _settings(arguments)
+    async with joined(settings) as cluster:
+        await cluster.marks.prepare()
+        if arguments.state is not None:
+            await cluster.marks.set_enabled(arguments.state == "enable")
+        print("enabled" if await cluster.marks.enabled() else "disabled")
+    return 0
+
+
+async def _recover(arguments: argparse.Namespace) -> int:
+    from magnetar.process.rereplication import joined
+
+    settings, _ = _settings(arguments)
+    async with joined(settings) as cluster:
+        await cluster.marks.prepare()
+        marked = await _mark(cluster, set(arguments.bookies), arguments.ledger)
+        print(f"{len(marked)} ledgers are marked", file=sys.stderr)
+        if arguments.wait:
+            await _until_replicated(cluster, marked)
+    return 0
+
+
+async def _until_replicated(cluster: Cluster, marked: list[int]) -> None:
+    while left := [ledger_id for ledger_id in marked if await cluster.marks.get(ledger_id)]:
+        print(f"{len(left)} ledgers still lack copies", file=sys.stderr, flush=True)
+        await asyncio.sleep(_POLL_S)
+
+
+async def _mark(cluster: Cluster, lost: set[str], only: int | None) -> list[int]:
+    """Marks the ledgers that need a bookie which is not registered, or one of `lost`; returns them."""
+    from autorecovery.auditor import all_ledgers
+    from autorecovery.fragments import bookies_needed
+    from broker.ledger_client.own_ledger import read_metadata
+    from broker.loop import clock
+
+    registered = await cluster.registered()
+    if running := lost & registered:
+        raise CommandError(f"{', '.join(sorted(running))} is registered: stop it first")
+    ledgers = [only] if only is not None else [each async for each in all_ledgers(cluster.store)]
+    marked = []
+    for ledger_id in ledgers:
+        found = await read_metadata(cluster.store, ledger_id)
+        if found is None:
+            if only is not None:
+                raise CommandError(f"ledger {ledger_id} does not exist")
+            continue
+        needed = bookies_needed(found[0])
+        missing = sorted(needed & lost if lost else needed - registered)
+        if missing or only is not None:
+            await cluster.marks.add(ledger_id, missing, clock.wall_ms())
+            marked.append(ledger_id)
+    return marked
+
+
+async def _decommission(arguments: argparse.Namespace) -> int:
+    from magnetar.process.rereplication import joined
+
+    settings, _ = _settings(arguments)
+    bookie_id: str = arguments.bookie_id or settings.bookie_id
+    async with joined(settings) as cluster:
+        await cluster.marks.prepare()
+        if bookie_id in await cluster.registered():
+            raise CommandError(f"{bookie_id} is registered: stop it first")
+        if not await cluster.marks.enabled():
+            raise CommandError("re-replication is switched off: `magnetar bookie autorecoverystatus enable`")
+        # Again until a search of all ledgers finds none: a writer may have chosen the bookie just before it stopped.
+        while left := await _mark(cluster, {bookie_id}, None):
+            await _until_replicated(cluster, left)
+        if not arguments.keep_cookie:
+            await cluster.store.delete(f"/ledgers/cookies/{bookie_id}")
+    print(f"no ledger needs {bookie_id}")
+    return 0

@@ -1,0 +1,188 @@
+"""Joins re-replication to a cluster: ZooKeeper, the registered bookies, auditor and worker.
+
+`magnetar bookie autorecovery` runs it as a process, a bookie inside its own, and the commands around it use `Cluster`
+alone. Its client of bookies is the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autorecovery.auditor import Auditor
+from autorecovery.copying import Copying
+from autorecovery.marks import Marks
+from autorecovery.pace import Pace
+from autorecovery.service import AutoRecovery
+from autorecovery.settings import AutoRecoverySettings
+from autorecovery.stats import RecoveryStats
+from autorecovery.worker import ReplicationWorker
+from broker.compose.background_tasks import BackgroundTasks
+from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+from broker.ledger_client.settings import QuarantineSettings
+from broker.loop import clock
+from broker.loop.turn import Turn
+from magnetar.process.remote_bookies import RegisteredBookies
+from settings.errors import SettingsError
+from tls.certificates import Certificates
+from tls.contexts import ClientFiles, client_context, password_in
+from tls.errors import TlsError
+from zookeeper.url import ZookeeperUrl
+
+if TYPE_CHECKING:
+    from bookie_stub.config.settings import BookieSettings
+    from bookie_stub.config.tls import TlsFiles
+    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+
+log = logging.getLogger("magnetar")
+
+_LEDGERS = "/ledgers"
+_REQUEST_TIMEOUT_S = 30.0
+"""Silence after which a bookie counts as gone, as the broker's bookkeeperClientTimeoutInSeconds."""
+_TLS_CHECK_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Open connections to a cluster."""
+
+    store: ZookeeperMetadataStore
+    """The metadata."""
+    bookies: RegisteredBookies
+    """Connections to bookies, by id."""
+    marks: Marks
+    """The marks of ledgers that lack copies."""
+
+    async def registered(self) -> frozenset[str]:
+        """Returns the ids of all bookies that serve now, read-only ones included. Raises MetadataError."""
+        folder = f"{_LEDGERS}/available"
+        names = await asyncio.gather(self.store.children(folder), self.store.children(f"{folder}/readonly"))
+        return frozenset(name for some in names for name in some) - {"readonly"}
+
+
+@contextlib.asynccontextmanager
+async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
+    """Connects to the cluster that a bookie's settings name.
+
+    Raises SettingsError for settings that name none, MetadataError when ZooKeeper does not answer.
+    """
+    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+
+    tls = _certificates(settings.tls)
+    turn = Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns)
+
+    def connect(address: str) -> BookKeeperLedgerClient:
+        host, _, port = address.rpartition(":")
+        return BookKeeperLedgerClient(
+            host,
+            int(port),
+            turn=turn,
+            frame_bytes_max=settings.frame_bytes_max,
+            timeout_s=_REQUEST_TIMEOUT_S,
+            tls=tls,
+        )
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = await ZookeeperMetadataStore.open(
+            _chroot(settings),
+            session_timeout_s=settings.metadata_timeout_s,
+            timeout_s=settings.metadata_timeout_s,
+        )
+        stack.push_async_callback(store.close)
+        bookies = RegisteredBookies(connect, QuarantineSettings())
+        stack.push_async_callback(bookies.close)
+        await bookies.follow(store)
+        yield Cluster(store, bookies, Marks(store))
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: BookieSettings, recovery: AutoRecoverySettings, stats: RecoveryStats
+) -> AsyncIterator[None]:
+    """Runs auditor and worker while the context is open. Raises as `joined`."""
+    from autorecovery.zookeeper_locks import ZookeeperElection, ZookeeperLocks
+
+    async with joined(settings) as cluster:
+        tasks = BackgroundTasks()
+        requests = cluster.store.requests
+        locks = ZookeeperLocks(requests, settings.bookie_id)
+        await locks.prepare()
+        means = Copying(
+            cluster.bookies,
+            Pace(recovery.bytes_per_s),
+            recovery.batch_entries,
+            clock.monotonic_ns,
+            stats.worker,
+        )
+        worker = ReplicationWorker(
+            cluster.store,
+            cluster.bookies,
+            cluster.marks,
+            locks,
+            cluster.registered,
+            recovery,
+            means,
+            call_soon=asyncio.get_running_loop().call_soon,
+            spawn=lambda work: tasks.spawn(work, "ensemble change of a recovery"),
+        )
+        auditor = Auditor(
+            cluster.store,
+            cluster.bookies,
+            cluster.marks,
+            cluster.registered,
+            recovery,
+            stats.auditor,
+            now_ns=clock.monotonic_ns,
+            wall_ms=clock.wall_ms,
+        )
+        election = ZookeeperElection(requests, settings.bookie_id)
+        service = AutoRecovery(auditor, worker, cluster.marks, election, stats)
+        await service.start(recovery.lost_bookie_delay_s)
+        log.info("re-replication runs for the cluster at %s", settings.metadata)
+        try:
+            yield
+        finally:
+            await service.close()
+            await tasks.close()
+
+
+def _chroot(settings: BookieSettings) -> ZookeeperUrl:
+    """Returns the node above the ledgers' root, which all keys of a metadata store begin at."""
+    url = settings.metadata
+    if url is None:
+        raise SettingsError("metadataServiceUri is unset: re-replication needs the cluster's metadata store")
+    if not url.root.endswith(_LEDGERS):
+        raise SettingsError(
+            f"metadataServiceUri: re-replication needs a path that ends with /ledgers, not {url.root}"
+        )
+    return url._replace(root=url.root.removesuffix(_LEDGERS))
+
+
+def _certificates(files: TlsFiles | None) -> Certificates | None:
+    """Returns the TLS of connections to other bookies: this bookie's certificate shows who asks.
+
+    None where this bookie has no TLS. Raises SettingsError for files that cannot be used.
+    """
+    if files is None:
+        return None
+    client = ClientFiles(
+        trusted=files.trusted,
+        certificate=files.certificate,
+        key=files.key,
+        password="" if files.password is None else password_in(Path(files.password)),
+    )
+    try:
+        return Certificates(
+            lambda: client_context(client),
+            client.paths(),
+            check_s=_TLS_CHECK_S,
+            now_ns=clock.monotonic_ns,
+            warn=log.warning,
+        )
+    except TlsError as error:
+        raise SettingsError(f"TLS of connections to bookies: {error}") from None
