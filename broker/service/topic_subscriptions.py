@@ -36,7 +36,7 @@ INTERNAL_CURSORS = UNLISTED_CURSORS | {COMPACTION_CURSOR}
 class TopicSubscriptions:
     """The subscriptions of one topic, by name."""
 
-    __slots__ = ("_changing", "_topic", "by_name", "call_later")
+    __slots__ = ("_changing", "_topic", "by_name", "bytes_out_before", "call_later", "messages_out_before")
 
     def __init__(self, topic: SubscribedTopic, *, call_later: CallLater) -> None:
         self.by_name: dict[str, Subscription] = {}
@@ -45,6 +45,10 @@ class TopicSubscriptions:
         self.call_later = call_later
         """Starts timers."""
         self._changing = asyncio.Lock()
+        self.messages_out_before = 0
+        """Messages that deleted subscriptions were sent since the topic was opened."""
+        self.bytes_out_before = 0
+        """The bytes of these messages."""
         for name, cursor in topic.ledger.cursors.by_name.items():
             # The broker's own cursors are no subscriptions: no client may join or delete one.
             if name not in UNLISTED_CURSORS:
@@ -155,7 +159,7 @@ class TopicSubscriptions:
                 self.forget(subscription)
             elif self.by_name.get(subscription.name) is subscription:
                 await self._topic.ledger.cursors.delete(subscription.name)
-                del self.by_name[subscription.name]
+                self._drop(subscription)
                 if subscription.name == COMPACTION_CURSOR:
                     # Behind the cursor, whose stored property names the ledger.
                     await self._topic.compaction.forget()
@@ -163,8 +167,14 @@ class TopicSubscriptions:
     def forget(self, subscription: Subscription) -> None:
         """Drops a non-durable subscription, which ends with its last consumer."""
         if self.by_name.get(subscription.name) is subscription:
-            del self.by_name[subscription.name]
+            self._drop(subscription)
             self._topic.ledger.cursors.drop_non_durable(subscription.cursor)
+
+    def _drop(self, subscription: Subscription) -> None:
+        """Removes a subscription without consumers from the list, and keeps its counts."""
+        del self.by_name[subscription.name]
+        self.messages_out_before += subscription.retired_messages_out
+        self.bytes_out_before += subscription.retired_bytes_out
 
     async def close(self) -> None:
         """Disconnects all consumers. Waits for a subscription that is being made, and closes it too."""

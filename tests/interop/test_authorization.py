@@ -14,7 +14,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from broker.config.security_keys import TLS_PROVIDER
 from tests.interop.support import WAIT_S, wait_until
+from tests.support.certificates import Certificates
 from tests.support.command_json import Json
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -100,6 +102,35 @@ def test_withdrawn_right_ends_an_open_producer_and_an_open_consumer(guarded: Bro
         assert _clients(guarded) == (0, 0)
     finally:
         client.close()
+
+
+def test_certificate_of_a_name_that_lost_its_right_is_refused(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "authenticationProviders": f"{SETTINGS['authenticationProviders']},{TLS_PROVIDER}",
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        assert ask(broker, "admin", "POST", f"{GRANTS}/client", ["produce", "consume"]) == 204
+        proof = pulsar.AuthenticationTLS(str(certificates.client), str(certificates.key(certificates.client)))
+        client = pulsar.Client(
+            broker.addresses.pulsar_tls,
+            authentication=proof,
+            tls_trust_certs_file_path=str(certificates.authority),
+            operation_timeout_seconds=10,
+        )
+        try:
+            client.create_producer("ended").send(b"x")
+            assert ask(broker, "admin", "DELETE", f"{GRANTS}/client") == 204
+            wait_until(lambda: _clients(broker) == (0, 0), "the producer has left")
+            with pytest.raises(pulsar.AuthorizationError):
+                client.create_producer("another")
+        finally:
+            client.close()
 
 
 def _clients(broker: BrokerProcess) -> tuple[int, int]:

@@ -95,7 +95,7 @@ def ledger_stats(log: ManagedLedger, active: Container[str]) -> dict[str, Json]:
         # As in Pulsar, a ledger that is written shows no counts; those above are its own.
         "ledgers": [_ledger(one, counted=one is not infos[-1] or not writable) for one in infos],
         "cursors": {
-            name: _cursor(one, log.ledgers, active=name in active, waiting=name in waiting)
+            name: _cursor(one, log, active=name in active, waiting=name in waiting)
             for name, one in log.cursors.by_name.items()
         },
         "properties": {name: text for name, text in log.properties.items() if name not in OWN_PROPERTIES},
@@ -134,9 +134,11 @@ def _ledger(info: LedgerInfo, *, counted: bool) -> dict[str, Json]:
     }
 
 
-def _cursor(cursor: ManagedCursor, ledgers: LedgerList, *, active: bool, waiting: bool) -> dict[str, Json]:
+def _cursor(cursor: ManagedCursor, log: ManagedLedger, *, active: bool, waiting: bool) -> dict[str, Json]:
     return {
         **_NO_CURSOR,
+        # As in Pulsar, negative when the topic was opened with a backlog.
+        "messagesConsumedCounter": log.stats.entries_added - cursor.backlog,
         "markDeletePosition": str(cursor.mark_delete_position),
         "readPosition": str(cursor.read_position),
         "waitingReadOp": waiting,
@@ -147,7 +149,7 @@ def _cursor(cursor: ManagedCursor, ledgers: LedgerList, *, active: bool, waiting
         "lastLedgerSwitchTimestamp": NEVER,
         "state": "NoLedger",
         "active": active,
-        "numberOfEntriesSinceFirstNotAckedMessage": 1 + _entries_before(cursor, ledgers),
+        "numberOfEntriesSinceFirstNotAckedMessage": 1 + _entries_before(cursor, log.ledgers),
         "totalNonContiguousDeletedMessagesRange": cursor.acks.beyond.count_ranges(),
         "subscriptionHavePendingRead": cursor.reading,
         "properties": dict(cursor.acks.properties),

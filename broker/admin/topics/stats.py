@@ -154,6 +154,9 @@ def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     log, buffer = topic.ledger, topic.transactions.buffer
     behind = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
     slowest = min(behind, default=None)
+    # A topic's counts never fall, so those of deleted subscriptions count on.
+    stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + topic.subscribing.bytes_out_before
+    stats["msgOutCounter"] = _int(stats, "msgOutCounter") + topic.subscribing.messages_out_before
     stats["storageSize"] = log.ledgers.size_bytes
     stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
     stats["backlogQuotaLimitSize"] = topic.quotas.size.size_max

@@ -56,6 +56,29 @@ async def test_parameters_choose_the_parts_of_the_statistics(
     assert shown["earliestMsgPublishTimeInBacklog"] == -1
 
 
+async def test_consumed_entries_are_those_added_and_not_in_the_backlog(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await publish_plain(broker, f"{PERSISTENT}/t", 4)
+    topic = await persistent(broker, "t")
+    one = await topic.subscribing.create("s", EARLIEST)
+    one.cursor.acknowledge([(topic.ledger.last_confirmed.ledger_id, 0)])
+    cursors = cast("dict[str, dict[str, object]]", (await got(admin, f"{TOPICS}/t/internalStats"))["cursors"])
+    assert cursors["s"]["messagesConsumedCounter"] == 1
+
+
+async def test_counts_of_a_deleted_subscription_stay_in_the_topic(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await publish_plain(broker, f"{PERSISTENT}/t", 1)
+    topic = await persistent(broker, "t")
+    one = await topic.subscribing.create("s", EARLIEST)
+    one.retired_messages_out, one.retired_bytes_out = 3, 40
+    await topic.subscribing.delete(one, None, force=False)
+    stats = await got(admin, f"{TOPICS}/t/stats")
+    assert (stats["msgOutCounter"], stats["bytesOutCounter"], stats["subscriptions"]) == (3, 40, {})
+
+
 async def test_creation_time_is_kept_over_an_unload(admin: ClientSession, broker: BrokerService) -> None:
     await publish_plain(broker, f"{PERSISTENT}/t", 1)
     before = (await got(admin, f"{TOPICS}/t/stats"))["topicCreationTimeStamp"]
