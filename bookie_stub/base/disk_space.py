@@ -1,10 +1,16 @@
-"""Total and free bytes of disks, for the HTTP route `bookie/info`."""
+"""Space of disks: total and free bytes, and errors that say that there is none."""
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def is_full(error: Exception) -> bool:
+    """Returns True when a write failed because the disk has no space, or the user no quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_space(paths: Iterable[Path]) -> tuple[int, int]:

@@ -50,9 +50,15 @@ class Checkpoints:
             awaited=self._adds_wait,
         )
 
-    def open(self) -> None:
-        """Starts the thread, which asks for a checkpoint every `flushInterval`."""
+    def open(self, unwritten: Checkpoint | None = None) -> None:
+        """Starts the thread, which asks for a checkpoint every `flushInterval`.
+
+        `unwritten`: one that the start could not write; it is tried until the disk has space.
+        """
         self._checkpointer.start()
+        if unwritten is not None:
+            self._running = unwritten
+            self._checkpointer.submit(unwritten)
 
     @property
     def running(self) -> bool:

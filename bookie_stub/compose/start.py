@@ -1,7 +1,8 @@
 """The start of a bookie: opens its files, then replays the journals.
 
 Invariant: when `recover` returns, everything that was ever acknowledged is in entry logs and indexes, and the log
-marks say so. `Bookie.open` calls `open_disk` and then `recover`, before the first request.
+marks say so; or it is in `Recovered.unwritten`, because the disk is full, and the log marks stand before it.
+`Bookie.open` calls `open_disk` and then `recover`, before the first request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from bookie_stub.base.disk_space import is_full
+from bookie_stub.base.errors import BookieError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Post
@@ -70,8 +73,14 @@ class Recovered(NamedTuple):
     """All known ledgers by id."""
     marks: Marks
     """The end of each journal; the replay has applied everything before it."""
+    saved_marks: Marks
+    """The log marks on disk; behind `marks` when there is something unwritten."""
     lossy: bool
     """True when unknown ledgers may have been lost as a whole (BP-46)."""
+    unwritten: Checkpoint | None = None
+    """The replayed entries, when the disk has no space for them; the running bookie writes them later."""
+    deleted: frozenset[int] = frozenset()
+    """Ledgers whose deletion is unwritten too."""
 
 
 def open_disk(environment: Environment, stats: BookieStats) -> Disk:
@@ -146,10 +155,11 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
         named = metadata.naming(settings.bookie_id)
         count = add_lost_ledgers(named, ledgers, replay.changed, storages.has_deleted)
         log.warning("%d ledgers that the cluster has on this bookie are not here: fenced, in limbo", count)
+    unwritten = None
     if replay.records or replay.changed or replay.deleted:
-        replay.flush()
+        unwritten = _flush_or_keep(replay, marks, lossy=lossy)
     # A first start writes marks before the first journal exists, so a later start notices when that journal is missing.
-    if ends != marks or not directories.have_marks:
+    if unwritten is None and (ends != marks or not directories.have_marks):
         disk.writer.move_marks(ends)
     if asked:
         storages.note_lost_ledgers_known()
@@ -164,7 +174,34 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
         "" if last_stop is LastStop.CLEAN else ", the last stop was not clean",
     )
     # Once the cluster has named every ledger that may be lost, any other unknown ledger was never here.
-    return Recovered(ledgers, ends, lossy and not asked)
+    return Recovered(
+        ledgers,
+        ends,
+        ends if unwritten is None else marks,
+        lossy and not asked,
+        unwritten,
+        frozenset(() if unwritten is None else replay.deleted),
+    )
+
+
+def _flush_or_keep(replay: Replay, marks: Marks, *, lossy: bool) -> Checkpoint | None:
+    """Writes the replayed entries out, or returns them as a checkpoint when the disk is full.
+
+    Raises OSError or BookieError for any other reason, and after a loss, whose traces must be on disk before a request.
+    """
+    try:
+        replay.flush()
+    except (OSError, BookieError) as error:
+        # RocksDB's errors have no number.
+        if lossy or not (is_full(error) or "No space left" in str(error)):
+            raise
+        log.warning(
+            "! no space for %d KiB that the journals have: they stay there and in memory until the disk has space: %s",
+            *(replay.cache.size >> 10, error),
+        )
+        # The old marks, so that a crash replays all of it again; the deletions go with the checkpoint behind this one.
+        return Checkpoint(0, marks, replay.cache, replay.rows(), frozenset())
+    return None
 
 
 def _write_replayed(

@@ -126,11 +126,14 @@ class Replay:
 
     def flush(self) -> None:
         """Writes out all that was collected, and begins anew."""
-        rows = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self.changed}
-        self._write(self.cache, rows, frozenset(self.deleted))
+        self._write(self.cache, self.rows(), frozenset(self.deleted))
         self.cache = WriteCache()
         self.changed.clear()
         self.deleted.clear()
+
+    def rows(self) -> dict[int, LedgerData]:
+        """Returns the new rows of the ledger index."""
+        return {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self.changed}
 
     def _entry(self, ledger_id: int, entry_id: int, record: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)

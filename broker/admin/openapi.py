@@ -105,10 +105,14 @@ def _operation(
             "default": {"$ref": "#/components/responses/refused"},
         },
     }
-    if method in _BODY_METHODS:
+    if method in _BODY_METHODS and not _is_bodiless(policy):
         schema: Json = {"description": _ANY} if policy is None else _schema(policy.form)
         operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return operation
+
+
+def _is_bodiless(policy: Policy[Any] | None) -> bool:
+    return policy is not None and any(rest.bodiless for rest in (policy.namespace, policy.topic) if rest)
 
 
 def _summary(method: str, handler: Callable[..., object] | object, policy: Policy[Any] | None) -> str:

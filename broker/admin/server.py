@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -22,6 +23,7 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
+from broker.admin.cluster.ledgers import LEDGER_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
 from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
@@ -32,7 +34,6 @@ from broker.admin.http.foreign_pages import refuse_foreign_pages
 from broker.admin.http.http_limits import HttpConnections, OneLine
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.principal import find_principal
-from broker.admin.http.pulsar_routes import UNSERVED, NotServed, UnservedRoutes
 from broker.admin.http.request_path import shown_path
 from broker.admin.namespaces.backlog_quotas import BACKLOG_QUOTA_ROUTES
 from broker.admin.namespaces.bundles import BUNDLE_ROUTES, OPERATION_ROUTES
@@ -47,11 +48,13 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
 from broker.admin.topics.partitioned_stats import PARTITIONED_STATS_ROUTES
 from broker.admin.topics.partitions import PARTITION_ROUTES
+from broker.admin.topics.produce import PRODUCE_ROUTES
 from broker.admin.topics.replication import replication_routes
 from broker.admin.topics.schemas import SCHEMA_ROUTES
 from broker.admin.topics.stats import NO_RATES, RatesOf
@@ -174,9 +177,14 @@ def create_app(
     keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
-    app.add_routes(served)
-    app[UNSERVED] = UnservedRoutes(served)
+    app.add_routes(_with_any_name(route) for route in served)
     return app
+
+
+def _with_any_name(route: web.RouteDef) -> web.RouteDef:
+    """Lets the names in a path have braces, which aiohttp excludes by default; topics and subscriptions may have them."""
+    path = re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path)
+    return web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
@@ -194,6 +202,8 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *RESOURCE_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
+        *HOLE_ROUTES,
+        *LEDGER_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,
@@ -216,6 +226,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *PARTITIONED_STATS_ROUTES,
         *TOPIC_PROPERTY_ROUTES,
         *LOOKUP_ROUTES,
+        *PRODUCE_ROUTES,
         *NOT_ENABLED_ROUTES,
         *more,
         *SUBSCRIPTION_RATE_ROUTES,
@@ -236,12 +247,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except BrokerError as error:
         return refused(error.status, str(error))
     except web.HTTPException as error:
-        # A handler may raise such an error too; this one says that no route was found.
-        if request.match_info.http_exception is not None:
-            try:
-                request.app[UNSERVED].refuse(request)
-            except NotServed as refusal:
-                return refused(refusal.status, str(refusal))
         return _page(error)
     except Exception:
         # Broad, because nothing above this would log an error that a handler did not expect.

@@ -93,7 +93,7 @@ SERVER = Section("Server", (
         doc="Milliseconds that a connection of the admin port may take for its first request, for the body of a "
             "request, and for the next request."),
     Key("maxConcurrentHttpRequests", "int", 1024, "requests", low=1,
-        doc="Requests of one class (lookup, read, write, heavy, scrape) that may run or wait at the admin port; a "
+        doc="Requests of one class (lookup, read, write, publish, heavy, scrape) that may run or wait at the admin port; a "
             "further one is answered with 503."),
     Key("httpRequestsLimitEnabled", "bool", False,
         doc="Refuse HTTP requests above httpRequestsMaxPerSecond with 429."),

@@ -9,6 +9,7 @@ The laws:
    does not wait for the writer.
 4. When a commit fails, on a full disk for example, everything in that group fails with MetadataError and none of it is
    stored; the next group starts afresh.
+5. A start is refused when a record does not fit its checksum, or when commits are missing (`sqlite_checks.py`).
 """
 
 from __future__ import annotations
@@ -24,22 +25,34 @@ from pathlib import Path
 from typing import Final
 
 from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
+from broker.metadata.sqlite_checks import CommitCount, check_commits, check_records, crc_of
 from broker.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
 """Writes per transaction, so that the first of a long queue is not answered last."""
+NAMES_PER_SLICE = 200
+"""Names of a listing that are looked up before the loop serves clients again: 3 ms."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
-    key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL
-) WITHOUT ROWID
+    key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, crc INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS commits (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
+INSERT INTO commits VALUES (1, 0) ON CONFLICT DO NOTHING;
 """
+_ADD_CRC = "ALTER TABLE node ADD COLUMN crc INTEGER"
+"""For stores of earlier versions; their records are not checked until they are written again."""
 _UPSERT = """
-INSERT INTO node VALUES (?, ?, 0)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = version + 1 RETURNING version
+INSERT INTO node (key, value, version, crc) VALUES (?, ?, 0, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc, version = version + 1 RETURNING version
 """
-_INSERT = "INSERT INTO node VALUES (?, ?, 0) ON CONFLICT (key) DO NOTHING RETURNING version"
-_UPDATE = "UPDATE node SET value = ?, version = version + 1 WHERE key = ? AND version = ? RETURNING version"
+_INSERT = """
+INSERT INTO node (key, value, version, crc) VALUES (?, ?, 0, ?) ON CONFLICT (key) DO NOTHING RETURNING version
+"""
+_UPDATE = """
+UPDATE node SET value = ?, crc = ?, version = version + 1 WHERE key = ? AND version = ? RETURNING version
+"""
+_NEXT_COMMIT = "UPDATE commits SET number = number + 1 RETURNING number"
 
 _Outcome = list[int] | MetadataError
 """The new versions (0 for a delete), or the error."""
@@ -71,14 +84,15 @@ class SqliteMetadataStore:
 
         Belongs to the running loop.
 
-        The folder must exist. Raises MetadataError when the file cannot be opened.
+        The folder must exist. Reads the whole file. Raises MetadataError when it cannot be opened or is damaged.
         """
         self._loop = asyncio.get_running_loop()
+        self._path = path
         try:
             self._reader = _connect(path)
-            self._reader.execute(_SCHEMA)
+            self._prepare()
             self._writer = _connect(path)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise MetadataError(f"cannot open {path}: {error}") from error
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
@@ -87,13 +101,37 @@ class SqliteMetadataStore:
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
 
-    async def get(self, key: str) -> Versioned | None:
-        """Does not wait for writes that are in the queue."""
+    def _prepare(self) -> None:
+        """Makes the tables and checks the records, before the writer's thread begins."""
         try:
-            row = self._reader.execute("SELECT value, version FROM node WHERE key = ?", (key,)).fetchone()
+            self._count = CommitCount(self._path)
+            self._reader.executescript(_SCHEMA)
+            columns = [row[1] for row in self._reader.execute("PRAGMA table_info(node)")]
+            if "crc" not in columns:
+                self._reader.execute(_ADD_CRC)
+            (commits,) = self._reader.execute("SELECT number FROM commits").fetchone()
+            check_commits(self._path, self._count, commits)
+            check_records(self._reader, self._path)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    async def get(self, key: str) -> Versioned | None:
+        """Does not wait for writes that are in the queue. MetadataError also for a record that is damaged."""
+        try:
+            row = self._reader.execute(
+                "SELECT value, version, crc FROM node WHERE key = ?", (key,)
+            ).fetchone()
         except sqlite3.Error as error:
             raise MetadataError(f"cannot read {key}: {error}") from error
-        return None if row is None else Versioned(*row)
+        if row is None:
+            return None
+        value, version, crc = row
+        if crc is not None and crc_of(key, value) != crc:
+            raise MetadataError(
+                f"{self._path}: {key} does not fit its checksum; bring a copy of the file back"
+            )
+        return Versioned(value, version)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """Returns after the commit of its group."""
@@ -109,7 +147,7 @@ class SqliteMetadataStore:
         await self._submit(_Change(key, None, expected))
 
     async def children(self, key: str) -> list[str]:
-        """Costs an index lookup per name, whatever lies below it."""
+        """Costs an index lookup or two per name, whatever lies below it; the loop runs between slices of names."""
         prefix = key.rstrip("/") + "/"
         end = prefix[:-1] + "0"  # "0" follows "/", so this is behind everything that starts with the prefix.
         names: set[str] = set()
@@ -124,6 +162,8 @@ class SqliteMetadataStore:
                 # Skip everything below a name at once. After a value of the name's own only that one key is skipped,
                 # because a longer sibling (`a-b` beside `a`) sorts between `a` and `a/`.
                 start = f"{prefix}{name}0" if slash else found + "\0"
+                if not len(names) % NAMES_PER_SLICE:
+                    await asyncio.sleep(0)
         except sqlite3.Error as error:
             raise MetadataError(f"cannot list {key}: {error}") from error
         return sorted(names)
@@ -138,6 +178,7 @@ class SqliteMetadataStore:
         # In a thread: the writer posts its last outcomes to this loop, which must go on.
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
+        self._count.close()
 
     async def _submit(self, *changes: _Change) -> list[int]:
         if self._closing:
@@ -168,11 +209,15 @@ class SqliteMetadataStore:
             # it writes, and fail.
             self._writer.execute("BEGIN IMMEDIATE")
             outcomes = [self._apply(write) for write in group]
+            (number,) = self._writer.execute(_NEXT_COMMIT).fetchone()
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already.
                 self._writer.execute("ROLLBACK")
             return [MetadataError(f"cannot write {write.changes[0].key}: {error}") for write in group]
+        # Before the answers, so that every answered commit is counted. An older number only misses a loss.
+        with contextlib.suppress(OSError):
+            self._count.write(number)
         return outcomes
 
     def _apply(self, write: _Write) -> _Outcome:
@@ -197,12 +242,13 @@ class SqliteMetadataStore:
     def _apply_one(self, change: _Change) -> int:
         if change.value is None:
             return self._apply_delete(change)
+        crc = crc_of(change.key, change.value)
         if change.expected is None:
-            cursor = self._writer.execute(_UPSERT, (change.key, change.value))
+            cursor = self._writer.execute(_UPSERT, (change.key, change.value, crc))
         elif change.expected == ABSENT:
-            cursor = self._writer.execute(_INSERT, (change.key, change.value))
+            cursor = self._writer.execute(_INSERT, (change.key, change.value, crc))
         else:
-            cursor = self._writer.execute(_UPDATE, (change.value, change.key, change.expected))
+            cursor = self._writer.execute(_UPDATE, (change.value, crc, change.key, change.expected))
         row = cursor.fetchone()
         if row is None:
             raise _mismatch(change)

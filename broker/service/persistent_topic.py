@@ -43,6 +43,7 @@ from broker.service.durable_deduplication import (
 )
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
@@ -64,6 +65,7 @@ class PersistentTopic(Topic):
 
     __slots__ = (
         "_on_fenced",
+        "_pause",
         "_writer",
         "compaction",
         "count_delivered",
@@ -128,6 +130,8 @@ class PersistentTopic(Topic):
         self.policies.retain(self.name, self.ledger.trimming)
         ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
         self._on_fenced = on_fenced
+        self._pause: StoragePause | None = None
+        """None while entries are stored."""
         # The writer itself in a slot: one look-up less on the way of every message.
         self._writer = ledger.writer
         epoch = ledger.properties.get(_EPOCH_PROPERTY)
@@ -162,8 +166,12 @@ class PersistentTopic(Topic):
                 subscription.dispatcher.reconfigure(self.dispatch_settings)
 
     def check_may_publish(self, *, encrypted: bool) -> None:
-        """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota."""
+        """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota; ServiceNotReady during a pause."""
         super().check_may_publish(encrypted=encrypted)
+        if self._pause is not None and (left_ns := self._pause.left_ns(self.ledger.environment.now_ns())):
+            raise ServiceNotReady(
+                f"{self.name} cannot be stored now; its producers may try again in {left_ns / 1e9:.1f} s"
+            )
         self.quotas.check_producer()
 
     async def policies_changed(self) -> None:
@@ -237,6 +245,8 @@ class PersistentTopic(Topic):
         """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
         for entry, (producer, sequence_id, highest, size) in zip(entries, contexts, strict=True):
             producer.port.receipt(sequence_id, highest, entry.ledger_id, entry.entry_id, size)
+        if self._pause is not None:
+            self._pause = None
         if self.deduplication is not None:
             interval = self.settings.deduplication_snapshot_entries
             self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
@@ -256,6 +266,8 @@ class PersistentTopic(Topic):
         if self.deduplication is not None:
             # Or a message that the client sends again would be judged UNKNOWN for ever.
             self.deduplication.add_failed()
+        self._pause = self._pause or StoragePause()
+        self._pause.add_failed(self.ledger.environment.now_ns())
         # CLOSE_PRODUCER goes first, as in `publish`.
         self.disconnect_producers()
         for producer, sequence_id, _, size in contexts:
@@ -312,7 +324,7 @@ class PersistentTopic(Topic):
         await self._disconnect()
         await self.ledger.close()
 
-    async def delete(self) -> None:
-        """Disconnects all clients and deletes the log with its cursors and ledgers."""
+    async def abandon(self) -> None:
+        """Also stores nothing more of the log."""
         await self._disconnect()
-        await self.ledger.delete()
+        await self.ledger.abandon()

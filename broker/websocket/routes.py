@@ -130,6 +130,9 @@ class WebSocketRoutes:
             heartbeat=settings.ping_s if settings.ping_s > 0 else None,
             # A small compressed text could become a large one.
             compress=False,
+            # `Session.run` answers the client's close after it has left the topics. Otherwise a client that connects
+            # again at once finds its own Exclusive subscription or producer name taken.
+            autoclose=False,
         )
         if not socket.can_prepare(request).ok:
             raise UpgradeNeeded("HTTP method GET is not supported by this URL: open a WebSocket")

@@ -73,7 +73,8 @@ def _usage(words: Sequence[str]) -> int:
         if words and not words[0].startswith("-"):
             print(f"magnetar admin: unknown group {words[0]!r}", file=sys.stderr)
         print(
-            "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER",
+            "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER\n"
+            "       magnetar admin audit",
             file=out,
         )
         print("\nGroups: " + ", ".join(name for name, one in commands().items() if _built(one)), file=out)

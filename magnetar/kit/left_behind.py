@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 REFUSED_SCHEMA: Final = "IncompatibleSchema"
 """Name of the error in the broker's log."""
+COMPACTION: Final = "__compaction"
+"""The subscription by which a broker compacts; tests have no part in it."""
 Stats = Mapping[str, object]
 
 
@@ -40,6 +42,8 @@ def _of_topic(broker: Asked, topic: str) -> Iterator[str]:
     if producers := len(cast("list[object]", stats["publishers"])):
         yield f"{local}: {producers} producers are open"
     for subscription, facts in cast("Mapping[str, Stats]", stats["subscriptions"]).items():
+        if subscription == COMPACTION:
+            continue
         at = f"{local}, subscription {subscription}"
         if consumers := len(cast("list[object]", facts["consumers"])):
             yield f"{at}: {consumers} consumers are open"

@@ -23,6 +23,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bookie_stub.base.disk_reserve import DiskReserve
 from bookie_stub.base.errors import BookieError
 from broker.config import load_broker_settings
 from broker.config.rules import EMBEDDED
@@ -213,6 +214,11 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
     """
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as opened:
+        if not settings.memory:
+            # Before bookie and metadata store, which cannot be opened on a disk without a free byte.
+            reserve = DiskReserve(Path(settings.broker.str("magnetarDataDirectory")))
+            reserve.start()
+            opened.callback(reserve.close)
         with ThreadPoolExecutor(1) as opener:
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
             # Imported only now, beside the replay in the other thread: both take a noticeable part of the start.

@@ -40,7 +40,7 @@ def serve(
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -67,10 +67,10 @@ def test_probe_returns_the_longest_wait_once() -> None:
 
     with StallProbe(*serve(answer, answered)) as probe:
         wait_for(lambda: counted[0] >= 6)
-        assert 55 < probe.take_worst_ms() < 1000
-        seen = counted[0]
-        wait_for(lambda: counted[0] >= seen + 5)
-        assert probe.take_worst_ms() < 55
+        worst_ms = probe.take_worst_ms()
+        assert worst_ms > 55
+        # A busy machine makes later waits long too, but not each of them as long as the longest.
+        wait_for(lambda: probe.take_worst_ms() < worst_ms)
     assert answered.is_set()
 
 
@@ -83,6 +83,6 @@ def test_probe_raises_when_the_peer_closes() -> None:
 
     with StallProbe(*serve(answer)) as probe:
         assert gone.wait(60)
-        probe._thread.join(10)
+        probe._thread.join(60)
         with pytest.raises(OSError, match="closed"):
             probe.take_worst_ms()

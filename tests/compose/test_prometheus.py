@@ -96,7 +96,7 @@ def start(stack: ExitStack, folder: Path, module: list[str], settings: dict[str,
     ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(stop, process)
-    wait_for(ready.exists, 20, " ".join(module))
+    wait_for(ready.exists, 60, " ".join(module))
     addresses: dict[str, str] = json.loads(ready.read_text())
     return addresses
 
@@ -143,7 +143,7 @@ def work(running: Running, seconds: float) -> None:
 
 @pytest.mark.slow
 def test_prometheus_has_data_for_every_panel_of_the_boards(running: Running) -> None:
-    wait_for(lambda: len(query(running, 'up{job=~"broker|bookie"} == 1')) == 2, 30, "the first scrapes")
+    wait_for(lambda: len(query(running, 'up{job=~"broker|bookie"} == 1')) == 2, 60, "the first scrapes")
     work(running, WORK_SECONDS)
     assert query(running, 'label_replace(jvm_info{job="broker"}, "pod", "$1", "kubernetes_pod_name", "(.+)")')
     empty = []

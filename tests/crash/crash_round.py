@@ -37,13 +37,13 @@ from tests.crash.records import (
 from tests.crash.schema_process import confirmed_versions, judge_schemas
 from tests.crash.txn_process import KEEPER
 from tests.crash.verdict import (
-    OFFICIAL_ACK_FINAL_NS,
     PLAIN,
     AckVerdict,
     DelayVerdict,
     Demand,
     MoveVerdict,
     ProduceVerdict,
+    acks_final_ns,
     demand_cumulative,
     demand_individual,
     demand_receipts,
@@ -236,7 +236,10 @@ class CrashRound:
             "whole-entries": demand_whole_entries,
             "cumulative": demand_cumulative,
         }
-        return demands[plan.style](read_acking(records), self._kill_ns - OFFICIAL_ACK_FINAL_NS, log)
+        acked = read_acking(records)
+        receipts = (each.at_ns for each in read_confirmed(self._folder / "confirmed"))
+        final_ns = acks_final_ns(self._kill_ns, receipts, (each.at_ns for each in acked))
+        return demands[plan.style](acked, final_ns, log)
 
     def _kill(self, ackers: list[subprocess.Popen[str]], producers: list[subprocess.Popen[str]]) -> None:
         self._kill_ns = time.monotonic_ns()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Moves, Position
 from tests.crash.verdict import (
+    OFFICIAL_ACK_FINAL_NS,
     PLAIN,
+    acks_final_ns,
     demand_cumulative,
     demand_individual,
     demand_receipts,
@@ -94,6 +96,19 @@ def test_verdict_finds_delayed_messages_that_are_lost_or_early() -> None:
     assert verdict[:3] == (3, 1, 1)
     assert "first is 2" in verdict.findings[0]
     assert "first is 3" in verdict.findings[1]
+
+
+def test_acks_are_final_earlier_when_a_process_stood_still() -> None:
+    second = 10**9
+    steady = range(0, 10 * second, second // 10)
+    tenth = second // 10
+    assert acks_final_ns(10 * second, steady) == 10 * second - OFFICIAL_ACK_FINAL_NS - tenth
+    paused = [at for at in steady if not 6 * second < at < 8 * second]
+    assert acks_final_ns(10 * second, steady, paused) == 6 * second - tenth
+    # It stood still when the kill came.
+    stopped = [at for at in steady if at <= 7 * second]
+    assert acks_final_ns(10 * second, steady, stopped) == 5 * second - tenth
+    assert acks_final_ns(10 * second, []) == 10 * second - OFFICIAL_ACK_FINAL_NS
 
 
 def moves_of(action: str | None, *, answered: bool = True) -> Moves:

@@ -6,13 +6,14 @@ Law of the place: pure; no client, no clock. Every finding is a sentence that na
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from itertools import pairwise
 from typing import NamedTuple
 
 from tests.crash.records import Acked, Came, Confirmed, Delivery, Message, Moves, Position
 
 OFFICIAL_ACK_FINAL_NS = 2_000_000_000
 """The Python client cannot ask for ack receipts and sends acks in groups, 100 ms later: only an ack this much
-older than the kill counts as one that the broker has had."""
+older than the kill counts as one that the broker has had. See `acks_final_ns` for a machine that stood still."""
 
 
 PLAIN = "plain"
@@ -47,6 +48,19 @@ class AckVerdict(NamedTuple):
     missing: int
     """Of these, not delivered again."""
     findings: list[str]
+
+
+def acks_final_ns(kill_ns: int, *records: Iterable[int]) -> int:
+    """Returns the time before which an ack of the official client counts as one that the broker has had.
+
+    `records`: of each process, the times at which something happened there. The longest pause in them before the kill
+    tells for how long a busy machine let the process stand still, and an ack may take as much longer.
+    """
+    final_ns = kill_ns - OFFICIAL_ACK_FINAL_NS
+    for times in records:
+        before = [*sorted(at for at in times if at < kill_ns), kill_ns]
+        final_ns -= max((later - earlier for earlier, later in pairwise(before)), default=0)
+    return final_ns
 
 
 def judge_producer(

@@ -285,3 +285,13 @@ def test_commands_of_the_how_to_work(admin: Admin) -> None:
     assert len(here) == 12
     for line in here:
         admin(line)
+
+
+@pytest.mark.parametrize("output", ["", "table", "json"])
+def test_names_that_clients_chose_cannot_drive_a_terminal(output: str) -> None:
+    evil = "a\x1b]0;title\x07\nb\u202e\x9b2J"
+    text = shown([evil, "c"], output)
+    assert not set("\x1b\x07\x9b\u202e") & set(text)
+    if output != "json":
+        assert text.splitlines() == [r"a\x1b]0;title\x07\nb\u202e\x9b2J", "c"]
+    assert ("\n" in shown("one\ntext\x1b", output)) is (output == "")

@@ -216,7 +216,10 @@ def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
     store = sqlite3.connect(tmp_path / "m.sqlite")
     store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
     value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))
-    store.executemany("INSERT INTO node VALUES (?, ?, 0)", ((ledger_key(n), value) for n in range(60_000)))
+    store.executemany(
+        "INSERT INTO node (key, value, version) VALUES (?, ?, 0)",
+        ((ledger_key(n), value) for n in range(60_000)),
+    )
     store.commit()
     store.close()
     assert len(take(f"file:{tmp_path / 'm.sqlite'}", tmp_path / "s")["ledgers"]) == 60_000

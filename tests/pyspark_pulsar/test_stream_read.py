@@ -91,7 +91,7 @@ def test_running_stream_reads_new_messages_and_partitions(
             found = [admin.subscription(f"{topic}-partition-{number}", "follower") for number in range(2)]
             return sum(int(str(one["msgBacklog"])) for one in found)
 
-        assert backlog() <= 10, "the cursor follows one batch behind"
+        wait_until(lambda: backlog() <= 10, "the cursor follows one batch behind", SPARK_S)
     finally:
         query.stop()
 

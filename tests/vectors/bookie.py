@@ -28,7 +28,7 @@ from tests.vectors.result import Result
 KINDS: Final = ("bookie",)
 FRAME_BYTES_MAX: Final = 5_242_880
 """nettyMaxFrameSizeBytes of the recorded bookie."""
-_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 60.0
 _SILENCE_S: Final = 1.0
 _TIMED_OUT: Final = -23
 """The recorded client notes this when no frame came in time."""

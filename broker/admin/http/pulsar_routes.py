@@ -1,13 +1,11 @@
-"""The routes of Apache Pulsar's broker (`pulsar_routes.tsv`), and what becomes of a request for one that is not built.
+"""The routes of Apache Pulsar's broker (`pulsar_routes.tsv`), and those among them that this broker lacks: none.
 
-Such a request is answered with 501 and JSON. The 404 page is for paths that Pulsar lacks too: a tool must be able to
-tell a missing feature from a misspelt path.
+`tests/broker/admin/test_pulsar_routes.py` sends a request for each. The 404 page is for paths that Pulsar lacks too.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -15,23 +13,10 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from broker.admin.http.request_path import shown_path
-from broker.model.errors import BrokerError
-
 VARIABLE_PART: Final = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 """A variable part of a path, with its pattern if it has one; a pattern may contain braces."""
 _DOMAIN: Final = "domain"
 """The variable part whose pattern is a list of words."""
-
-
-NOT_BUILT: Final = "Pulsar has this request, and this version of Magnetar does not"
-"""Words of the answer to a request without a handler."""
-
-
-class NotServed(BrokerError):
-    """Pulsar serves the request, and this broker does not."""
-
-    status = 501
 
 
 class PulsarRoute(NamedTuple):
@@ -88,26 +73,3 @@ def path_shapes(path: str) -> Iterator[str]:
     else:
         for name in domain[2].split("|"):
             yield VARIABLE_PART.sub("{}", path[: domain.start()] + name + path[domain.end() :])
-
-
-class UnservedRoutes:
-    """Pulsar's routes without a handler."""
-
-    def __init__(self, served: Iterable[web.RouteDef]) -> None:
-        """`served` are the routes of the application."""
-        self._patterns: dict[tuple[str, int], list[re.Pattern[str]]] = defaultdict(list)
-        for method, path in unserved(served):
-            # Between two variable parts `split` returns the fixed text alone.
-            fixed = [re.escape(text) for text in re.split(r"\{\w+\}", path)]
-            self._patterns[method, path.count("/")].append(re.compile("[^/]+".join(fixed)))
-
-    def refuse(self, request: web.Request) -> None:
-        """Raises NotServed for a request that Pulsar serves and this broker does not."""
-        path = request.rel_url.raw_path
-        patterns = self._patterns.get((request.method, path.count("/")), ())
-        if any(pattern.fullmatch(path) for pattern in patterns):
-            raise NotServed(f"{request.method} {shown_path(request)}: {NOT_BUILT}")
-
-
-UNSERVED = web.AppKey("unserved", UnservedRoutes)
-"""Refuses requests for routes without a handler."""

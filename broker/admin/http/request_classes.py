@@ -33,11 +33,13 @@ READ: Final = RequestClass(name="read", running_max=64)
 """Every other request that changes nothing."""
 WRITE: Final = RequestClass(name="write", running_max=32, changes=True)
 """Requests that change something."""
+PUBLISH: Final = RequestClass(name="publish", running_max=32, changes=True)
+"""Requests that publish messages. A publish rate may hold them back, which must not delay changes."""
 HEAVY: Final = RequestClass(name="heavy", running_max=4)
 """Reads whose work grows with the number of topics, partitions or entries."""
 SCRAPE: Final = RequestClass(name="scrape", running_max=8, has_deadline=False)
 """`/metrics`: scrapes share one text, and a slow scraper may take it slowly."""
-CLASSES: Final = (LOOKUP, READ, WRITE, HEAVY, SCRAPE)
+CLASSES: Final = (LOOKUP, READ, WRITE, PUBLISH, HEAVY, SCRAPE)
 
 _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
@@ -73,6 +75,8 @@ def class_of(method: str, path: str) -> RequestClass | None:
         return None
     if path.startswith("/lookup/"):
         return LOOKUP
+    if path.startswith("/topics/"):
+        return PUBLISH
     if method not in _READS:
         return WRITE
     return _EXCEPTIONS.get(path) or _LAST_PARTS.get(path.rpartition("/")[2], READ)

@@ -64,6 +64,7 @@ async def _store(request: web.Request, member: str, value: Json) -> None:
 
 def _getter(member: str, unset: int | None) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def get_offload_number(request: web.Request) -> web.Response:
+        """Returns a number of the offload policies."""
         value = _stored(request).get(member, unset)
         return empty() if value is None else answer(value)
 
@@ -74,6 +75,7 @@ def _setter(
     member: str, word: str, result: Callable[[], web.Response]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def set_offload_number(request: web.Request) -> web.Response:
+        """Sets a number of the offload policies; `null` removes it."""
         given = await body_of(request)
         await _store(request, member, None if given is None else _number(word, given))
         return result()

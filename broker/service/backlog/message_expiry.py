@@ -1,7 +1,9 @@
 """MessageExpiry: acknowledges the messages of a topic whose time to live is over.
 
-A message counts from its broker timestamp, else from its publish time. With a delivery time it lives on until it is due,
-unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in Pulsar, and is never delivered.
+A message counts from its broker timestamp, else from its publish time, which a client's clock gives. So that one message
+from the future does not keep those behind it, all of a ledger that was closed long enough ago is old enough too. With a
+delivery time it lives on until it is due, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
+Pulsar, and is never delivered.
 
     look -> newest_before    a binary search for the newest entry that is old enough, once for all subscriptions
          -> _find_delays     entries that no dispatcher has looked at yet may be delayed: they are read once
@@ -11,10 +13,14 @@ unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.entry import Entry
+from broker.model.errors import EntryDamaged, NoSuchEntry
 from broker.model.position import EARLIEST, Position
 from broker.model.range_set import EntryRange
 from broker.model.topic_name import TopicName
@@ -79,17 +85,29 @@ class MessageExpiry:
             return
         before_ms = topic.ledger.environment.wall_ms() - ttl_s * _MS_PER_S
         slowest = min(one.cursor.mark_delete_position for one in waiting)
-        # One read tells nearly always that nothing is old enough; the search below takes one per doubling of the topic.
-        oldest_ms = await topic.positions.time_of(topic.ledger.ledgers.next_valid(slowest))
-        if oldest_ms is None or oldest_ms >= before_ms:
-            return
-        newest = await topic.positions.newest_before(before_ms)
+        newest = await self._newest_old_enough(slowest, before_ms)
         if newest is None:
             return
         if not topic.settings.ttl_ignores_delays:
             newest = await self._find_delays(slowest, newest)
         for subscription in waiting:
             await self._expire(subscription, newest)
+
+    async def _newest_old_enough(self, slowest: Position, before_ms: int) -> Position | None:
+        """Returns the last entry that is old enough; None when none behind `slowest` is."""
+        topic = self._topic
+        closed = last_closed_before(topic.ledger.ledgers, before_ms)
+        if closed is not None and closed <= slowest:
+            closed = None
+        first = topic.ledger.ledgers.next_valid(closed or slowest)
+        if first > topic.ledger.last_confirmed:
+            return closed
+        # One read tells nearly always that nothing is old enough; the search below takes one per doubling of the topic.
+        oldest_ms = await topic.positions.time_of(first)
+        if oldest_ms is None or oldest_ms >= before_ms:
+            return closed
+        newest = await topic.positions.newest_before(before_ms)
+        return newest if closed is None or newest is None else max(newest, closed)
 
     async def _find_delays(self, slowest: Position, newest: Position) -> Position:
         """Makes all delayed entries through `newest` known, and returns the position through which they are.
@@ -103,7 +121,7 @@ class MessageExpiry:
             if topic.delays.looks_in(wanted.ledger_id):
                 if read >= _READ_PER_LOOK:
                     break
-                topic.delays.hold_back(await topic.ledger.read_entries(wanted))
+                topic.delays.hold_back(await _readable(topic.ledger, wanted))
                 read += _READ_AT_ONCE
             self._delays_found_through = Position(wanted.ledger_id, wanted.last)
         return min(newest, max(self._delays_found_through, slowest))
@@ -148,6 +166,31 @@ class MessageExpiry:
             slice_ = range(first, min(first + _ACKS_PER_SLICE, last + 1))
             if positions := [(ledger_id, one) for one in slice_ if (ledger_id, one) not in held]:
                 yield positions
+
+
+def last_closed_before(ledgers: LedgerList, before_ms: int) -> Position | None:
+    """Returns the last entry of the ledgers at the front that were closed before the time; None without one.
+
+    Their entries are older than that by the broker's clock, whatever their publish times say.
+    """
+    last = None
+    for info in ledgers.infos()[:-1]:
+        if info.closed_at_ms is None or info.closed_at_ms >= before_ms:
+            break
+        last = Position(info.ledger_id, info.entries - 1)
+    return last
+
+
+async def _readable(ledger: ManagedLedger, wanted: EntryRange) -> list[Entry]:
+    """Returns the entries of the range without lost ones, which would stop the expiry of all others for ever."""
+    try:
+        return await ledger.read_entries(wanted)
+    except (EntryDamaged, NoSuchEntry):
+        found: list[Entry] = []
+        for entry_id in range(wanted.first, wanted.last + 1):
+            with contextlib.suppress(EntryDamaged, NoSuchEntry):
+                found += await ledger.read_entries(EntryRange(wanted.ledger_id, entry_id, entry_id))
+        return found
 
 
 def _ranges(ledger: ManagedLedger, after: Position, through: Position) -> Iterator[EntryRange]:

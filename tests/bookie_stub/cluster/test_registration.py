@@ -117,11 +117,11 @@ def connect(address: str) -> object:
 
 def wait_until(condition: Callable[[], object]) -> None:
     pause = threading.Event()
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         pause.wait(0.01)
-    raise AssertionError("not within 20 s")
+    raise AssertionError("not within 60 s")
 
 
 class Registered(Process):

@@ -29,7 +29,7 @@ OK, IO_ERROR, TOO_MANY = 0, 101, 106
 
 def stand_still(condition: Callable[[], bool]) -> None:
     """Wait without the loop, so that it cannot hear of anything meanwhile."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)

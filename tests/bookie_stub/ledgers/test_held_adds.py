@@ -10,7 +10,7 @@ from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.ledgers import held_adds
 from bookie_stub.ledgers.held_adds import HeldAdds
 
-LIMIT_S = 60.0
+LIMIT_S = 10.0
 
 
 class Clock:

@@ -66,7 +66,7 @@ async def test_half_frames_above_the_limit_are_ended_and_others_are_served(
         frame = large_add(100 + number)
         writer.write(frame[: len(frame) - 100])
     ended = [asyncio.ensure_future(reader.read()) for reader, _ in peers]
-    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED, timeout=60)
     await add(server, 0, 100)
     assert server.unfinished.used_bytes <= LIMIT
     lines = [record.getMessage() for record in caplog.records if "incomplete frame" in record.getMessage()]

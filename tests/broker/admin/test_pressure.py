@@ -10,7 +10,16 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from broker.admin.http.pressure import Pressure, PressureSettings
-from broker.admin.http.request_classes import HEAVY, LOOKUP, READ, SCRAPE, WRITE, RequestClass, class_of
+from broker.admin.http.request_classes import (
+    HEAVY,
+    LOOKUP,
+    PUBLISH,
+    READ,
+    SCRAPE,
+    WRITE,
+    RequestClass,
+    class_of,
+)
 from broker.admin.server import answer_errors, create_app
 from broker.compose.broker_service import BrokerService
 from broker.loop import clock
@@ -50,7 +59,10 @@ async def start() -> AsyncIterator[Start]:
     clients: list[Client] = []
 
     async def make(
-        requests_max: int = 1000, deadline_s: float = 60, per_second: float = 0
+        requests_max: int = 1000,
+        deadline_s: float = 60,
+        per_second: float = 0,
+        now_ns: Callable[[], int] = clock.monotonic_ns,
     ) -> tuple[Stage, Client]:
         stage = Stage()
         settings = PressureSettings(
@@ -59,7 +71,7 @@ async def start() -> AsyncIterator[Start]:
             rate_limited=per_second > 0,
             per_second=per_second or 100.0,
         )
-        stage.pressure = Pressure(settings, clock.monotonic_ns)
+        stage.pressure = Pressure(settings, now_ns)
         app = web.Application(middlewares=[answer_errors, stage.pressure.guard])
         app.on_cleanup.append(stage.pressure.close)
         app.router.add_route("*", "/lookup/v2/topic/{topic}", stage.handle)
@@ -216,12 +228,13 @@ async def test_client_that_leaves_frees_its_place(start: Start) -> None:
 async def test_requests_above_the_rate_are_429_with_json(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage, client = await start(per_second=3.0)
+    # The clock stands still: on a busy machine twelve requests may take so long that the rate allows them.
+    stage, client = await start(per_second=3.0, now_ns=lambda: 10**12)
     stage.go.set()
     found = [await ask(client, "GET", stats(number)) for number in range(12)]
     assert [status for status, _ in found[:3]] == [204, 204, 204]
-    assert (429, '{"reason": "Too Many Requests"}') in found
-    assert caplog.text.count("httpRequestsMaxPerSecond=3") <= 2
+    assert found[3:] == [(429, '{"reason": "Too Many Requests"}')] * 9
+    assert caplog.text.count("httpRequestsMaxPerSecond=3") == 1
 
 
 @pytest.mark.parametrize(
@@ -251,7 +264,7 @@ async def test_every_route_that_changes_something_is_a_write(broker: BrokerServi
         assert route.resource is not None
         kind = class_of(route.method, route.resource.canonical)
         if kind is not None and route.method not in ("GET", "HEAD") and kind is not LOOKUP:
-            assert kind is WRITE, route
+            assert kind is (PUBLISH if route.resource.canonical.startswith("/topics/") else WRITE), route
 
 
 async def test_thousand_statistics_at_once_are_all_answered(

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
 
 from broker.compose.broker_service import BrokerService
+from broker.websocket.consuming import ConsumerSession
 from tests.broker.websocket.conftest import WAIT_S, Connect, Socket, a_broker, until
 
 UPGRADE = {
@@ -138,15 +139,16 @@ async def test_silent_session_is_closed() -> None:
 
 async def test_session_that_gets_messages_is_not_idle() -> None:
     async with (
-        a_broker("webSocketSessionIdleTimeoutMillis=1000") as broker,
+        # Longer than a busy machine may take between two messages, shorter than all of them.
+        a_broker("webSocketSessionIdleTimeoutMillis=2500") as broker,
         ClientSession(base_url=broker.addresses.admin_url) as http,
     ):
         reader = Socket(await http.ws_connect(f"/ws/v2/reader/{T}"))
         producer = Socket(await http.ws_connect(f"/ws/v2/producer/{T}"))
-        for _ in range(15):
+        for _ in range(30):
             await producer.publish("x")
             await asyncio.sleep(0.1)
-        assert await reader.payloads(15, ack=False) == ["x"] * 15
+        assert await reader.payloads(30, ack=False) == ["x"] * 30
 
 
 async def test_client_that_answers_no_ping_is_closed() -> None:
@@ -188,6 +190,35 @@ async def test_lost_connection_frees_the_subscription(connect: Connect, broker: 
     assert transport is not None
     transport.abort()
     await until(lambda: not topic.consumers_of("s"))
+
+
+async def test_close_is_answered_after_the_session_has_left_its_topic(
+    connect: Connect, broker: BrokerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = asyncio.Event()
+    leave = ConsumerSession.leave
+
+    async def leave_later(session: ConsumerSession) -> None:
+        await left.wait()
+        await leave(session)
+
+    monkeypatch.setattr(ConsumerSession, "leave", leave_later)
+    socket = await connect(f"/ws/v2/consumer/{T}/s")
+    closing = asyncio.create_task(socket.inner.close())
+    assert await broker_has_read_the_close(broker)
+    assert not closing.done()
+    left.set()
+    await closing
+    assert not broker.registry.topics["persistent://public/default/t"].consumers_of("s")
+
+
+async def broker_has_read_the_close(broker: BrokerService) -> bool:
+    """Waits for some later requests: the close came before them."""
+    async with ClientSession(base_url=broker.addresses.admin_url) as http:
+        for _ in range(10):
+            async with http.get("/admin/v2/clusters") as answer:
+                await answer.read()
+    return True
 
 
 async def test_stop_of_the_broker_closes_sessions_with_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""Makes `docs/reference/admin_routes.md`: Pulsar's routes, with those that are not served; `generate.py` writes it."""
+"""Makes `docs/reference/admin_routes.md`: Pulsar's routes, all of which are served; `generate.py` writes it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.admin.http.pulsar_routes import PulsarRoute, pulsar_routes, unserved
-from broker.admin.server import routes
+from broker.admin.http.pulsar_routes import PulsarRoute, pulsar_routes
 
 INTRODUCTION: Final = """\
 # Routes of the admin interface
 
 Written by `make generate` from `broker/admin/http/pulsar_routes.tsv`, which has the routes of the broker of Apache
-Pulsar 4.2.4, and from the routes of the code.
+Pulsar 4.2.4. Magnetar serves all of them.
 
-A request that Magnetar does not serve is answered with 501 and `{"reason": …}`. Functions, sources, sinks and packages
-are answered as by a Pulsar broker that does not enable them. Paths that Pulsar lacks get a 404 page.
+Functions, sources, sinks and packages are answered as by a Pulsar broker that does not enable them. A value that asks
+for a feature which is not built, such as replication to another cluster, is answered with 501 and `{"reason": …}`. Paths
+that Pulsar lacks get a 404 page.
 [Policies](policies.md) has the effect of each policy.
 
 A running broker describes its routes in OpenAPI 3.1: `curl http://localhost:8080/openapi.json`. WebSockets are left out,
@@ -26,18 +26,7 @@ which OpenAPI cannot describe.
 
 def routes_page() -> str:
     """Returns the page."""
-    missing = unserved(routes())
-    served = [route for route in pulsar_routes() if route not in missing]
-    return "\n".join(
-        [
-            INTRODUCTION,
-            f"## Not served ({len(missing)} of {len(missing) + len(served)})\n",
-            *_table(missing),
-            f"\n## Served ({len(served)})\n",
-            *_table(served),
-            "",
-        ]
-    )
+    return "\n".join([INTRODUCTION, f"## Served ({len(pulsar_routes())})\n", *_table(pulsar_routes()), ""])
 
 
 def _table(rows: Iterable[PulsarRoute]) -> Iterator[str]:

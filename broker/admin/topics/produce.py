@@ -1,0 +1,312 @@
+"""`POST /topics/…`: publishes the messages of a request and answers with their ids.
+
+A request is a producer of its own on each partition that gets a message, so the limits, quotas and access modes of the topic
+hold for it. It leaves again when every message has its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from broker.admin.http.answers import answer, body_of, topic_of
+from broker.admin.service_view import BROKER, BrokerView
+from broker.admin.topics.message_requests import (
+    RestMessage,
+    RestRequest,
+    encoder_of,
+    entry_of,
+    read_message,
+    read_request,
+)
+from broker.admin.topics.topic_access import check_namespace
+from broker.model.errors import BrokerError, TopicNotFound
+from broker.model.topic_name import TopicName
+from broker.schemas.schema import Schema, SchemaType
+from broker.service.dispatch.key_shared import sticky_key_hash
+from broker.service.namespaces import Json
+from broker.service.producer import Producer
+from broker.service.topic_schemas import version_bytes, version_of
+
+_TOPIC: Final = "/topics/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_MESSAGES_PER_SLICE: Final = 50
+"""Messages that are published before clients get their turn: about a millisecond."""
+_NOT_PUBLISHED: Final = 2
+"""Pulsar's code of the outcome of a message that is not stored."""
+_VERSION: Final = "REST"
+"""Client version in statistics."""
+
+
+_WAIT_SHARE: Final = 0.5
+"""Part of a request's time that publish rates may take, so that its answer comes before the deadline."""
+_LATE_RECEIPTS_S: Final = 1.0
+"""Time for receipts of messages that were published before their topic was closed."""
+
+
+class TooLarge(BrokerError):
+    """A message is longer than `maxMessageSize`."""
+
+    status = 413
+
+
+async def produce(request: web.Request) -> web.Response:
+    """Publishes messages to a topic; to its partitions by key, or in turns, where it has several."""
+    broker, name = request.app[BROKER], topic_of(request)
+    check_namespace(broker, name)
+    wanted = read_request(await body_of(request))
+    count = await broker.registry.partitions.count(name)
+    if not count and not await broker.registry.exists(name):
+        raise TopicNotFound(f"Topic {name} not found")
+    return await _published(request, [name.with_partition(index) for index in range(count)] or [name], wanted)
+
+
+async def produce_to_partition(request: web.Request) -> web.Response:
+    """Publishes messages to one partition; 404 if the topic has no such partition."""
+    broker, name = request.app[BROKER], topic_of(request)
+    check_namespace(broker, name)
+    wanted = read_request(await body_of(request))
+    part = name.with_partition(int(request.match_info["partition"]))
+    if part.partition >= await broker.registry.partitions.count(name):
+        raise TopicNotFound(f"Topic {part} not found")
+    return await _published(request, [part], wanted)
+
+
+async def _published(request: web.Request, parts: list[TopicName], wanted: RestRequest) -> web.Response:
+    broker = request.app[BROKER]
+    version, schema = await _schema(broker, parts[0].base, wanted)
+    messages = await _encoded(broker, wanted, schema)
+    # Pulsar's clients begin at a partition of their choice too.
+    turn = secrets.randbelow(len(parts))
+    chosen = [_part_for(parts, one.message.key, turn + place) for place, one in enumerate(messages)]
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    publication = Publication(broker, wanted.producer_name, version, f"{peer[0]}:{peer[1]}" if peer else "")
+    try:
+        for part in dict.fromkeys(chosen):
+            await publication.join(part)
+        for place, (part, one) in enumerate(zip(chosen, messages, strict=True)):
+            await publication.send(place, part, one)
+            if place % _MESSAGES_PER_SLICE == _MESSAGES_PER_SLICE - 1:
+                await asyncio.sleep(0)
+        await publication.wait_for_all(len(messages))
+    finally:
+        await publication.leave()
+    number = version_of(version) if version else -1
+    results: list[Json] = [
+        {**publication.outcomes[place], "schemaVersion": number} for place in range(len(messages))
+    ]
+    return answer({"messagePublishResults": results, "schemaVersion": number})
+
+
+async def _schema(broker: BrokerView, name: TopicName, wanted: RestRequest) -> tuple[bytes, Schema]:
+    """Returns version and schema of the messages. TopicNotFound for a version that the topic does not have."""
+    schemas = broker.registry.schemas
+    if wanted.schema_version >= 0:
+        found = await schemas.get(name, wanted.schema_version)
+        if found is None or found.schema is None:
+            raise TopicNotFound(f"Schema version {wanted.schema_version} of {name} not found")
+        return version_bytes(found.version), found.schema
+    # Before the schema is added: nothing may be stored for a type that no payload can have here.
+    encoder_of(wanted.schema)
+    formless = wanted.schema.type in (SchemaType.NONE, SchemaType.BYTES)
+    return await schemas.for_producer(name, None if formless else wanted.schema), wanted.schema
+
+
+class _Encoded(NamedTuple):
+    """A message with the bytes of its payload."""
+
+    message: RestMessage
+    payload: bytes
+
+
+async def _encoded(broker: BrokerView, wanted: RestRequest, schema: Schema) -> list[_Encoded]:
+    """Returns all messages. BadRequest or TooLarge for one that is wrong, before any is published."""
+    encode, now_ms = encoder_of(schema), broker.environment.wall_ms()
+    limit = broker.settings.int("maxMessageSize")
+    found: list[_Encoded] = []
+    for place, given in enumerate(wanted.messages, 1):
+        message = read_message(given, now_ms)
+        payload = encode(message.payload)
+        if len(payload) > limit:
+            raise TooLarge(f"payload: {len(payload)} bytes; maxMessageSize={limit} are allowed")
+        found.append(_Encoded(message, payload))
+        if place % _MESSAGES_PER_SLICE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def _part_for(parts: list[TopicName], key: str | None, turn: int) -> TopicName:
+    number = turn if key is None else sticky_key_hash(key.encode())
+    return parts[number % len(parts)]
+
+
+class Publication:
+    """The producers of one request, and the outcomes of its messages."""
+
+    def __init__(self, broker: BrokerView, producer_name: str, schema_version: bytes, address: str) -> None:
+        """`producer_name` is empty for a name that no other producer has."""
+        self.outcomes: dict[int, dict[str, Json]] = {}
+        """Pulsar's JSON about each message, by its place in the request."""
+        self._broker = broker
+        self._name = producer_name or f"rest-{secrets.token_hex(8)}"
+        self._schema_version = schema_version
+        self._address = address
+        self._lanes: dict[TopicName, PublicationLane] = {}
+        self._changed = asyncio.Event()
+        time_s = broker.settings.int("magnetarHttpRequestTimeoutSeconds")
+        self._until_s = asyncio.get_running_loop().time() + _WAIT_SHARE * time_s
+
+    async def join(self, name: TopicName) -> None:
+        """Adds a producer to the topic, opened if need be. BrokerErrors refuse."""
+        topic = await self._broker.registry.get(name, create=True)
+        topic.check_may_publish(encrypted=False)
+        lane = PublicationLane(self, name.partition)
+        lane.producer = Producer(
+            topic,
+            lane,
+            producer_id=len(self._lanes),
+            name=self._name,
+            connection=self,
+            address=self._address,
+            client_version=_VERSION,
+            schema_version=self._schema_version,
+            connected_at_ms=self._broker.environment.wall_ms(),
+        )
+        await topic.add_producer(lane.producer)
+        lane.next_sequence_id = topic.last_sequence_id(self._name) + 1
+        self._lanes[name] = lane
+
+    async def send(self, place: int, name: TopicName, one: _Encoded) -> None:
+        """Publishes a message; waits first while a publish rate is exceeded, and refuses it in the end."""
+        lane = self._lanes[name]
+        try:
+            async with asyncio.timeout_at(self._until_s):
+                while lane.pauses and not lane.closed:
+                    await self._change()
+        except TimeoutError:
+            lane.note_refusal(place, "The publish rate is exceeded; send the message again")
+            return
+        sequence_id = one.message.sequence_id
+        if sequence_id is None:
+            sequence_id, lane.next_sequence_id = lane.next_sequence_id, lane.next_sequence_id + 1
+        now_ms = self._broker.environment.wall_ms()
+        body = entry_of(one.message, one.payload, self._name, sequence_id, now_ms, self._schema_version)
+        limit = self._broker.settings.int("maxMessageSize")
+        if len(body) > limit:
+            lane.note_refusal(place, f"The message has {len(body)} bytes; maxMessageSize={limit} are allowed")
+        else:
+            lane.publish(place, sequence_id, body, delayed=one.message.deliver_at_ms > 0)
+
+    async def wait_for_all(self, count: int) -> None:
+        """Returns when so many messages have an outcome."""
+        while len(self.outcomes) < count:
+            await self._change()
+
+    async def leave(self) -> None:
+        """Removes the producers."""
+        for lane in self._lanes.values():
+            await lane.producer.topic.remove_producer(lane.producer)
+
+    def changed(self) -> None:
+        """Looks at the outcomes again. Called by the lanes."""
+        self._changed.set()
+
+    async def _change(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+
+class PublicationLane:
+    """A ProducerPort for one topic or partition. See `broker/service/ports.py` for the port's methods."""
+
+    producer: Producer
+    """Set before the first message."""
+
+    def __init__(self, publication: Publication, partition: int) -> None:
+        """`partition`: -1 for a topic without partitions."""
+        self.next_sequence_id = 0
+        """Number of the next message that has none of its own."""
+        self.pauses = 0
+        """Publish rates that are exceeded."""
+        self.closed = False
+        """The topic has removed the producer."""
+        self._publication = publication
+        self._partition = partition
+        # Places of messages by sequence id, which a client may give twice.
+        self._waiting: dict[int, deque[int]] = {}
+
+    def publish(self, place: int, sequence_id: int, body: bytes, *, delayed: bool) -> None:
+        """Publishes an entry; its outcome comes later, or at once."""
+        if self.closed:
+            self.note_refusal(place, f"{self.producer.topic.name} was closed; send the message again")
+            return
+        self._waiting.setdefault(sequence_id, deque()).append(place)
+        self.producer.publish(sequence_id, 0, 1, body, len(body), chunk=False, delayed=delayed)
+
+    def note_refusal(self, place: int, reason: str) -> None:
+        """Notes that a message is not stored."""
+        self._note(
+            place, {"errorMsg": reason, "messageId": str(self._partition), "errorCode": _NOT_PUBLISHED}
+        )
+
+    def _note(self, place: int, outcome: dict[str, Json]) -> None:
+        self._publication.outcomes[place] = outcome
+        self._publication.changed()
+
+    def _take(self, sequence_id: int) -> int | None:
+        places = self._waiting.get(sequence_id)
+        return places.popleft() if places else None
+
+    # Port
+
+    def receipt(
+        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
+    ) -> None:
+        """Notes the id of a message."""
+        place = self._take(sequence_id)
+        if place is not None:
+            self._note(place, {"messageId": f"{ledger_id}:{entry_id}:{self._partition}", "errorCode": 0})
+
+    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+        """Notes the error."""
+        place = self._take(sequence_id)
+        if place is not None:
+            self.note_refusal(place, str(error))
+
+    def pause(self) -> None:
+        """Holds further messages back."""
+        self.pauses += 1
+
+    def go_on(self) -> None:
+        """Ends one `pause`."""
+        self.pauses -= 1
+        self._publication.changed()
+
+    def ready(self, topic_epoch: int | None) -> None:
+        """Never called: the access of these producers is shared."""
+
+    def failed(self, error: BrokerError) -> None:
+        """Never called: these producers do not wait for access."""
+
+    def closed_by_broker(self) -> None:
+        """Refuses further messages; receipts of those that were published may still come."""
+        self.closed = True
+        self._publication.changed()
+        asyncio.get_running_loop().call_later(_LATE_RECEIPTS_S, self._give_up)
+
+    def _give_up(self) -> None:
+        for places in self._waiting.values():
+            while places:
+                self.note_refusal(
+                    places.popleft(), f"{self.producer.topic.name} was closed; the message may be stored"
+                )
+
+
+PRODUCE_ROUTES = (
+    web.post(_TOPIC, produce),
+    web.post(_TOPIC + "/partitions/{partition:[0-9]{1,9}}", produce_to_partition),
+)
+"""The routes."""
