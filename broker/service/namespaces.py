@@ -276,8 +276,6 @@ class Namespaces:
                 self._announce_rights()
 
             await uninterrupted(change())
-            # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
-            self._announce_rights()
 
     async def mark_deleted(self, namespace: str, beside: Put) -> None:
         """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
