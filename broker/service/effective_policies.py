@@ -117,17 +117,24 @@ class EffectivePolicies:
         return name if isinstance(name, str) else None
 
     def dispatch_settings(self, name: TopicName) -> ServiceSettings:
-        """Returns the broker's settings with the topic's limits of unacknowledged messages in them."""
+        """Returns the broker's settings with the topic's policies about unacknowledged messages in them."""
+        pauses = self.dispatcher_pause_on_ack_state_persistent(name)
         consumer = self.of(name, table.MAX_UNACKED_PER_CONSUMER)
         subscription = self.of(name, table.MAX_UNACKED_PER_SUBSCRIPTION)
         settings = self.settings
-        if (consumer, subscription) == (
+        if (consumer, subscription, pauses) == (
             settings.unacked_max_per_consumer,
             settings.unacked_max_per_subscription,
+            settings.pause_on_ack_state,
         ):
             # The same object for all topics without a policy of their own; thousands of copies would cost memory.
             return settings
-        return replace(settings, unacked_max_per_consumer=consumer, unacked_max_per_subscription=subscription)
+        return replace(
+            settings,
+            unacked_max_per_consumer=consumer,
+            unacked_max_per_subscription=subscription,
+            pause_on_ack_state=pauses,
+        )
 
     def ledger_settings(self, name: TopicName, settings: ManagedLedgerSettings) -> ManagedLedgerSettings:
         """Returns the settings of a topic's managed ledger, with the topic's persistence policy in them."""

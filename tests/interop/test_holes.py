@@ -12,23 +12,17 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pulsar
 import pytest
 
-from broker.compose.broker_service import BrokerService
-from broker.config import load_broker_settings
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.entry import Entry
 from broker.net.ports import ConsumerOnConnection
 from broker.service.persistent_topic import PersistentTopic
-from tests.fakes.ledgers import on_one_bookie
 from tests.interop.support import SILENCE_MS, Admin, connect, wait_until
+from tests.support.memory_broker import memory_broker
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 TOPIC = "persistent://public/default/article"
@@ -37,37 +31,6 @@ SETTINGS = {
     "managedLedgerMaxUnackedRangesToPersist": str(LIMIT),
     "dispatcherPauseOnAckStatePersistentEnabled": "true",
 }
-
-
-@asynccontextmanager
-async def running(*overrides: str) -> AsyncIterator[BrokerService]:
-    loop = asyncio.get_running_loop()
-    settings = load_broker_settings(
-        None,
-        environ={},
-        overrides=[
-            "brokerServicePort=0",
-            "webServicePort=0",
-            "bindAddress=127.0.0.1",
-            "advertisedAddress=127.0.0.1",
-            *overrides,
-        ],
-        profile=None,
-    )
-    metadata = MemoryMetadataStore()
-    service = BrokerService(
-        settings,
-        metadata=metadata,
-        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
-        turn=Turn(loop.call_soon, clock.monotonic_ns),
-        version="1.2.3",
-    )
-    await service.start()
-    await service.start_admin()
-    try:
-        yield service
-    finally:
-        await service.stop()
 
 
 @contextmanager
@@ -115,7 +78,7 @@ def test_holes_of_the_article_are_filled_and_the_quota_lets_producers_back(kind:
             "backlogQuotaDefaultLimitBytes=100",
             "backlogQuotaDefaultRetentionPolicy=producer_exception",
         )
-        async with running(*overrides) as broker:
+        async with memory_broker(*overrides) as broker:
             url, admin = broker.addresses.service_url, Admin(broker.addresses.admin_url)
             # M2 and M4 are the entries 1 and 3.
             with interrupted_dispatch((1, 3)) as failed:

@@ -156,30 +156,9 @@ class Offloads:
         )
 
 
-async def pauses_on_ack_state(request: web.Request) -> web.Response:
-    """Returns false: no dispatcher waits for the storage of acknowledgements."""
-    await existing_topic(request)
-    return answer(False)
-
-
-async def set_pause_on_ack_state(request: web.Request) -> web.Response:
-    """Refuses the policy with 501."""
-    await existing_topic(request)
-    raise NotBuilt(
-        "dispatcherPauseOnAckStatePersistent: this version of Magnetar does not obey the policy; leave it unset"
-    )
-
-
-async def remove_pause_on_ack_state(request: web.Request) -> web.Response:
-    """Accepts the removal: the policy is not set."""
-    await existing_topic(request)
-    return done()
-
-
 def replication_routes() -> tuple[web.RouteDef, ...]:
     """Returns the routes, with a memory of failed offloads for one server."""
     offloads = Offloads()
-    pause = _TOPIC + "/dispatcherPauseOnAckStatePersistent"
     return (
         web.get(_TOPIC + "/replication", clusters),
         web.post(_TOPIC + "/replication", set_clusters),
@@ -189,7 +168,4 @@ def replication_routes() -> tuple[web.RouteDef, ...]:
         web.delete(_TOPIC + "/shadowTopics", remove_shadow_topics),
         web.put(_TOPIC + "/offload", offloads.start),
         web.get(_TOPIC + "/offload", offloads.status),
-        web.get(pause, pauses_on_ack_state),
-        web.post(pause, set_pause_on_ack_state),
-        web.delete(pause, remove_pause_on_ack_state),
     )

@@ -14,8 +14,9 @@ import pytest
 from broker.model.position import LATEST
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies import table
 from broker.service.subscription import Subscription
-from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage
+from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage
 
 LIMIT = 10
 
@@ -110,3 +111,22 @@ async def test_consumer_that_comes_back_to_a_paused_subscription_gets_the_holes(
     _, _, port = await stage.consume(topic, SHARED, permits=1000)
     await stage.settle()
     assert [entry.entry_id for entry in port.got] == list(range(0, 40, 2)), "the new one waits"
+
+
+@pytest.mark.parametrize("level", ["namespace", "topic"])
+async def test_policy_outranks_the_key_both_ways(level: str) -> None:
+    stage, topic, _, received = await with_holes(SHARED, pauses=False)
+    policy = table.DISPATCHER_PAUSE
+
+    async def set_policy(value: bool | None) -> None:
+        if level == "topic":
+            await stage.run(stage.namespaces.set_topic_policy(TOPIC, policy.topic_name, value))
+        else:
+            await stage.run(stage.namespaces.set_policy("public/default", policy.name, value))
+        await stage.settle()
+
+    await set_policy(True)
+    await stage.publish(topic, 1)
+    assert received() == 40
+    await set_policy(None)
+    assert received() == 41, "the removed policy ends the pause"

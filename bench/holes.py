@@ -1,0 +1,189 @@
+"""A million acknowledgement holes in one cursor, and the redelivery of lost entries.
+
+`python -m bench.holes [--holes 1000000] [--lost 100000] [--seconds 20]`
+
+    cursor         for acknowledgements of every second entry, and of a random half: the CPU time of one, the memory of all,
+                   the CPU time and size of the cursor's stored info, the CPU time to restore it, and that of an
+                   acknowledgement that fills the first hole
+    redelivery     a broker in memory in this process with a Shared consumer of the official client and steady traffic: CPU
+                   time of the event loop's thread, without lost entries and while `--lost` entries are delivered again
+
+The client's own threads are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import threading
+import time
+import tracemalloc
+from collections.abc import Sequence
+from typing import Final, cast
+
+import pulsar
+
+from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.cursor_info_writer import encode_within
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.managed_ledger_info import decode_cursor_info
+from broker.model.position import Position
+from broker.service.consumer import Consumer
+from broker.service.persistent_topic import PersistentTopic
+from tests.support.memory_broker import memory_broker
+
+LEDGER: Final = 5
+TOPIC: Final = "persistent://public/default/holes"
+FRONT: Final = 10_000
+"""Acknowledgements of entries in front that are measured."""
+TRAFFIC_PER_S: Final = 1000
+"""Messages per second beside the redelivery."""
+_NO_LIMIT: Final = 1 << 40
+
+
+def cursor_figures(title: str, entries: int, acknowledged: Sequence[int]) -> None:
+    """Prints the figures of one cursor."""
+    ledgers = LedgerList([], LedgerInfo(LEDGER, entries))
+    acks = Acks(ledgers, Position(LEDGER, -1))
+    began = time.thread_time()
+    for entry in acknowledged:
+        acks.acknowledge(((LEDGER, entry),))
+    each_ns = (time.thread_time() - began) / len(acknowledged) * 1e9
+    tracemalloc.start()
+    twin = Acks(ledgers, Position(LEDGER, -1))
+    for entry in acknowledged:
+        twin.acknowledge(((LEDGER, entry),))
+    memory = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ranges = acks.beyond.count_ranges()
+    began = time.thread_time()
+    copied = acks.copy()
+    copy_ms = (time.thread_time() - began) * 1e3
+    began = time.thread_time()
+    stored = encode_within(copied, {}, _NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
+    encode_ms = (time.thread_time() - began) * 1e3
+    began = time.thread_time()
+    Acks.restore(ledgers, decode_cursor_info(stored.value))
+    restore_ms = (time.thread_time() - began) * 1e3
+    front = acks.first_open(Position(-1, -1)).entry_id
+    began = time.thread_time()
+    for entry in range(front, front + FRONT):
+        acks.acknowledge(((LEDGER, entry),))
+    front_us = (time.thread_time() - began) / FRONT * 1e6
+    print(f"{title}: {ranges:,} ranges")
+    print(f"  one acknowledgement          {each_ns:,.0f} ns")
+    print(f"  memory                       {memory / (1 << 20):.2f} MiB")
+    print(f"  copied in the event loop     {copy_ms:.2f} ms")
+    print(f"  encoded in a thread          {encode_ms:.1f} ms, {len(stored.value):,} bytes")
+    print(f"  restored                     {restore_ms:.1f} ms")
+    print(f"  one that fills the front     {front_us:.2f} µs")
+
+
+class Traffic:
+    """A consumer that acknowledges everything once `acknowledging` is set, and steady publishing."""
+
+    def __init__(self, url: str) -> None:
+        self.client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        self.acknowledging = threading.Event()
+        self.received = 0
+        self.stopped = False
+        self.consumer = self.client.subscribe(
+            TOPIC,
+            "s",
+            consumer_type=pulsar.ConsumerType.Shared,
+            receiver_queue_size=1_000_000,
+            message_listener=self._receive,
+        )
+        self.producer = self.client.create_producer(
+            TOPIC, batching_enabled=False, max_pending_messages=10_000
+        )
+
+    def _receive(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        self.received += 1
+        if self.acknowledging.is_set():
+            consumer.acknowledge(message)
+
+    def fill(self, count: int) -> None:
+        """Publishes so many messages and waits until they have arrived."""
+        for _ in range(count):
+            self.producer.send_async(b"x" * 100, lambda *_: None)
+        self.producer.flush()
+        while self.received < count:
+            time.sleep(0.05)
+
+    def steady(self) -> None:
+        """Publishes until `stopped`."""
+        while not self.stopped:
+            began = time.monotonic()
+            for _ in range(TRAFFIC_PER_S // 10):
+                self.producer.send_async(b"x" * 100, lambda *_: None)
+            time.sleep(max(0.0, 0.1 - (time.monotonic() - began)))
+
+
+async def redelivery_figures(lost: int, seconds: int) -> None:
+    """Prints the CPU time of the loop's thread without lost entries and with them."""
+    overrides = (
+        "unackedHoleRedeliveryPeriodSeconds=1",
+        "maxUnackedMessagesPerConsumer=0",
+        "maxUnackedMessagesPerSubscription=0",
+        "backlogQuotaCheckEnabled=false",
+    )
+    async with memory_broker(*overrides) as broker:
+        traffic = await asyncio.to_thread(Traffic, broker.addresses.service_url)
+        await asyncio.to_thread(traffic.fill, 2 * lost)
+        topic = cast("PersistentTopic", broker.registry.topics[TOPIC])
+        subscription = topic.subscriptions["s"]
+        (consumer,) = subscription.consumers
+        keys = list(consumer.pending)
+        subscription.acknowledge(consumer, keys[1::2])
+        traffic.acknowledging.set()
+        steady = threading.Thread(target=traffic.steady, daemon=True)
+        steady.start()
+        await asyncio.sleep(2)
+        plain = await _share(seconds)
+        _lose(consumer, keys[::2])
+        await asyncio.sleep(2)
+        watch = subscription.holes
+        assert watch is not None
+        before = watch.redelivered
+        busy = await _share(seconds)
+        again = watch.redelivered - before
+        traffic.stopped = True
+        await asyncio.to_thread(steady.join)
+        await asyncio.to_thread(traffic.client.close)
+    print(f"redelivery of {lost:,} lost entries beside {TRAFFIC_PER_S:,} messages/s, {seconds} s each:")
+    print(f"  CPU of the loop, holes pending at the consumer   {plain:.1%}")
+    print(f"  CPU of the loop, {again:,} entries delivered again  {busy:.1%}")
+    print(f"  difference                                       {busy - plain:.1%}")
+
+
+def _lose(consumer: Consumer, keys: list[tuple[int, int]]) -> None:
+    """Leaves entries in no place, as an error in the middle of a dispatch does."""
+    for key in keys:
+        consumer.pending.pop(key, None)
+
+
+async def _share(seconds: int) -> float:
+    began, cpu = time.monotonic(), time.thread_time()
+    await asyncio.sleep(seconds)
+    return (time.thread_time() - cpu) / (time.monotonic() - began)
+
+
+def main() -> None:
+    """Prints all figures."""
+    parser = argparse.ArgumentParser("bench.holes", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--holes", type=int, default=1_000_000)
+    parser.add_argument("--lost", type=int, default=100_000)
+    parser.add_argument("--seconds", type=int, default=20)
+    arguments = parser.parse_args()
+    holes = arguments.holes
+    cursor_figures("every second entry", 2 * holes + FRONT, range(1, 2 * holes, 2))
+    chance = random.Random(1)
+    scattered = chance.sample(range(1, 4 * holes), 2 * holes)
+    cursor_figures("a random half", 4 * holes + FRONT, scattered)
+    asyncio.run(redelivery_figures(arguments.lost, arguments.seconds))
+
+
+if __name__ == "__main__":
+    main()
