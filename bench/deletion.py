@@ -3,9 +3,10 @@
 `python -m bench.deletion [--topics 10000] [--rate 500] [--seconds 10] [--closed]`
 
 A broker on disk. One namespace gets topics, each with a subscription and one message, so each has a ledger list, a cursor
-and a ledger. A producer of 1 KiB messages writes to another namespace at a fixed rate. Its times from send to receipt are
-taken while the broker is otherwise idle, and then while the namespace is deleted. `--closed` restarts the broker first, so
-that the topics are not open. The lag is the longest time for which the event loop was held, by other processes too.
+and a ledger. A producer of 1 KiB messages writes to another namespace at a fixed rate; its times from send to receipt are
+taken while the broker is otherwise idle, and then while the namespace is deleted. `--closed` restarts the broker first,
+so that the topics are not open. The lag is the longest time for which the event loop was held, the processor's other
+work included.
 """
 
 from __future__ import annotations

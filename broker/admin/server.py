@@ -48,6 +48,7 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
@@ -201,6 +202,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *RESOURCE_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
+        *HOLE_ROUTES,
         *LEDGER_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,

@@ -15,11 +15,11 @@ from pathlib import Path
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
-from magnetar.commands.admin_commands_page import admin_commands_page
-from magnetar.commands.fails_closed_page import fails_closed_page
-from magnetar.commands.policy_page import policies_page
-from magnetar.commands.routes_page import routes_page
-from magnetar.commands.wire_fields_page import wire_fields_page
+from magnetar.pages.admin_commands_page import admin_commands_page
+from magnetar.pages.fails_closed_page import fails_closed_page
+from magnetar.pages.policy_page import policies_page
+from magnetar.pages.routes_page import routes_page
+from magnetar.pages.wire_fields_page import wire_fields_page
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
 ROOT = Path(__file__).resolve().parents[2]

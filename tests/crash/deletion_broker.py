@@ -37,9 +37,12 @@ def arm(point: str, armed: Path) -> None:
     """Makes this process die when it passes the point and `armed` exists."""
     kind, step, place = point.split(".")
 
+    def dies(name: str, intent: Intent) -> bool:
+        return armed.exists() and name == step and intent.kind == kind
+
     def killing(name: str, call: Callable[..., Awaitable[None]]) -> Callable[[Intent], Awaitable[None]]:
         async def passing(intent: Intent) -> None:
-            here = armed.exists() and name == step and intent.kind == kind
+            here = dies(name, intent)
             if here and place == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
             await call(intent)

@@ -1,6 +1,6 @@
 """kill -9 at each step of a deletion: the next start finishes it, and nothing that was confirmed elsewhere is lost.
 
-For each point a tenant gets a topic, a partitioned topic and a namespace, with messages, subscriptions, schemas and policies;
+For each point a tenant gets a topic and a partitioned topic with messages, subscriptions, schemas, policies and grants;
 another namespace gets messages too. The broker dies in the deletion. After its restart the thing must vanish, and no
 intent may stay; every message of the other namespace must be there, and an audit of the store must find nothing.
 """

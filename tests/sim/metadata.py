@@ -34,6 +34,8 @@ class SharedState:
         """True after the ledger was deleted; it must not be created again."""
         self.others: dict[str, LedgerMetadata] = {}
         """Further ledgers, by key, as last written."""
+        self.may_move = False
+        """True while re-replication is at work."""
         self.moves = 0
         """Changes of the members of a closed fragment."""
 
@@ -48,7 +50,7 @@ class SharedState:
             self.others[key] = new
 
     def _check(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
-        if is_move(old, new):
+        if self.may_move and is_move(old, new):
             self.moves += 1
         else:
             _check_step(old, new)

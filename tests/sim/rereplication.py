@@ -94,7 +94,7 @@ class SimLock:
 
 
 @dataclass
-class _LocksOf:
+class LocksOf:
     """`Locks` of one client."""
 
     locks: SimLocks
@@ -139,6 +139,7 @@ class Rereplication:
         for bookie in simulation.bookies:
             if not bookie.up:
                 bookie.start()
+        simulation.state.may_move = True
         await self._write()
         before = {each: metadata for each in self._ledgers() if (metadata := self._stored(each)) is not None}
         self._lose(spare)
@@ -212,8 +213,11 @@ class Rereplication:
         for _ in range(rng.choice((0, 1, 3))):
             simulation.loop.call_later(rng.uniform(0.0, CHAOS_S), self._incident)
         for bookie in self._kept():
-            for _ in range(rng.randint(0, 4)):
-                simulation.loop.call_later(rng.uniform(0.0, CHAOS_S), self._give_up_later, bookie)
+            # Mostly while the first copies are made.
+            for _ in range(rng.choice((0, 4, 30))):
+                simulation.loop.call_later(
+                    rng.uniform(0.0, rng.choice((3.0, CHAOS_S))), self._give_up_later, bookie
+                )
 
     def _kept(self) -> Iterator[SimBookie]:
         return (bookie for bookie in self.simulation.bookies if bookie.address not in self.lost)
@@ -296,12 +300,12 @@ class Rereplication:
         settings = AutoRecoverySettings(
             open_ledger_grace_ns=GRACE_NS, backoff_ns=100_000_000, backoff_ns_max=10**9
         )
-        means = Copying(ledgers.bookies, Pace(0), self.rng.choice((1, 5, 100)), now_ns, self._stats.worker)
+        means = Copying(ledgers.bookies, Pace(0), self.rng.choice((1, 1, 5, 100)), now_ns, self._stats.worker)
         worker = ReplicationWorker(
             store,
             ledgers.bookies,
             marks,
-            _LocksOf(self.locks, client),
+            LocksOf(self.locks, client),
             self._registered,
             settings,
             means,

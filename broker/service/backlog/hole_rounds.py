@@ -54,7 +54,7 @@ class Search:
     dispatcher: SharedDispatcher
     """The dispatcher that has read the entries; another one delivers them anew."""
     at: Position
-    """Where it goes on."""
+    """The position at which it goes on."""
     end: Position
     """Entries behind were read too recently."""
 

@@ -43,7 +43,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class HoleRedelivery:
-    """Whether and when entries are delivered again that no consumer has. A policy of Magnetar's own."""
+    """Delivers entries again that no consumer has, and says after which time. A policy of Magnetar's own."""
 
     active: bool = member("enabled", Flag(), True)
     """True to deliver them."""

@@ -14,7 +14,7 @@ from broker.config.rules import ASK_FOR_A_SWITCH
 from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TOKEN_PROVIDER
 from broker.config.tls_rules import ASK_FOR_TLS
 from broker.security.authentication.make import make_authenticator
-from magnetar.commands.fails_closed_page import BROKER_RULES
+from magnetar.pages.fails_closed_page import BROKER_RULES
 from settings.errors import SettingsError
 
 ON: Final = "authenticationEnabled=true"
