@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from broker.model.errors import MetadataError
+from magnetar.audit import command as leaks_command
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands import leaks_command
 
 _DEFAULT_URL = "file:data/metadata.sqlite"
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run, trimming_run
+from tests.crash import bookie_run, compaction_run, deletion_run, trimming_run
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -26,12 +26,17 @@ def main(argv: list[str] | None = None) -> int:
         "--compaction", action="store_true", help="kill a broker at each step of a topic compaction instead"
     )
     parser.add_argument(
+        "--deletion", action="store_true", help="kill a broker at each step of deletions instead"
+    )
+    parser.add_argument(
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
     )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
     arguments = parser.parse_args(argv)
     if arguments.bookie:
         return bookie_run.main(arguments.seed, keep=arguments.keep)
+    if arguments.deletion:
+        return deletion_run.main(keep=arguments.keep)
     if arguments.compaction:
         return compaction_run.main(keep=arguments.keep)
     if arguments.trimming:
