@@ -50,8 +50,8 @@ class Job(TypedDict):
     """Consume with batch_receive and cumulative acks instead of one by one."""
     trust: NotRequired[str]
     """File with the certificates that vouch for the broker, for `pulsar+ssl`."""
-    certificate: NotRequired[str]
-    """File with the client's certificate, beside that of its key with the suffix `.key`; without it none is shown."""
+    token: NotRequired[str]
+    """Token by which the client proves its role; without it the client has none."""
     idle_s: NotRequired[float]
     """Silence after which a consumer gives up."""
 

@@ -23,6 +23,7 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
+from broker.admin.cluster.ledgers import LEDGER_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
 from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
@@ -47,6 +48,7 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
@@ -200,6 +202,8 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *RESOURCE_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
+        *HOLE_ROUTES,
+        *LEDGER_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,

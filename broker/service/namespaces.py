@@ -51,6 +51,8 @@ _OLD_NAMES: Final = {
 }
 """Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
+DOCUMENT_BYTES_MAX: Final = 1_000_000
+"""Bytes of all values of one tenant, namespace or topic, which are stored together; a node of ZooKeeper has 1 MiB."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -72,6 +74,13 @@ class NotEmpty(BrokerError):
     code = 22
     """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
+
+
+class DocumentTooLarge(BrokerError):
+    """A tenant, namespace or topic would get more values than one node of ZooKeeper holds."""
+
+    status = 413
     """HTTP status of the answer."""
 
 
@@ -196,7 +205,7 @@ class Namespaces:
 
             async def change() -> None:
                 # The store first, here and below: memory must not show a change that was not stored.
-                await self._store.put(f"{ROOT}/{tenant}", _dump(info), ABSENT)
+                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info), ABSENT)
                 self._tenants[tenant] = dict(info)
 
             await uninterrupted(change())
@@ -207,7 +216,7 @@ class Namespaces:
             self.tenant(tenant)
 
             async def change() -> None:
-                await self._store.put(f"{ROOT}/{tenant}", _dump(info))
+                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info, self._tenants[tenant]))
                 self._tenants[tenant] = dict(info)
                 self._announce_rights()
 
@@ -240,7 +249,7 @@ class Namespaces:
                 raise NamespaceNotFound("Tenant is being deleted")
 
             async def change() -> None:
-                await self._store.put(f"{ROOT}/{namespace}", _dump(policies), ABSENT)
+                await self._store.put(f"{ROOT}/{namespace}", _dump_bounded(policies), ABSENT)
                 self._policies[namespace] = dict(policies)
 
             await uninterrupted(change())
@@ -263,8 +272,12 @@ class Namespaces:
                 await self._store.delete(f"{ROOT}/{namespace}")
                 del self._policies[namespace]
                 self._permissions.pop(namespace, None)
+                # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+                self._announce_rights()
 
             await uninterrupted(change())
+            # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+            self._announce_rights()
 
     async def mark_deleted(self, namespace: str, beside: Put) -> None:
         """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
@@ -325,7 +338,8 @@ class Namespaces:
             policies.pop(key, None)
         else:
             policies[key] = value
-        await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
+        data = _dump_bounded(policies, self._policies[namespace])
+        await self._store.put(f"{ROOT}/{namespace}", data)
         self._policies[namespace] = policies
 
     def _announce_rights(self) -> None:
@@ -384,7 +398,7 @@ class Namespaces:
     async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
         key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"
         if policies:
-            await self._store.put(key, _dump(policies))
+            await self._store.put(key, _dump_bounded(policies, self._topic_policies.get(topic, _NOTHING)))
             self._topic_policies[topic] = policies
         else:
             await self._store.delete(key)
@@ -398,3 +412,16 @@ class Namespaces:
 
 def _dump(value: Mapping[str, Json]) -> bytes:
     return json.dumps(dict(value), separators=(",", ":")).encode()
+
+
+def _dump_bounded(value: Mapping[str, Json], before: Mapping[str, Json] = _NOTHING) -> bytes:
+    """Returns the stored form. Raises DocumentTooLarge: each later change would write, and copy, all of it.
+
+    A value that is smaller than the one before may pass, or nothing could be taken out of a large one.
+    """
+    data = _dump(value)
+    if len(data) > DOCUMENT_BYTES_MAX and len(data) > len(_dump(before)):
+        raise DocumentTooLarge(
+            f"{len(data)} bytes of roles, policies and properties; {DOCUMENT_BYTES_MAX} are allowed: remove some first"
+        )
+    return data

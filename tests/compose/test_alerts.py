@@ -64,6 +64,7 @@ def names_of_brokers() -> set[str]:
         *topic_families.CONSUMER,
         *topic_families.NAMESPACE,
         *topic_families.TOTALS,
+        *topic_families.QUOTAS,
         *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
         *broker_families.BROKER,

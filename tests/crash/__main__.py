@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run
+from tests.crash import bookie_run, compaction_run, trimming_run
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -25,12 +25,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--compaction", action="store_true", help="kill a broker at each step of a topic compaction instead"
     )
+    parser.add_argument(
+        "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
+    )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
     arguments = parser.parse_args(argv)
     if arguments.bookie:
         return bookie_run.main(arguments.seed, keep=arguments.keep)
     if arguments.compaction:
         return compaction_run.main(keep=arguments.keep)
+    if arguments.trimming:
+        return trimming_run.main(keep=arguments.keep)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     print(f"seed {seed}, {folder}", flush=True)

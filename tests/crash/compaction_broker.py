@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,15 +38,20 @@ POINTS: Final = tuple(f"{step}.{place}" for step in STEPS for place in ("before"
 """Each is passed once by every compaction behind a topic's first."""
 
 
-def arm(point: str, armed: Path) -> None:
-    """Makes this process die when it passes the point and `armed` exists."""
+def arm(
+    point: str, armed: Path, steps: Mapping[str, tuple[type, str]] = STEPS, cursor: str = COMPACTION_CURSOR
+) -> None:
+    """Makes this process die when it passes the point of `steps` and `armed` exists.
+
+    The step `store` is the one of the cursor alone.
+    """
     step, _, place = point.partition(".")
-    owner, name = STEPS[step]
+    owner, name = steps[step]
     original: Step = getattr(owner, name)
 
     def dies(self: Any) -> bool:
-        # Other cursors are flushed too; only the one of the compaction is a step of it.
-        return armed.exists() and (step != "store" or COMPACTION_CURSOR in self._key)
+        # Other cursors are flushed too.
+        return armed.exists() and (step != "store" or cursor in self._key)
 
     async def passing(self: Any, *values: Any, **named: Any) -> Any:
         here = dies(self)

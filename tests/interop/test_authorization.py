@@ -173,3 +173,37 @@ def test_audit_trail_names_writes_and_refusals(guarded: BrokerProcess) -> None:
         ("", "DELETE", "/admin/v2/tenants/t2", 401, "refused"),
     ]
     assert all(line["peer"].startswith("127.0.0.1:") for line in lines)
+
+
+def test_role_expires_all_subscriptions_only_if_it_may_use_each(guarded: BrokerProcess) -> None:
+    topic = "persistent/public/default/expiring"
+    assert ask(guarded, "admin", "POST", f"{GRANTS}/app", ["consume"]) == 204
+    assert ask(guarded, "admin", "PUT", topic) == 204
+    for name in ("own", "other"):
+        assert ask(guarded, "admin", "PUT", f"{topic}/subscription/{name}") == 204
+    expire = f"{topic}/all_subscription/expireMessages/3600"
+    # 409: there is nothing to expire, so the right was there.
+    assert ask(guarded, "app", "POST", expire) in (204, 409)
+    assert ask(guarded, "admin", "POST", f"{GRANTS}/subscription/other", ["somebody"]) == 204
+    assert ask(guarded, "app", "POST", expire) == 401
+    assert ask(guarded, "app", "POST", f"{topic}/subscription/own/expireMessages/3600") in (204, 409)
+    assert ask(guarded, "admin", "POST", expire) in (204, 409)
+
+
+def test_rights_to_a_missing_topic_are_granted_when_a_setting_allows_it(tmp_path: Path) -> None:
+    granted = "persistent/public/default/later/permissions"
+    with BrokerProcess(tmp_path, {**SETTINGS, "allowAclChangesOnNonExistentTopics": "true"}) as broker:
+        assert ask(broker, "admin", "POST", f"{granted}/app", ["produce"]) == 204
+        assert ask(broker, "admin", "GET", granted) == 200
+        client = client_of(broker, "app")
+        try:
+            client.create_producer("later").send(b"x")
+        finally:
+            client.close()
+        assert ask(broker, "admin", "DELETE", f"{granted}/app") == 204
+
+
+def test_rights_to_a_missing_topic_are_refused_by_default(guarded: BrokerProcess) -> None:
+    granted = "persistent/public/default/later/permissions"
+    assert ask(guarded, "admin", "POST", f"{granted}/app", ["produce"]) == 404
+    assert ask(guarded, "admin", "GET", granted) == 404

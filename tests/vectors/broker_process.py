@@ -94,14 +94,21 @@ class BrokerProcess:
     """`python -m magnetar standalone` on free ports of the loopback, with its data under `folder`."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        memory: bool = False,
+        test_faults: bool = False,
     ) -> None:
+        """`test_faults`: its clock can be advanced, and faults can be asked for."""
         self.folder = folder
         self.log_path = folder / "broker.log"
         self._ready_path = folder / "ready.json"
         self._settings = dict(settings or {})
         """They win over those of the storage that `python -m tests.storages` chooses."""
         self._memory = memory
+        self._test_faults = test_faults
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
 
@@ -199,6 +206,7 @@ class BrokerProcess:
         return [
             *(sys.executable, "-m", "magnetar", "standalone", *where, *given),
             *("--ready-file", str(self._ready_path)),
+            *(("--test-faults",) if self._test_faults else ()),
         ]
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Addresses:

@@ -1,0 +1,152 @@
+"""kill -9 at each step of expiry and trimming: no confirmed message is lost, and no ledger is left over.
+
+For each point a topic gets messages in many ledgers. All up to some position expire, and the broker dies while the ledgers
+before it are deleted. After the restart every message behind that position is delivered. Expired ones may come again when
+the kill was before their acknowledgement was stored. Then the store has no ledger that the log's list does not name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+import pulsar
+
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from protocol.ledger_metadata import ledger_key
+from tests.crash.broker_process import BrokerProcess
+from tests.crash.compaction_broker import ARMED
+from tests.crash.crash_points import POINT
+from tests.crash.trimming_broker import CURSOR, POINTS
+
+TOPIC: Final = "persistent://public/default/trimmed"
+LEDGER: Final = "public/default/persistent/trimmed"
+SETTINGS: Final = (
+    "managedLedgerMaxEntriesPerLedger=40",
+    "managedLedgerMinLedgerRolloverTimeMinutes=0",
+    "managedLedgerDefaultMarkDeleteRateLimit=0",
+)
+MESSAGES: Final = 300
+EXPIRED: Final = 210
+"""Messages that expire; the sixth ledger begins with number 200."""
+TIMEOUT_S: Final = 60.0
+LEDGER_IDS: Final = 3000
+"""Ids that are looked up; each start reserves a block of 1,000."""
+
+
+def main(*, keep: bool) -> int:
+    """One line per point; 1 when anything is wrong."""
+    failed = 0
+    for point in POINTS:
+        folder = Path(tempfile.mkdtemp(prefix="trimming-"))
+        began = time.monotonic()
+        findings = run_point(point, folder)
+        failed += bool(findings)
+        print(f"{point:16} {time.monotonic() - began:5.1f} s  {'; '.join(findings) or 'ok'}", flush=True)
+        if not (findings or keep):
+            shutil.rmtree(folder)
+    print(f"{len(POINTS)} points, {len(POINTS) * MESSAGES} confirmed, {failed} failed")
+    return 1 if failed else 0
+
+
+def run_point(point: str, folder: Path) -> list[str]:
+    """Returns what is wrong."""
+    broker = BrokerProcess(folder, SETTINGS, module="tests.crash.trimming_broker")
+    armed = folder / "armed"
+    broker.environment = {POINT: point, ARMED: str(armed)}
+    try:
+        broker.start()
+        position = _publish(broker)
+        armed.touch()
+        _expire(broker, position)
+        began = time.monotonic()
+        while broker.alive():
+            if time.monotonic() - began > TIMEOUT_S:
+                return [f"the point was not passed: {broker.log_end()}"]
+            time.sleep(0.02)
+        broker.environment = {}
+        broker.start()
+        found = _received(broker)
+        findings = [f"message {number} is lost" for number in range(EXPIRED, MESSAGES) if number not in found]
+        # Again, so that the ledgers of a kill before the acknowledgement go too.
+        _expire(broker, position)
+        if (code := broker.stop()) != 0:
+            findings.append(f"SIGTERM ended with exit code {code}")
+        broker.start()
+        findings += [
+            f"at the end: {number}" for number in range(EXPIRED, MESSAGES) if number not in _received(broker)
+        ][:3]
+        broker.stop()
+    finally:
+        broker.close()
+    return findings + asyncio.run(_left_over(folder))
+
+
+def _client(broker: BrokerProcess) -> pulsar.Client:
+    return pulsar.Client(broker.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+
+
+def _publish(broker: BrokerProcess) -> pulsar.MessageId:
+    """Publishes, and returns the position of the last message that will expire."""
+    client = _client(broker)
+    try:
+        client.subscribe(TOPIC, CURSOR).close()
+        producer = client.create_producer(TOPIC, batching_enabled=False)
+        return [producer.send(b"%d" % number) for number in range(MESSAGES)][EXPIRED - 1]
+    finally:
+        client.close()
+
+
+def _received(broker: BrokerProcess) -> set[int]:
+    """Receives up to the last message; acknowledges nothing."""
+    client = _client(broker)
+    found = set[int]()
+    try:
+        consumer = client.subscribe(TOPIC, CURSOR)
+        while MESSAGES - 1 not in found:
+            found.add(int(consumer.receive(int(TIMEOUT_S * 1000)).data()))
+    finally:
+        client.close()
+    return found
+
+
+def _expire(broker: BrokerProcess, position: pulsar.MessageId) -> None:
+    url = f"{broker.admin_url}/admin/v2/{TOPIC.replace('://', '/')}/subscription/{CURSOR}/expireMessages"
+    body = {"ledgerId": position.ledger_id(), "entryId": position.entry_id(), "partitionIndex": -1}
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+    except urllib.error.HTTPError as error:
+        if error.code != 409:  # nothing is left to expire
+            raise
+    except (OSError, HTTPException):
+        pass  # the broker died before its answer
+
+
+async def _left_over(folder: Path) -> list[str]:
+    """Names ledgers without a reference, and those of the list that are missing."""
+    store = SqliteMetadataStore(folder / "data" / "metadata.sqlite")
+    try:
+        found = await store.get(managed_ledger_key(LEDGER))
+        assert found is not None
+        info = decode_ledger_info(found.value)
+        ledgers = {n for n in range(LEDGER_IDS) if await store.get(ledger_key(n)) is not None}
+    finally:
+        await store.close()
+    wanted = {one.ledger_id for one in info.ledgers}
+    findings = [f"ledger {one} has no reference" for one in sorted(ledgers - wanted - {*info.deleting})]
+    findings += [f"ledger {one} is missing" for one in sorted(wanted - ledgers)]
+    if len(info.ledgers) > 4:
+        findings.append(f"{len(info.ledgers)} ledgers are left, nothing was trimmed")
+    return findings
