@@ -7,8 +7,8 @@ The laws:
    ledger's metadata name the bookie.
 3. Adds carry the recovery flag: the bookie may know a fence of the ledger.
 
-Entries go in batches. While one batch is being written the next one is read, and a batch waits for its turn in the
-`Pace`. BookKeeper's names: LedgerFragmentReplicator, rereplicationEntryBatchSize, replicationRateByBytes.
+Entries go in batches, several at a time, and a batch that was read waits for its turn in the `Pace`. BookKeeper's names:
+LedgerFragmentReplicator, rereplicationEntryBatchSize, replicationRateByBytes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from broker.ledger_client.result_codes import OK, error_of
 from broker.model.errors import PersistenceError
 
 BATCH_BYTES_MAX: Final = 4 << 20
-"""Bytes that are asked for at a time."""
-UNANSWERED_BYTES_MAX: Final = 16 << 20
-"""Bytes of a copy whose adds may wait for answers. A bookie syncs its journal for many adds together, so waiting for
-each batch would cost a sync per batch."""
+"""Bytes that a batch asks for at a time; with `BATCHES_MAX` it bounds the memory of a copy."""
+BATCHES_MAX: Final = 8
+"""Batches that are read and written at a time. One after the other would cost two round trips and a sync of the bookie's
+journal for each."""
 _NS_PER_SECOND: Final = 1_000_000_000
 
 
@@ -97,33 +97,28 @@ class _Copy:
 
     async def run(self, position: int) -> None:
         """Copies the entries of `position`. Raises as `copy_fragment`."""
-        written: deque[tuple[asyncio.Future[None], int]] = deque()
-        unanswered = 0
-        whole = len(self._fragment.segment.members) == self._fragment.write_quorum
         entries = self._fragment.entries_at(position)
+        moving: deque[asyncio.Task[None]] = deque()
         try:
             while wanted := list(islice(entries, self._means.batch_entries)):
-                found = await self._read_run(wanted) if whole else await self._read_each(wanted)
-                if len(found) < len(wanted):  # An answer has as many entries as fit into it.
-                    entries = self._fragment.entries_at(position, wanted[len(found)])
-                size = sum(map(len, found))
-                written.append((self._write(wanted, found), size))
-                unanswered += size
-                while written and (unanswered > UNANSWERED_BYTES_MAX or written[0][0].done()):
-                    unanswered -= await self._answered(written)
-                await self._wait(size)
-            while written:
-                await self._answered(written)
+                moving.append(asyncio.create_task(self._move(wanted), name=f"copy to {self._target}"))
+                if len(moving) == BATCHES_MAX:
+                    await moving.popleft()
+            while moving:
+                await moving.popleft()
         finally:
-            # After a failure the answers to the other adds are of no interest, but their errors must be looked at.
-            for batch, _ in written:
-                batch.add_done_callback(_forget)
+            for batch in moving:
+                batch.cancel()
+            await asyncio.gather(*moving, return_exceptions=True)
 
-    async def _answered(self, written: deque[tuple[asyncio.Future[None], int]]) -> int:
-        """Waits for the oldest batch; returns its bytes."""
-        batch, size = written.popleft()
-        await batch
-        return size
+    async def _move(self, wanted: list[int]) -> None:
+        """Copies a batch of entries, in as many requests as their bytes need."""
+        whole = len(self._fragment.segment.members) == self._fragment.write_quorum
+        while wanted:
+            found = await self._read_run(wanted) if whole else await self._read_each(wanted)
+            await self._wait(sum(map(len, found)))
+            await self._write(wanted, found)
+            wanted = wanted[len(found) :]
 
     # Reading
 
@@ -222,8 +217,3 @@ class _Batch:
             self.stored.set_exception(CopyRefused(str(error_of(rc, self._what))))
         elif self._left == 0:
             self.stored.set_result(None)
-
-
-def _forget(stored: asyncio.Future[None]) -> None:
-    if not stored.cancelled():
-        stored.exception()

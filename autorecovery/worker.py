@@ -4,7 +4,8 @@ The laws:
 
 1. A ledger is touched only under its lock. The garbage collection of bookies takes the same lock before it gives up
    entries that a ledger's metadata does not name, so it cannot remove a copy before the metadata names it.
-2. The order is: copy, all adds answered; metadata by compare-and-set; look at every copy once more; remove the mark.
+2. The order is: copy, all adds answered; ask if the lock is still held; metadata by compare-and-set; look at every copy
+   once more; remove the mark.
    After a crash in between the mark is still there, and the next worker begins anew with the metadata as it finds it.
 3. A mark is removed only if the lock was held all the time and no copy is missing.
 4. A ledger whose writer may be alive gets a grace period. Then it is fenced and closed, and copied like any other.
@@ -33,7 +34,7 @@ from broker.ledger_client.ensemble_writer import CallSoon, Spawn
 from broker.ledger_client.own_ledger import RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
 from broker.metadata.metadata_store import MetadataStore
-from broker.model.errors import BadVersion, BrokerError
+from broker.model.errors import BadVersion, BrokerError, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, encode, ledger_key
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,7 @@ class ReplicationWorker:
         copied = 0
         for fragment in fragments_of(metadata):
             if not fragment.is_open:
-                copied += await self._mend(ledger_id, fragment, digest, registered)
+                copied += await self._mend(ledger_id, fragment, digest, registered, lock)
         self._stats.replicated += copied > 0
         return Outcome.WAITS if waits else await self._finish(marked, lock, registered)
 
@@ -198,7 +199,7 @@ class ReplicationWorker:
         return taken
 
     async def _mend(
-        self, ledger_id: int, fragment: Fragment, digest: Digest, registered: Collection[str]
+        self, ledger_id: int, fragment: Fragment, digest: Digest, registered: Collection[str], lock: Lock
     ) -> int:
         """Copies what a closed fragment lacks; returns the number of positions that have their entries again."""
         missing = await missing_positions(ledger_id, fragment, digest, self._bookies, registered)
@@ -215,7 +216,7 @@ class ReplicationWorker:
             if bookie != fragment.segment.members[position]
         }
         if changed:
-            await self._store_ensemble(ledger_id, fragment, changed)
+            await self._store_ensemble(ledger_id, fragment, changed, lock)
         return len(fresh)
 
     async def _copy(
@@ -265,9 +266,18 @@ class ReplicationWorker:
             return before
         return self._bookies.choose(1, avoid=avoid)[0]
 
-    async def _store_ensemble(self, ledger_id: int, fragment: Fragment, fresh: dict[int, str]) -> None:
-        """Puts the new bookies into the ledger's metadata, whatever else has changed in it meanwhile."""
+    async def _store_ensemble(
+        self, ledger_id: int, fragment: Fragment, fresh: dict[int, str], lock: Lock
+    ) -> None:
+        """Puts the new bookies into the ledger's metadata, whatever else has changed in it meanwhile.
+
+        Raises PersistenceError when the lock was lost.
+        """
         while True:
+            # A bookie may have given up the copies that it had when the lock was lost, and keep the later ones. The look
+            # at first and last entries would not see that. Lost behind this line, it gives up all or none, which shows.
+            if not await lock.is_held():
+                raise PersistenceError(f"the lock of ledger {ledger_id} was lost during the copy")
             found = await read_metadata(self._store, ledger_id)
             if found is None:
                 return  # Deleted. The garbage collection of the bookies removes the copies.

@@ -158,11 +158,14 @@ async def test_locked_ledger_is_left_alone() -> None:
     assert stage.cluster.bookies[2].has == []
 
 
-async def test_mark_stays_when_the_lock_was_lost() -> None:
+async def test_mark_and_ensemble_stay_when_the_lock_was_lost() -> None:
     stage = await lost_bookie(WHOLE, 3)
+    before = await stage.metadata()
     stage.locks.stolen = True
-    assert await stage.worker.replicate(LEDGER) is Outcome.DEFERRED
+    with pytest.raises(PersistenceError, match="the lock of ledger 6 was lost"):
+        await stage.worker.replicate(LEDGER)
     assert await stage.marked() == [LEDGER]
+    assert await stage.metadata() == before, "copies that may be given up must not be named"
     stage.locks.stolen = False
     assert await stage.worker.replicate(LEDGER) is Outcome.FINISHED
 

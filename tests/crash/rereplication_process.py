@@ -101,7 +101,7 @@ def plant(points: Points) -> None:
     behind(RecoveringLedger, "take_over", lambda *_: points.passed("ledger.fenced"))
     behind(worker, "copy_fragment", lambda *_: points.passed("fragment.copied"))
     behind(ReplicationWorker, "_store_ensemble", lambda *_: points.passed("ensemble.stored"))
-    behind(copying._Copy, "_answered", lambda *_: points.passed("batch.answered"))
+    behind(copying._Copy, "_move", lambda *_: points.passed("batch.answered"))
     sources, write = copying._Copy._sources, copying._Copy._write
 
     def asked(self: copying._Copy, entry_id: int) -> list[str]:

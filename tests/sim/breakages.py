@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from autorecovery.copying import _Copy, _forget
+from autorecovery.copying import _Copy
 from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.replay import Replay
 from broker.ledger_client import recovery
@@ -204,7 +204,7 @@ def _copies_not_awaited() -> object:
     plain = _Copy._write
 
     def write(self: _Copy, *values: object) -> asyncio.Future[None]:
-        plain(self, *values).add_done_callback(_forget)  # type: ignore[arg-type]
+        plain(self, *values).add_done_callback(lambda batch: batch.exception())  # type: ignore[arg-type]
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done

@@ -22,6 +22,9 @@ from tests.sim.plan import Plan, draw
 from tests.sim.rereplication import Moved, Rereplication
 from tests.sim.writer import BYTES_MAX, Writer
 
+MOVED_EACH = 3
+"""Every so many seeds a history goes on with re-replication, which takes twice as long as all before."""
+
 
 @dataclass
 class Outcome:
@@ -108,7 +111,7 @@ class Simulation:
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
-        moved = await Rereplication(self, self.seed).run()
+        moved = await Rereplication(self, self.seed).run() if self.seed % MOVED_EACH == 0 else Moved()
         return Outcome(
             len(self.writer.acked),
             closed.last_entry_id,

@@ -21,7 +21,7 @@ from tests.sim.simulation import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
-BEGIN_AT = {"old-answers-count": 500, "no-replication-lock": 190, "copies-not-awaited": 20}
+BEGIN_AT = {"old-answers-count": 500, "no-replication-lock": 190, "copies-not-awaited": 80}
 """Rules that few histories need: from the beginning, finding the first one takes longer than all other tests here."""
 
 
