@@ -19,6 +19,7 @@ COPY protocol protocol
 COPY settings settings
 COPY tls tls
 COPY zookeeper zookeeper
+COPY leaks leaks
 COPY broker broker
 COPY bookie_stub bookie_stub
 COPY autorecovery autorecovery

@@ -31,9 +31,10 @@ from broker.ledger_client.result_codes import OK, error_of
 from broker.model.errors import PersistenceError
 
 BATCH_BYTES_MAX: Final = 4 << 20
-"""Bytes that are asked for at a time; with `BATCHES_MAX` it bounds the memory of a copy."""
-BATCHES_MAX: Final = 4
-"""Batches that wait for the answers to their adds."""
+"""Bytes that are asked for at a time."""
+UNANSWERED_BYTES_MAX: Final = 16 << 20
+"""Bytes of a copy whose adds may wait for answers. A bookie syncs its journal for many adds together, so waiting for
+each batch would cost a sync per batch."""
 _NS_PER_SECOND: Final = 1_000_000_000
 
 
@@ -96,7 +97,8 @@ class _Copy:
 
     async def run(self, position: int) -> None:
         """Copies the entries of `position`. Raises as `copy_fragment`."""
-        written: deque[asyncio.Future[None]] = deque()
+        written: deque[tuple[asyncio.Future[None], int]] = deque()
+        unanswered = 0
         whole = len(self._fragment.segment.members) == self._fragment.write_quorum
         entries = self._fragment.entries_at(position)
         try:
@@ -104,16 +106,24 @@ class _Copy:
                 found = await self._read_run(wanted) if whole else await self._read_each(wanted)
                 if len(found) < len(wanted):  # An answer has as many entries as fit into it.
                     entries = self._fragment.entries_at(position, wanted[len(found)])
-                written.append(self._write(wanted, found))
-                while len(written) >= BATCHES_MAX:
-                    await written.popleft()
-                await self._wait(sum(map(len, found)))
+                size = sum(map(len, found))
+                written.append((self._write(wanted, found), size))
+                unanswered += size
+                while written and (unanswered > UNANSWERED_BYTES_MAX or written[0][0].done()):
+                    unanswered -= await self._answered(written)
+                await self._wait(size)
             while written:
-                await written.popleft()
+                await self._answered(written)
         finally:
             # After a failure the answers to the other adds are of no interest, but their errors must be looked at.
-            for batch in written:
+            for batch, _ in written:
                 batch.add_done_callback(_forget)
+
+    async def _answered(self, written: deque[tuple[asyncio.Future[None], int]]) -> int:
+        """Waits for the oldest batch; returns its bytes."""
+        batch, size = written.popleft()
+        await batch
+        return size
 
     # Reading
 

@@ -86,8 +86,12 @@ class ReplicationWorker:
         *,
         call_soon: CallSoon,
         spawn: Spawn,
+        shuffle: Callable[[list[int]], None] = random.shuffle,
     ) -> None:
-        """`call_soon` and `spawn` as the loop's; the recovery of open ledgers needs them."""
+        """`call_soon` and `spawn` as the loop's; the recovery of open ledgers needs them.
+
+        `shuffle` puts the marked ledgers into an order of chance.
+        """
         self._store = store
         self._bookies = bookies
         self._marks = marks
@@ -99,6 +103,7 @@ class ReplicationWorker:
         self._stats: WorkerStats = means.stats
         self._call_soon = call_soon
         self._spawn = spawn
+        self._shuffle = shuffle
         self._attempts: dict[int, _Attempts] = {}
 
     async def work(self) -> bool:
@@ -114,7 +119,7 @@ class ReplicationWorker:
             ledger_id: self._attempts[ledger_id] for ledger_id in marked if ledger_id in self._attempts
         }
         # Workers that all began with the same ledger would wait for each other's locks.
-        random.shuffle(marked)
+        self._shuffle(marked)
         removed = False
         for ledger_id in marked:
             attempts = self._attempts.setdefault(ledger_id, _Attempts())

@@ -50,8 +50,8 @@ class Job(TypedDict):
     """Consume with batch_receive and cumulative acks instead of one by one."""
     trust: NotRequired[str]
     """File with the certificates that vouch for the broker, for `pulsar+ssl`."""
-    certificate: NotRequired[str]
-    """File with the client's certificate, beside that of its key with the suffix `.key`; without it none is shown."""
+    token: NotRequired[str]
+    """Token by which the client proves its role; without it the client has none."""
     idle_s: NotRequired[float]
     """Silence after which a consumer gives up."""
 
@@ -310,8 +310,8 @@ def main() -> None:
     job: Job = json.loads(sys.stdin.readline())
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     authentication = None
-    if shown := job.get("certificate"):
-        authentication = pulsar.AuthenticationTLS(shown, shown.removesuffix(".pem") + ".key")
+    if token := job.get("token"):
+        authentication = pulsar.AuthenticationToken(token)
     client = pulsar.Client(
         job["url"],
         logger=logger,

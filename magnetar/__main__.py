@@ -48,6 +48,10 @@ COMMANDS = MappingProxyType(
             "magnetar.commands.cache_command:main",
             "ask a running broker what is in its cache, and why not",
         ),
+        "subscription": (
+            "magnetar.commands.subscription_command:main",
+            "ask a running broker where unacknowledged and missing messages are",
+        ),
         "pipeline": (
             "magnetar.commands.pipeline_command:main",
             "jobs on Spark: records, audits of metadata, live",

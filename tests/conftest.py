@@ -1,7 +1,10 @@
 """Settings and fixtures of all tests.
 
-Hypothesis has no deadline, because a busy machine is no defect. A process can have one Spark session only, so all
-tests share it. Several workers take the tests in the order of `tests/support/schedule.py`.
+Hypothesis has no limit of time, because a busy machine is no defect, and the same examples in each run: a test that fails
+by chance tells nothing about the change it fails for. `--hypothesis-profile=explore` looks for new ones.
+
+A process can have one Spark session only, so all tests share it. Several workers take the tests in the order of
+`tests/support/schedule.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
@@ -23,7 +26,10 @@ POM = Path(__file__).parent / "bookie_stub/java/pom.xml"
 
 SPARK_TIMEOUT_S = 900
 
-settings.register_profile("magnetar", deadline=None)
+settings.register_profile(
+    "magnetar", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", settings.get_profile("magnetar"), derandomize=False)
 settings.load_profile("magnetar")
 
 

@@ -29,6 +29,7 @@ _MEASURED = re.compile(
 """Members whose values depend on the run: the comparison keeps only their presence."""
 _LOG = re.compile(r"^\S*(\d\d:\d\d:\d\d[.,]\d+|\d{4}-\d\d-\d\dT).*$\n?", re.MULTILINE)
 _RECORDS = re.compile(r"(\d+) records (sent|received)")
+_ASKED = re.compile(r"--num-messages (\d+)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:?\d\d)?|\b1[6-9]\d{11}\b")
 _MESSAGE_ID = re.compile(r"(?<![\d.:])\d+:(-?\d+)(:-?\d+)*(?![\d:])")
 _WORDS = re.compile(r"\[[\w, ]+\]")
@@ -88,9 +89,13 @@ def reasons() -> list[tuple[re.Pattern[str], str]]:
 
 
 def _records(outcome: Outcome) -> str:
-    # pulsar-perf sends a few messages more than it was asked to, so its count is compared by its thousands.
-    found = _RECORDS.findall(outcome.output)
-    return f"{int(found[-1][0]) // 1000} thousand records {found[-1][1]}" if found else "no records"
+    # pulsar-perf ends a moment after the number that it was asked for.
+    found, asked = _RECORDS.findall(outcome.output), _ASKED.search(outcome.command)
+    if not found or asked is None:
+        return "no records"
+    count, word = found[-1]
+    few = int(count) < int(asked[1])
+    return f"{count if few else f'{asked[1]} or more'} records {word}"
 
 
 def _plain(text: str, broker: Broker) -> str:

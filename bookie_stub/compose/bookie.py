@@ -27,8 +27,10 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint
 from bookie_stub.disk.cookie import Cluster
 from bookie_stub.disk.read_cache import POLICIES
+from bookie_stub.disk.read_cache_watch import ReadCacheWatch
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
+from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.journal.journals import open_journals
 from bookie_stub.ledgers.adds import Adds
 from bookie_stub.ledgers.availability import Availability
@@ -156,9 +158,9 @@ class Bookie:
         """Returns the entry log and offset of an entry, empty without one. Reads the index: for log lines only."""
         return self.state.storages.of(ledger_id).stored.file_of(ledger_id, entry_id)
 
-    def delete_ledger(self, ledger_id: int) -> None:
+    def delete_ledger(self, ledger_id: int, done: Done = nothing) -> None:
         """Deletes a ledger for good, see `Removals.delete`."""
-        self.removals.delete(ledger_id)
+        self.removals.delete(ledger_id, done)
 
     @property
     def highest_ledger_id(self) -> int:
@@ -246,6 +248,9 @@ def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats
         ledgers=ledgers,
         write_caches=write_caches,
         read_cache=POLICIES[settings.read_cache_policy](settings.read_cache_bytes),
+        read_cache_watch=ReadCacheWatch(
+            settings.read_cache_policy, settings.read_cache_bytes, settings.readahead_entries
+        ),
         read_pool=ReadPool(settings.read_threads, environment.post),
         journals=journals,
         storages=disk.storages,

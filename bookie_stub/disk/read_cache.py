@@ -54,6 +54,9 @@ class ReadCache(Protocol):
         """Entries that can be found."""
         ...
 
+    evicted_unserved: int
+    """Entries evicted before they were first served, since the start: each was read from disk in vain."""
+
     def get(self, owner: int, entry_id: int) -> bytes | None:
         """Returns the entry, which then counts as served, or None."""
         ...
@@ -79,11 +82,14 @@ def aligned(size: int) -> int:
 
 
 class _Segment:
-    __slots__ = ("owners", "size")
+    __slots__ = ("owners", "size", "unserved")
 
     def __init__(self) -> None:
         self.owners: dict[int, dict[int, bytes]] = {}
         """The entries of each owner, by entry id."""
+        self.unserved: dict[int, set[int]] = {}
+        """Ids of the entries that were not served yet, by owner. Beside `owners`, so that a hit costs one removal from a
+        set and no object per entry."""
         self.size = 0
         """Bytes taken, those of discarded and replaced entries included: a segment is only ever filled."""
 
@@ -101,6 +107,8 @@ class RingCache:
         """The current one first, then from the youngest to the oldest."""
         self._given_up: list[dict[int, bytes]] = []
         """Entries of evicted segments whose memory is still to be freed."""
+        self.evicted_unserved = 0
+        """See `ReadCache.evicted_unserved`."""
 
     @property
     def size(self) -> int:
@@ -122,6 +130,7 @@ class RingCache:
             if found is not None:
                 entry = found.get(entry_id)
                 if entry is not None:
+                    segment.unserved[owner].discard(entry_id)
                     return entry
         return None
 
@@ -133,7 +142,7 @@ class RingCache:
         current = self._segments[0]
         bytes_max = self._segment_bytes
         put = 0
-        for entry_id, entry in zip(ids, entries, strict=True):
+        for number, (entry_id, entry) in enumerate(zip(ids, entries, strict=True)):
             size = len(entry)
             if size > bytes_max:
                 continue
@@ -143,7 +152,12 @@ class RingCache:
             own = current.owners.get(owner)
             if own is None:
                 own = current.owners[owner] = {}
+                current.unserved[owner] = set()
             own[entry_id] = entry
+            if number >= served:
+                current.unserved[owner].add(entry_id)
+            else:
+                current.unserved[owner].discard(entry_id)
             size = (size + _ROUNDING) & -ALIGNMENT_BYTES
             current.size += size
             put += size
@@ -156,9 +170,11 @@ class RingCache:
             found = segment.owners.get(owner)
             if found is not None:
                 found.pop(entry_id, None)
+                segment.unserved[owner].discard(entry_id)
 
     def _next_segment(self) -> _Segment:
         oldest = self._segments.pop()
+        self.evicted_unserved += sum(map(len, oldest.unserved.values()))
         # Kept for `_free`, which drops them bit by bit while the next segment fills.
         self._given_up += oldest.owners.values()
         self._segments.insert(0, _Segment())
@@ -183,6 +199,9 @@ class LruCache:
         self._bytes_max = bytes_max
         self._entries: OrderedDict[_Key, bytes] = OrderedDict()
         """The entry that was not used for longest is first."""
+        self._unserved: set[_Key] = set()
+        self.evicted_unserved = 0
+        """See `ReadCache.evicted_unserved`."""
         self.size = 0
         """Bytes taken."""
 
@@ -192,19 +211,24 @@ class LruCache:
         return len(self._entries)
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
-        """Moves an entry to the served ones when it is first served."""
+        """Moves the entry to the end of the queue."""
         key = owner, entry_id
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
+            self._unserved.discard(key)
         return entry
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Puts all entries, then evicts from the head; `served` does not matter."""
-        kept = self._entries
+        """Puts all entries, then evicts from the head; `served` matters to the count alone."""
+        kept, unserved = self._entries, self._unserved
         size = self.size
-        for entry_id, entry in zip(ids, entries, strict=True):
+        for number, (entry_id, entry) in enumerate(zip(ids, entries, strict=True)):
             key = owner, entry_id
+            if number < served:
+                unserved.discard(key)
+            elif len(entry) <= self._bytes_max:
+                unserved.add(key)
             # Popped rather than replaced, so that the entry moves to the end of the queue.
             older = kept.pop(key, None)
             if older is not None:
@@ -213,7 +237,11 @@ class LruCache:
                 kept[key] = entry
                 size += (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
         while size > self._bytes_max:
-            size -= (len(kept.popitem(last=False)[1]) + _ROUNDING) & -ALIGNMENT_BYTES
+            key, evicted = kept.popitem(last=False)
+            size -= (len(evicted) + _ROUNDING) & -ALIGNMENT_BYTES
+            if key in unserved:
+                unserved.remove(key)
+                self.evicted_unserved += 1
         self.size = size
 
     def discard(self, owner: int, entry_id: int) -> None:
@@ -221,6 +249,7 @@ class LruCache:
         entry = self._entries.pop((owner, entry_id), None)
         if entry is not None:
             self.size -= aligned(len(entry))
+            self._unserved.discard((owner, entry_id))
 
 
 class _Load:
@@ -252,6 +281,8 @@ class ServedFirstCache:
         """The load of each entry that was not served yet."""
         self._loads: OrderedDict[_Load, None] = OrderedDict()
         """Loads with unserved entries; the youngest, or the one that was shortened last, is at the end."""
+        self.evicted_unserved = 0
+        """See `ReadCache.evicted_unserved`."""
         self.size = 0
         """Bytes taken."""
 
@@ -318,6 +349,7 @@ class ServedFirstCache:
         # The last item is the highest id, thus the far end, because entries were put in by ascending id.
         entry_id, entry = load.entries.popitem()
         del self._unserved[load.owner, entry_id]
+        self.evicted_unserved += 1
         self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
 
     def _take_unserved(self, key: _Key) -> bytes:

@@ -13,6 +13,7 @@ small.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -211,6 +212,13 @@ def _read_cache(bookie: Bookie) -> Iterator[Metric]:
     yield _counter("bookie_read_cache_hits", doc, stats.read_cache_hits)
     doc = "Entries that a load was started for."
     yield _counter("bookie_read_cache_misses", doc, stats.read_cache_misses)
+    doc = "Entries evicted from the read cache before they were first served."
+    yield _counter("magnetar_read_cache_evicted_unserved", doc, cache.evicted_unserved)
+    doc = (
+        "Share of the entries read ahead in the last minute that were evicted before they were first served."
+    )
+    share = bookie.state.read_cache_watch.share(time.monotonic_ns())
+    yield _gauge("magnetar_read_cache_wasted_readahead", doc, share)
     doc = "Entries per load besides the one that it was for."
     yield _summary("bookie_readahead_batch_count", doc, stats.readahead_entries)
     yield _summary("bookie_readahead_batch_size", "Bytes of these per load.", stats.readahead_bytes)

@@ -20,6 +20,7 @@ Called by the `wire` room, by `last_confirmed` and by the embedded broker, in th
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections import deque
@@ -51,6 +52,8 @@ BatchReadDone = Callable[[int, list[bytes]], None]
 """Completion of a batch read: (rc, entries).
 
 At least one when rc is 0."""
+
+log = logging.getLogger(__name__)
 
 _NO_COUNT = 1 << 31
 """A count that no batch reaches."""
@@ -109,6 +112,7 @@ class Reads:
         self._hidden = state.ledgers.deletions.hidden
         self._caches = state.write_caches
         self._read_cache = state.read_cache
+        self._watch = state.read_cache_watch
         self._storages = state.storages
         self._pool = state.read_pool
         self._answer = state.answers.add
@@ -329,6 +333,11 @@ class Reads:
             kept = [index for index, entry_id in enumerate(ids) if entry_id not in newer]
             ids, entries = [ids[index] for index in kept], [entries[index] for index in kept]
         self._read_cache.put(ledger.serial, ids, entries, bisect_left(ids, served_before))
+        advice = self._watch.loaded(
+            ledger.ledger_id, loaded.entries, self._read_cache.evicted_unserved, time.monotonic_ns()
+        )
+        if advice:
+            log.warning("%s", advice)
 
     def _serve_waiting(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
         """Serves the requests that waited for a load.

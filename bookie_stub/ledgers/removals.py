@@ -13,10 +13,11 @@ from functools import partial
 
 from bookie_stub.base.posting import Answer
 from bookie_stub.base.record import delete_record
-from bookie_stub.journal.journal import nothing
+from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.ledger_records import LedgerRecords
 from bookie_stub.ledgers.state import BookieState
+from protocol.bookie_frame import RC_IO_ERROR
 
 
 class Removals:
@@ -37,15 +38,19 @@ class Removals:
         self._start_checkpoint = start_checkpoint
         self._closed = False
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: Done = nothing) -> None:
         """Deletes a ledger; it accepts no add any more.
 
-        Has no effect on one that was deleted before.
-
-        The deletion is durable with the journal's next group; disk space is freed after the next checkpoint. An
-        unknown ledger is noted as deleted too: its first add may be among the held ones.
+        Posts `done(rc, ledger id)` when the deletion is durable, with the journal's next group; disk space is freed after
+        the next checkpoint. An unknown ledger is noted as deleted too: its first add may be among the held ones. One that
+        was deleted before gets a second record in the journal, because the first one may have failed.
         """
-        if self._closed or ledger_id < 0 or self._registry.has_deleted(ledger_id):
+        if self._closed or ledger_id < 0:
+            done(RC_IO_ERROR, ledger_id)
+            return
+        if self._registry.has_deleted(ledger_id):
+            if done is not nothing:
+                self._journal_of(ledger_id).append(delete_record(ledger_id), done, ledger_id)
             return
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
@@ -53,7 +58,7 @@ class Removals:
             self._caches.forget(ledger_id)
             self._registry.forget(ledger)
         self._deletions.delete(ledger_id)
-        self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
+        self._journal_of(ledger_id).append(delete_record(ledger_id), done, ledger_id)
 
     def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
         """Deletes ledgers; calls `done` once the indexes have none of them.

@@ -8,6 +8,7 @@ from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answers
 from bookie_stub.disk.ledger_storage import Storages
 from bookie_stub.disk.read_cache import ReadCache
+from bookie_stub.disk.read_cache_watch import ReadCacheWatch
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journals import Journals
@@ -26,6 +27,8 @@ class BookieState:
     """Entries that no entry log has yet."""
     read_cache: ReadCache
     """Entries that were loaded from entry logs."""
+    read_cache_watch: ReadCacheWatch
+    """Tells when the read cache thrashes."""
     read_pool: ReadPool
     """Threads for work that reads the disk."""
     journals: Journals

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -22,6 +23,7 @@ from broker.admin.cluster.clusters import CLUSTER_ROUTES
 from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
+from broker.admin.cluster.ledgers import LEDGER_ROUTES
 from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
 from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
@@ -46,6 +48,7 @@ from broker.admin.rights.permissions import PERMISSION_ROUTES
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, RATES, BrokerView
 from broker.admin.topics.backlogs import BACKLOG_ROUTES
 from broker.admin.topics.compaction import COMPACTION_ROUTES
+from broker.admin.topics.holes import HOLE_ROUTES
 from broker.admin.topics.internals import INTERNAL_ROUTES
 from broker.admin.topics.lookup import LOOKUP_ROUTES
 from broker.admin.topics.messages import MESSAGE_ROUTES
@@ -174,8 +177,14 @@ def create_app(
     keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
-    app.add_routes(served)
+    app.add_routes(_with_any_name(route) for route in served)
     return app
+
+
+def _with_any_name(route: web.RouteDef) -> web.RouteDef:
+    """Lets the names in a path have braces, which aiohttp excludes by default; topics and subscriptions may have them."""
+    path = re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path)
+    return web.RouteDef(route.method, path, route.handler, route.kwargs)
 
 
 def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
@@ -193,6 +202,8 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *RESOURCE_ROUTES,
         *RESOURCE_GROUP_ROUTES,
         *CACHE_ROUTES,
+        *HOLE_ROUTES,
+        *LEDGER_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,

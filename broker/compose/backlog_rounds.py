@@ -1,25 +1,31 @@
 """Backlog rounds: the looks at every topic's backlog that fall due with time.
 
 Quotas, the time to live of messages, and subscriptions without a consumer have an interval each; a changed interval acts at
-the next start.
+the next start. The search for lost entries obeys changes at run time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
+from broker.service.backlog.hole_rounds import HoleRounds
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.backlog.unused_subscriptions import delete_unused_subscriptions
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 
 _SECONDS_PER_MINUTE: Final = 60
+_HOLES_INTERVAL_S: Final = 1
+"""Rounds that look for lost entries keep their own time, which may change at run time; in between, searches go on."""
 
 
-def start_backlog_rounds(registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks) -> None:
+def start_backlog_rounds(
+    registry: TopicRegistry, timers: Timers, tasks: BackgroundTasks, now_ns: Callable[[], int]
+) -> None:
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
     expiry = TopicRounds(registry, "expiry", _expire)
@@ -31,9 +37,10 @@ def start_backlog_rounds(registry: TopicRegistry, timers: Timers, tasks: Backgro
         (unused, settings.subscription_interval_min * _SECONDS_PER_MINUTE),
     ):
         timers.every(interval_s, partial(_begin, tasks, rounds))
+    timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, now_ns)))
 
 
-def _begin(tasks: BackgroundTasks, rounds: TopicRounds) -> None:
+def _begin(tasks: BackgroundTasks, rounds: TopicRounds | HoleRounds) -> None:
     tasks.spawn(rounds.run(), rounds.title)
 
 

@@ -85,6 +85,8 @@ log = logging.getLogger("magnetar")
 
 INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
+DELETIONS_INTERVAL_S: Final = 60.0
+"""Seconds between two attempts at deletions that have failed."""
 STARTS_KEY: Final = "/counters/broker-starts"
 """Key of the metadata store: the number of brokers that have started on it."""
 
@@ -253,6 +255,8 @@ class BrokerService:
             self.recorder.open()
         await self.namespaces.open()
         await self.registry.resource_groups.open()
+        # Before the ports: no client may use a topic whose deletion was decided.
+        await self.registry.deletions.open()
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
@@ -266,7 +270,9 @@ class BrokerService:
             compaction_interval_s=self.settings.int("brokerServiceCompactionMonitorIntervalInSeconds"),
         )
         self._timers.every(INACTIVE_INTERVAL_S, self._look_for_inactive_topics)
-        start_backlog_rounds(self.registry, self._timers, self._tasks)
+        self._resume_deletions()
+        self._timers.every(DELETIONS_INTERVAL_S, self._resume_deletions)
+        start_backlog_rounds(self.registry, self._timers, self._tasks, self.environment.now_ns)
         self._publish_counts()
         return self.addresses
 
@@ -365,6 +371,10 @@ class BrokerService:
     def _look_for_inactive_topics(self) -> None:
         if self._inactive_topics.due:
             self._tasks.spawn(self._inactive_topics.look(), "unused topics")
+
+    def _resume_deletions(self) -> None:
+        if self.registry.deletions.waiting:
+            self._tasks.spawn(self.registry.deletions.resume(), "deletions")
 
     def _publish_counts(self) -> None:
         """Begins to publish the cache's counts, if a topic for them is set."""

@@ -99,4 +99,4 @@ def _read(
     try:
         return Certificates(make, paths, check_s=check_s, now_ns=clock.monotonic_ns, warn=log.warning)
     except TlsError as error:
-        raise SettingsError(f"{settings.origin(named)}: {error}") from None
+        raise SettingsError(f"{settings.origin(named)}: {named}: {error}") from None

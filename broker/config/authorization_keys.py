@@ -24,6 +24,8 @@ AUTHORIZATION = Section("Authorization", (
     Key("proxyRoles", "list", None, needs=_ON, asks_for="authorization",
         doc="Roles that speak for other roles. A request of such a role must name the role of its client, and "
             "both need the right."),
+    Key("allowAclChangesOnNonExistentTopics", "bool", False,
+        doc="Read and change permissions of topics that do not exist, so that they hold from a topic's first client."),
     Key("authorizationAllowWildcardsMatching", "bool", False, needs=_ON,
         doc="Let a granted role begin or end with `*`, which stands for any characters."),
 ))

@@ -23,6 +23,11 @@ EXPIRY = Section("Expiry and backlog quotas", (
             "0 means never."),
     Key("subscriptionExpiryCheckIntervalInMinutes", "int", 5, "min", low=1,
         doc="Minutes between two searches for subscriptions without a consumer."),
+    Key("unackedHoleRedeliveryEnabled", "bool", True, dynamic=True, ours=True,
+        doc="Deliver entries of Shared and Key_Shared subscriptions again that were read, are unacknowledged, and are "
+            "pending at no connected consumer. A policy of a topic outranks this key."),
+    Key("unackedHoleRedeliveryPeriodSeconds", "int", 180, "s", low=1, dynamic=True, ours=True,
+        doc="Seconds between two looks for such entries, and their least time since they were read."),
     Key("backlogQuotaCheckEnabled", "bool", True,
         doc="Compare the backlogs with their quotas. While this is off, no quota has an effect."),
     Key("backlogQuotaCheckIntervalInSeconds", "int", 60, "s", low=1,

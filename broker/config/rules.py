@@ -129,6 +129,7 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
+    _check_switches(settings)
     _check_authorization(settings)
     check_tls(settings)
     return [
@@ -173,6 +174,31 @@ def _check_bookies(settings: Settings) -> None:
         raise settings.error(
             name, f"bookieAddress names only {len(addresses)}; name more bookies or set a smaller ensemble"
         )
+
+
+ASK_FOR_A_SWITCH: Final = {
+    "authenticationEnabled": (
+        "authenticationProviders",
+        "tokenSecretKey",
+        "tokenPublicKey",
+        "basicAuthConf",
+        "openIDAllowedTokenIssuers",
+        "authenticateOriginalAuthData",
+        "authenticateMetricsEndpoint",
+    ),
+    "authorizationEnabled": ("superUserRoles", "proxyRoles"),
+}
+"""By switch: keys whose owner believes that it is on."""
+
+
+def _check_switches(settings: Settings) -> None:
+    """Refuses such a key unless its switch is set too; `false` is then the owner's decision, and a note tells it."""
+    for switch, names in ASK_FOR_A_SWITCH.items():
+        for name in names if not settings.is_set(switch) else ():
+            if settings.value(name) and settings.origin(name) != DYNAMIC:
+                raise settings.error(
+                    name, f"asks for {switch}=true: set that as well, or {switch}=false to go without"
+                )
 
 
 def _check_authorization(settings: Settings) -> None:

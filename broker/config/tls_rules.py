@@ -18,7 +18,7 @@ _TO_BOOKIES: Final = (
     "bookkeeper_tlsHostnameVerificationEnabled",
 )
 """Keys each of which switches TLS towards bookies on. In Pulsar only the first does, and the others then have no effect."""
-_ASK_FOR_TLS: Final = (
+ASK_FOR_TLS: Final[tuple[str, ...]] = (
     "tlsCertificateFilePath",
     "tlsKeyFilePath",
     "tlsTrustCertsFilePath",
@@ -84,7 +84,7 @@ def _check_bookies(settings: Settings) -> None:
 
 
 def _check_off(settings: Settings) -> None:
-    for name in _ASK_FOR_TLS:
+    for name in ASK_FOR_TLS:
         if settings.value(name):
             raise settings.error(
                 name,

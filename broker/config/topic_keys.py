@@ -197,9 +197,6 @@ SUBSCRIPTIONS = Section("Subscriptions", (
     Key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", "double", 0.16, "share", low=0, high=1,
         doc="Share of maxUnackedMessagesPerBroker above which a subscription pauses when that limit is "
             "reached."),
-    Key("dispatcherPauseOnAckStatePersistentEnabled", "bool", False, dynamic=True,
-        doc="Send nothing new to a Shared or Key_Shared subscription while its acknowledged ranges are more than "
-            "managedLedgerMaxUnackedRangesToPersist, so that a crash delivers few messages again."),
 ))
 
 DISPATCH = Section("Dispatching", (
@@ -211,6 +208,9 @@ DISPATCH = Section("Dispatching", (
         doc="Bytes that one read may bring."),
     Key("dispatcherMaxRoundRobinBatchSize", "int", 20, "messages", low=1, dynamic=True,
         doc="Messages that one consumer of a Shared subscription gets before the next consumer's turn."),
+    Key("dispatcherPauseOnAckStatePersistentEnabled", "bool", False, dynamic=True,
+        doc="Deliver nothing more to a subscription while it has more ranges of acknowledged messages than are "
+            "stored. A policy of a namespace or topic outranks this key."),
     Key("dispatcherReadFailureBackoffInitialTimeInMs", "int", 15_000, "ms", low=1, dynamic=True, used=False,
         doc="Milliseconds until a failed read is tried again; doubles from failure to failure."),
     Key("dispatcherReadFailureBackoffMaxTimeInMs", "int", 60_000, "ms", low=1, dynamic=True, used=False,

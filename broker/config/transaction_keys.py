@@ -15,7 +15,7 @@ TRANSACTIONS = Section("Transactions", (
     Key("transactionCoordinatorEnabled", "bool", False,
         doc="Run transaction coordinators; while this is off, every request for a transaction is refused."),
     Key("maxActiveTransactionsPerCoordinator", "int", 0, "transactions", low=0,
-        doc="Transactions that one coordinator may have open; 0 means no limit."),
+        doc="Transactions that one coordinator may have open; 0 means 20,000."),
     Key("transactionBufferSnapshotMaxTransactionCount", "int", 1000, "entries", low=1,
         doc="Entries of a topic with transactions after which its aborted transactions are kept anew, so that opening "
             "the topic reads no more entries than these."),

@@ -13,7 +13,14 @@ from typing import Final
 from broker.faults.filtered_connection import FilteredConnection
 from broker.faults.held_clock import HeldClock
 from broker.faults.script import DELAY, FENCED, METADATA_WRITE, STORAGE_ADD, FaultScript
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
+from broker.ledger_client.ledger_client import (
+    AddDone,
+    BatchReadDone,
+    DeleteDone,
+    EntryParts,
+    LedgerClient,
+    ReadDone,
+)
 from broker.metadata.metadata_store import MetadataStore, Put, Versioned
 from broker.model.errors import MetadataError
 from protocol.bookie_frame import LAST_ENTRY, RC_FENCED, RC_READ_ONLY
@@ -97,9 +104,9 @@ class FaultyBookie:
         """Names the file as the bookie does."""
         return self._bookie.file_of(ledger_id, entry_id)
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Deletes as the bookie does."""
-        self._bookie.delete(ledger_id)
+        self._bookie.delete(ledger_id, done)
 
     async def close(self) -> None:
         """Closes the bookie."""
@@ -112,6 +119,8 @@ class FaultyMetadata:
     def __init__(self, store: MetadataStore, script: FaultScript) -> None:
         self._store = store
         self._script = script
+        self.value_bytes_max: int = store.value_bytes_max
+        """See MetadataStore."""
 
     async def _meet(self) -> None:
         fault = self._script.happens(METADATA_WRITE)
@@ -121,11 +130,6 @@ class FaultyMetadata:
             await asyncio.sleep(fault.seconds)
         else:
             raise MetadataError("a fault of the test: the session with the metadata store is lost")
-
-    @property
-    def value_bytes_max(self) -> int:
-        """As the store's."""
-        return self._store.value_bytes_max
 
     async def get(self, key: str) -> Versioned | None:
         """Reads as the store does."""

@@ -22,13 +22,14 @@ from typing import Protocol
 from broker.ledger_client.ledger_client import (
     AddDone,
     BatchReadDone,
+    DeleteDone,
     EntryParts,
     LedgerClient,
     ReadDone,
 )
 from broker.ledger_client.settings import QuarantineSettings
 from broker.model.errors import NotEnoughBookies
-from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR
+from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR, RC_OK
 
 log = logging.getLogger(__name__)
 _NS_PER_SECOND = 1_000_000_000
@@ -197,8 +198,9 @@ class Unreachable:
         """Empty: nothing is known of it."""
         return ""
 
-    def delete(self, ledger_id: int) -> None:
-        """Do nothing: no bookie has the ledger's entries."""
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
+        """Answer only: no bookie has the ledger's entries."""
+        done(RC_OK, ledger_id)
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -22,7 +22,7 @@ from functools import partial
 
 from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
 from protocol.bookie_frame import (
@@ -31,6 +31,7 @@ from protocol.bookie_frame import (
     FLAG_RECOVERY_ADD,
     LAST_ENTRY,
     RC_IO_ERROR,
+    RC_OK,
     RC_TOO_MANY_REQUESTS,
     AddResponse,
     BatchReadResponse,
@@ -191,11 +192,12 @@ class BookKeeperLedgerClient:
         """Empty: the protocol does not tell it; the log of the bookie has it."""
         return ""
 
-    def delete(self, ledger_id: int) -> None:
-        """Do nothing: the wire has no request for it.
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
+        """Answer only: the wire has no request for it.
 
         The bookie's garbage collection finds the ledger gone.
         """
+        done(RC_OK, ledger_id)
 
     def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:
         if self._unavailable:

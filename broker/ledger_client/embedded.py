@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 
 _LENGTH = struct.Struct(">i").pack
 
@@ -63,8 +63,8 @@ class LocalBookie(Protocol):
         """As `LedgerClient.file_of`; may read the disk."""
         ...
 
-    def delete_ledger(self, ledger_id: int) -> None:
-        """Reclaim the ledger's space; returns at once."""
+    def delete_ledger(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
+        """Reclaim the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
         ...
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class EmbeddedLedgerClient:
         """See `LedgerClient.fence`."""
         self.file_of: Callable[[int, int], str] = bookie.file_of
         """See `LedgerClient.file_of`."""
-        self.delete: Callable[[int], None] = bookie.delete_ledger
+        self.delete: Callable[[int, DeleteDone], None] = bookie.delete_ledger
         """See `LedgerClient.delete`."""
 
     def add(

@@ -20,6 +20,8 @@ from protocol.bookie_frame import LAST_ENTRY
 
 AddDone = Callable[[int, int], None]
 """(rc, entry id)"""
+DeleteDone = Callable[[int, int], None]
+"""(rc, ledger id)"""
 ReadDone = Callable[[int, bytes], None]
 """(rc, whole stored entry: ledger, entry, LAC, length, digest, payload)"""
 BatchReadDone = Callable[[int, list[bytes]], None]
@@ -84,8 +86,12 @@ class LedgerClient(EntryAdds, Protocol):
         """Return file and offset of an entry on disk, for a log line; empty when they are not known here."""
         ...
 
-    def delete(self, ledger_id: int) -> None:
-        """Reclaim the ledger's space. Its metadata is gone already."""
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
+        """Reclaim the ledger's space. Its metadata is gone already.
+
+        `done(rc, ledger id)` follows when no crash can bring the entries back. A bookie on the network answers at once: it
+        compares its ledgers with the metadata store from time to time, also after it was down.
+        """
         ...
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
+from broker.ledger_client.result_codes import error_of
 from broker.ledger_client.settings import Copies, LedgerSettings
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
@@ -237,7 +238,8 @@ class Ledgers:
     async def delete(self, ledger_id: int) -> None:
         """Delete the ledger's metadata; bookies reclaim its space.
 
-        A missing ledger is fine. Raises MetadataError.
+        Returns when an embedded bookie has it durably too: a caller may then forget the ledger. A missing ledger is fine.
+        Raises MetadataError, and PersistenceError when the bookie cannot write its journal; ask again then.
         """
         # The metadata first: bookies give the space back when they find it gone, and a crash in between leaves nothing
         # that points to deleted entries.
@@ -247,7 +249,10 @@ class Ledgers:
         self._reader.forget(ledger_id)
         # Only an embedded bookie can be told. Those over TCP compare with the metadata store now and then.
         if self.bookies.sole is not None:
-            self.bookies.sole.delete(ledger_id)
+            deleted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self.bookies.sole.delete(ledger_id, partial(_settle, deleted))
+            if rc := await deleted:
+                raise error_of(rc, f"deleting ledger {ledger_id}")
 
     async def close(self) -> None:
         """Close the bookies; outstanding requests fail with an I/O error."""
@@ -260,3 +265,8 @@ class Ledgers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _settle(deleted: asyncio.Future[int], rc: int, _ledger_id: int) -> None:
+    if not deleted.done():  # The caller was cancelled; the ledger is deleted all the same.
+        deleted.set_result(rc)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 from protocol.bookie_frame import (
     BATCH_ENTRY_OVERHEAD_BYTES,
     BATCH_OVERHEAD_BYTES,
@@ -132,9 +132,10 @@ class MemoryLedgerClient:
         """Empty: there is no file."""
         return ""
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: DeleteDone) -> None:
         """Forgets the ledger."""
         self._ledgers.pop(ledger_id, None)
+        done(RC_OK, ledger_id)
 
     async def close(self) -> None:
         """Fails later adds; the entries stay readable."""

@@ -16,8 +16,7 @@ their positions are no positions of the managed ledger.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from broker.ledger_client.ledgers import Ledgers
@@ -29,6 +28,7 @@ from broker.managed_ledger.managed_ledger_info import (
     encode_ledger_info,
     managed_ledger_key,
 )
+from broker.managed_ledger.removal.deletion import together
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.metadata.owned_key import OwnedKey
 from broker.model.errors import BadVersion, NotEnoughBookies
@@ -68,11 +68,9 @@ class LedgerListStore:
         """One change at a time: two writes with the same version would look like two brokers."""
         self.is_new = version == ABSENT
         """The store had nothing of this managed ledger when it was opened."""
-        self._key = managed_ledger_key(name)
         self._name = name
-        self._metadata = metadata
         self._client = client
-        self._list = OwnedKey(metadata, self._key, version)
+        self._list = OwnedKey(metadata, managed_ledger_key(name), version)
         self.beside = list(info.beside)
         """Ledgers that belong to the managed ledger and hold no part of its log; each may exist or not."""
         self._deleting = list(info.deleting)
@@ -167,27 +165,10 @@ class LedgerListStore:
             await self._remove(marked)
 
     async def _remove(self, ledger_ids: list[int]) -> None:
-        await self._write_together([self._client.delete(item) for item in ledger_ids])
+        await together([self._client.delete(item) for item in ledger_ids])
         self._deleting = [item for item in self._deleting if item not in ledger_ids]
         for ledger_id in ledger_ids:
             self._unsealed.pop(ledger_id, None)
-
-    async def delete(self) -> None:
-        """Delete the managed ledger: its ledgers, its cursors, itself. Raises MetadataError."""
-        self._deleting += [*(info.ledger_id for info in self.ledgers.infos()), *self.buckets, *self.beside]
-        self.buckets = []
-        await self._put(encode_ledger_info(ManagedLedgerInfo([], deleting=self._deleting, deleted=True)))
-        await self.finish_delete()
-
-    async def finish_delete(self) -> None:
-        """Finish a `delete` whose beginning is stored."""
-        # The list itself goes last: while it says "deleted", the next open finishes an interrupted deletion.
-        names = await self._metadata.children(self._key)
-        await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
-        await self._remove(self._deleting)
-        # Another broker may have finished the deletion and made the managed ledger anew.
-        with contextlib.suppress(BadVersion):
-            await self._metadata.delete(self._key, self._list.version)
 
     async def _seal(self) -> None:
         for ledger_id, own in list(self._unsealed.items()):
@@ -225,12 +206,3 @@ class LedgerListStore:
             "component": component,
             "pulsar/managed-ledger": self._name.encode(),
         }
-
-    async def _write_together(self, writes: list[Coroutine[None, None, None]]) -> None:
-        if len(writes) == 1:
-            await writes[0]
-            return
-        # All end before an error is raised: a write left behind could come after the next attempt.
-        for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome

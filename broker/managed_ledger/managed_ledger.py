@@ -225,17 +225,12 @@ class ManagedLedger:
                 return error
         return None
 
-    async def delete(self) -> None:
-        """Remove ledgers, cursors and metadata.
-
-        Raises MetadataError. If the deletion was stored before that, the next open finishes it.
-        """
+    async def abandon(self) -> None:
+        """Finish adds and store nothing more, because the managed ledger is being deleted (`deletion.py`)."""
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
         # Before the deletion: a cursor's late write would make a node below a key that is gone.
         self.cursors.abandon()
-        async with self.store.lock:
-            await self.store.delete()
         await self._release()
 
     async def _release(self) -> None:

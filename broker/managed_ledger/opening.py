@@ -19,6 +19,7 @@ from broker.managed_ledger.managed_ledger_info import (
     decode_ledger_info,
     managed_ledger_key,
 )
+from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from protocol import broker_entry_metadata
@@ -59,7 +60,7 @@ async def open_ledger_list(
         (decode_ledger_info(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
     )
     if info.deleted:
-        await _store(name, environment, info, [], version, 0).finish_delete()
+        await delete_managed_ledger(name, environment.metadata, environment.ledgers)
         info, version = ManagedLedgerInfo(), ABSENT
     if version == ABSENT:
         info.created_ms = environment.wall_ms()

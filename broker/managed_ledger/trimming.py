@@ -13,7 +13,7 @@ from typing import Protocol
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.errors import MetadataError
+from broker.model.errors import BrokerError
 from broker.model.position import LATEST, Position
 
 
@@ -100,7 +100,7 @@ class Trimming:
         async with store.lock:
             try:
                 await store.delete_marked()
-            except MetadataError:
+            except BrokerError:
                 return  # The stored list still names them: the next removal or the next open tries again.
 
 

@@ -25,17 +25,20 @@ from broker.metrics.readings import (
     CompactionReading,
     ConsumerReading,
     ProducerReading,
+    QuotaReading,
     SubscriptionReading,
     TopicReading,
     TransactionsReading,
 )
 from broker.metrics.topic_families import (
+    BROKER_QUOTAS,
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
     COMPACTION,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
     PRODUCER,
+    QUOTAS,
     REDELIVER,
     SUBSCRIPTION,
     SUBSCRIPTION_CACHE,
@@ -134,6 +137,8 @@ PRODUCER_COLUMNS: Final = Columns(ProducerReading, ProducerWindow)
 
 COMPACTION_COLUMNS: Final = Columns(CompactionReading, None)
 """Rows of compacted topics."""
+QUOTA_COLUMNS: Final = Columns(QuotaReading, None)
+"""Rows of the two quotas of a topic."""
 TRANSACTIONS_COLUMNS: Final = Columns(TransactionsReading, None)
 """Rows of topics with transactions."""
 
@@ -229,6 +234,9 @@ class TopicExposition:
         self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
         self._compactions = Block(COMPACTION, COMPACTION_COLUMNS)
         self._transactions = Block(TRANSACTIONS, TRANSACTIONS_COLUMNS)
+        self._quotas = Block(QUOTAS, QUOTA_COLUMNS)
+        self._broker_quotas = Block((BROKER_QUOTAS,), QUOTA_COLUMNS)
+        self._evictions: dict[str, Row] = {"size": (0, 0), "time": (0, 0)}
         self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
         self._busiest = Busiest(settings.cache_subscriptions_max)
         self._consumers = Block(CONSUMER, CONSUMER_COLUMNS)
@@ -274,6 +282,8 @@ class TopicExposition:
             yield from block.text(openmetrics)
         yield from self._compactions.text(openmetrics)
         yield from self._transactions.text(openmetrics)
+        yield from self._quotas.text(openmetrics)
+        yield from self._broker_quotas.text(openmetrics)
         yield from self._cache_readers.text(openmetrics)
         yield _head(CACHE_SUBSCRIPTIONS_LEFT_OUT, openmetrics)
         yield f"{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{self._cluster}}} {self._busiest.left_out}\n".encode()
@@ -298,6 +308,7 @@ class TopicExposition:
             so_far = self._sums.get(namespace, NOTHING)
             # Whole rows are added, limits and means too: families without `sums` are not printed from them.
             self._sums[namespace] = tuple(map(sum, zip(so_far, *of_it, strict=True)))
+        self._write_quotas(batch)
         if self._settings.topic_level:
             # Without the closing brace, so that subscriptions, consumers and producers append labels of their own.
             labels = [
@@ -326,6 +337,22 @@ class TopicExposition:
             if topic.compaction is not None
         ]
         self._compactions.add([label for label, _ in compacted], [row for _, row in compacted])
+
+    def _write_quotas(self, batch: Sequence[TopicReading]) -> None:
+        of_now = QUOTA_COLUMNS.of_now
+        for word, quotas in (
+            ("size", [topic.size_quota for topic in batch]),
+            ("time", [topic.time_quota for topic in batch]),
+        ):
+            rows = [of_now(quota) for quota in quotas]
+            self._evictions[word] = tuple(map(sum, zip(self._evictions[word], *rows, strict=True)))
+            if self._settings.topic_level:
+                labels = [
+                    f'{self._cluster},namespace="{escape(topic.namespace)}",'
+                    f'{self._topic_labels(topic.topic)},quota_type="{word}"}}'
+                    for topic in batch
+                ]
+                self._quotas.add(labels, rows)
 
     def _write_transactions(self, labels: Sequence[str], batch: Sequence[TopicReading]) -> None:
         found = [
@@ -397,6 +424,8 @@ class TopicExposition:
         self._ledgers.add(closed, rows)
         if self._settings.managed_ledger and rows:
             self._write_buckets(labels, rows)
+        types = [f'{self._cluster},quota_type="{word}"}}' for word in self._evictions]
+        self._broker_quotas.add(types, list(self._evictions.values()))
         self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(NOTHING, *rows, strict=True)))])
 
     def _write_buckets(self, labels: Sequence[str], rows: Sequence[Row]) -> None:

@@ -96,6 +96,12 @@ class SubscriptionReading:
     """Entries that expired."""
     last_expired_ms: int = 0
     """Time of the last expiry."""
+    holes_redelivered: int = 0
+    """Entries that were pending at no consumer and are delivered again."""
+    acks_in_memory: int = 0
+    """Acknowledged entries that did not fit into the cursor's info."""
+    awaits_acks: int = 0
+    """1 while nothing new is sent before acknowledgements fit into the cursor's info."""
     msgs_dropped: int = 0
     """Non-persistent topics: messages for which no consumer had a permit."""
     last_flow_ms: int = 0
@@ -149,6 +155,20 @@ class TransactionsReading:
     """Transactions aborted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaReading:
+    """Evictions by one backlog quota of a topic since the topic was opened."""
+
+    evictions: int = 0
+    """Times that it took messages from a subscription."""
+    evicted_entries: int = 0
+    """Entries taken."""
+
+
+NO_EVICTIONS: Final = QuotaReading()
+"""A quota that has taken nothing."""
+
+
 @dataclass(slots=True, kw_only=True)
 class TopicReading:
     """One topic's counters and levels."""
@@ -183,6 +203,10 @@ class TopicReading:
     """Quota by size, -1 = none."""
     backlog_quota_seconds: int = -1
     """Quota by age, -1 = none."""
+    size_quota: QuotaReading = NO_EVICTIONS
+    """Evictions by the quota by size."""
+    time_quota: QuotaReading = NO_EVICTIONS
+    """Evictions by the quota by age."""
     storage_size: int = 0
     """Bytes kept, times the write quorum."""
     storage_logical_size: int = 0

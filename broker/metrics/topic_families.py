@@ -168,6 +168,21 @@ SUBSCRIPTION: Final = (
     gauge("pulsar_subscription_total_msg_expired", "now.expired", "Entries expired."),
     gauge("pulsar_subscription_last_expire_timestamp", "now.last_expired_ms", "Last expiry, ms."),
     gauge("pulsar_subscription_last_consumed_flow_timestamp", "now.last_flow_ms", "Last FLOW, ms."),
+    counter(
+        "magnetar_subscription_holes_redelivered_total",
+        "now.holes_redelivered",
+        "Entries that were pending at no consumer and are delivered again.",
+    ),
+    gauge(
+        "magnetar_subscription_acks_in_memory",
+        "now.acks_in_memory",
+        "Acknowledged entries that a crash would deliver again, because they did not fit into the cursor's info.",
+    ),
+    gauge(
+        "magnetar_subscription_awaits_acks",
+        "now.awaits_acks",
+        "1 while nothing new is sent before acknowledgements fit (dispatcherPauseOnAckStatePersistentEnabled).",
+    ),
 )
 """Labels cluster, namespace, topic, subscription."""
 
@@ -193,6 +208,27 @@ TRANSACTIONS: Final = (
     gauge("pulsar_txn_tb_aborted_total", "now.aborted", "Transactions aborted on the topic."),
 )
 """Labels as TOPIC; of topics that transactions have published to. Gauges, as Pulsar prints them."""
+
+QUOTAS: Final = (
+    counter(
+        "pulsar_storage_backlog_quota_exceeded_evictions_total",
+        "now.evictions",
+        "Times that a backlog quota took messages from a subscription.",
+    ),
+    counter(
+        "magnetar_backlog_quota_evicted_entries_total",
+        "now.evicted_entries",
+        "Entries that backlog quotas took from subscriptions.",
+    ),
+)
+"""Labels as TOPIC, and quota_type: size or time."""
+
+BROKER_QUOTAS: Final = counter(
+    "pulsar_broker_storage_backlog_quota_exceeded_evictions_total",
+    "now.evictions",
+    "The same for all open topics together.",
+)
+"""Labels cluster, quota_type."""
 
 REDELIVER: Final = gauge(
     "pulsar_consumer_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."

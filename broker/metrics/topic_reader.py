@@ -9,17 +9,21 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.metrics.readings import (
+    NO_EVICTIONS,
     CompactionReading,
     ConsumerReading,
     ProducerReading,
+    QuotaReading,
     SubscriptionReading,
     TopicReading,
     TransactionsReading,
 )
+from broker.service.backlog.evictions import Evictions
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.backlog_quota import AGE, SIZE
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
@@ -85,6 +89,8 @@ class TopicReader:
             backlog_quota_seconds=topic.quotas.age.age_max_s,
             backlog_age_seconds=topic.quotas.oldest_age_s,
             # With all copies, as `pulsar_storage_size` has them; the logical size counts one copy.
+            size_quota=_quota(topic.quotas.evictions, SIZE),
+            time_quota=_quota(topic.quotas.evictions, AGE),
             storage_size=size * self._write_quorum,
             storage_logical_size=size,
             delayed_index_bytes=topic.delays.entries.size_bytes,
@@ -118,6 +124,9 @@ class TopicReader:
             in_replay=subscription.waiting_for_redelivery,
             expired=subscription.expired.total,
             last_expired_ms=subscription.expired.last_ms,
+            holes_redelivered=subscription.holes.redelivered if subscription.holes is not None else 0,
+            acks_in_memory=subscription.cursor.store.left_out,
+            awaits_acks=int(subscription.cursor.on_acknowledged is not None),
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,
@@ -187,6 +196,11 @@ class TopicReader:
             )
             for one in consumers
         ]
+
+
+def _quota(evictions: Evictions, kind: str) -> QuotaReading:
+    times = evictions.times[kind]
+    return QuotaReading(evictions=times, evicted_entries=evictions.entries[kind]) if times else NO_EVICTIONS
 
 
 def _transactions(buffer: TransactionBuffer | None) -> TransactionsReading | None:

@@ -46,12 +46,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
     BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
     BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
-    BaseCommand.TC_CLIENT_CONNECT_REQUEST: transaction_handlers.connect,
-    BaseCommand.NEW_TXN: transaction_handlers.begin,
-    BaseCommand.ADD_PARTITION_TO_TXN: transaction_handlers.add_topics,
-    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: transaction_handlers.add_subscriptions,
-    BaseCommand.END_TXN: transaction_handlers.end,
-    BaseCommand.END_TXN_ON_PARTITION: transaction_handlers.end_on_topic,
-    BaseCommand.END_TXN_ON_SUBSCRIPTION: transaction_handlers.end_on_subscription,
+    **dict.fromkeys(transaction_handlers.COMMANDS, transaction_handlers.handle),
 }
 """Handler of each command type."""

@@ -5,8 +5,8 @@ With `transactionCoordinatorEnabled=false` each is refused as Pulsar refuses it 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from broker.managed_ledger.acks import WORDS_MAX
 from broker.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound
@@ -81,12 +81,8 @@ def _of_transaction(
     _run(cnx, command, request.request_id, _txn(request), work)
 
 
-def connect(cnx: Connection, command: BaseCommand) -> None:
+def _connect(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles TC_CLIENT_CONNECT_REQUEST: opens the coordinator that the client wants to use."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request, authorizer = command.tcClientConnectRequest, cnx.context.authorizer
     restricted = authorizer.enabled and not authorizer.is_superuser(cnx.principal)
     _run(
@@ -98,17 +94,13 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
     )
 
 
-def begin(cnx: Connection, command: BaseCommand) -> None:
+def _begin(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles NEW_TXN: begins a transaction."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.newTxn
     request_id, number = request.request_id, request.tc_id
     owner = cnx.context.authorizer.client_role(cnx.principal)
 
-    async def work(coordinators: Coordinators) -> None:
+    async def work() -> None:
         # Milliseconds, whatever the field is called; recorded of Pulsar 4.2.4.
         txn = await coordinators.begin(number, request.txn_ttl_seconds, owner)
         cnx.send(transaction_answer(BaseCommand.NEW_TXN, request_id, txn))
@@ -116,15 +108,11 @@ def begin(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return transaction_answer(BaseCommand.NEW_TXN, request_id, (number, 0), (error.code, str(error)))
 
-    cnx.run(work(coordinators), refuse, "NEW_TXN")
+    cnx.run(work(), refuse, "NEW_TXN")
 
 
-def add_topics(cnx: Connection, command: BaseCommand) -> None:
+def _add_topics(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles ADD_PARTITION_TO_TXN: the transaction will publish to these topics."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.addPartitionToTxn
     txn = _txn(request)
 
@@ -141,12 +129,8 @@ def add_topics(cnx: Connection, command: BaseCommand) -> None:
     _of_transaction(cnx, command, request, work())
 
 
-def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
+def _add_subscriptions(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles ADD_SUBSCRIPTION_TO_TXN: the transaction will acknowledge on these subscriptions."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.addSubscriptionToTxn
     txn = _txn(request)
 
@@ -161,12 +145,8 @@ def add_subscriptions(cnx: Connection, command: BaseCommand) -> None:
     _of_transaction(cnx, command, request, work())
 
 
-def end(cnx: Connection, command: BaseCommand) -> None:
+def _end(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles END_TXN: commits or aborts; answered when every topic and subscription knows."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.endTxn
     txn, commit = _txn(request), _commits(request)
 
@@ -177,12 +157,8 @@ def end(cnx: Connection, command: BaseCommand) -> None:
     _of_transaction(cnx, command, request, work())
 
 
-def end_on_topic(cnx: Connection, command: BaseCommand) -> None:
+def _end_on_topic(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles END_TXN_ON_PARTITION, by which another broker's coordinator ends a transaction on a topic."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.endTxnOnPartition
     commit, participants = _commits(request), coordinators.participants
 
@@ -193,12 +169,8 @@ def end_on_topic(cnx: Connection, command: BaseCommand) -> None:
     _of_transaction(cnx, command, request, work())
 
 
-def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
+def _end_on_subscription(cnx: Connection, command: BaseCommand, coordinators: Coordinators) -> None:
     """Handles END_TXN_ON_SUBSCRIPTION, likewise for a subscription."""
-    coordinators = cnx.context.coordinators
-    if coordinators is None:
-        refusals.transactions(cnx, command)
-        return
     request = command.endTxnOnSubscription
     subscribed = request.subscription.topic, request.subscription.subscription
     commit, participants = _commits(request), coordinators.participants
@@ -208,6 +180,28 @@ def end_on_subscription(cnx: Connection, command: BaseCommand) -> None:
         await participants.end_on_subscription(subscribed, _txn(request), commit=commit)
 
     _of_transaction(cnx, command, request, work())
+
+
+_HANDLERS: Final[Mapping[int, Callable[[Connection, BaseCommand, Coordinators], None]]] = {
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _connect,
+    BaseCommand.NEW_TXN: _begin,
+    BaseCommand.ADD_PARTITION_TO_TXN: _add_topics,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _add_subscriptions,
+    BaseCommand.END_TXN: _end,
+    BaseCommand.END_TXN_ON_PARTITION: _end_on_topic,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: _end_on_subscription,
+}
+COMMANDS: Final = tuple(_HANDLERS)
+"""The commands that `handle` takes."""
+
+
+def handle(cnx: Connection, command: BaseCommand) -> None:
+    """Handles a transaction command; refuses it while this broker has no coordinators."""
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        refusals.transactions(cnx, command)
+    else:
+        _HANDLERS[command.type](cnx, command, coordinators)
 
 
 def acknowledge(cnx: Connection, port: ConsumerOnConnection, request: CommandAck) -> None:

@@ -172,6 +172,10 @@ class SchemaRegistry:
         """Deletes everything about the schema: for a topic that is deleted."""
         await self._store.forget(schema_id)
 
+    async def ids(self, namespace: str) -> list[str]:
+        """Returns the names of all schemas of a namespace, sorted."""
+        return await self._store.ids(namespace)
+
 
 _NEWEST_FOR_CONSUMERS: Final = frozenset(
     (Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from google.protobuf.message import DecodeError
 
@@ -144,13 +144,18 @@ class SchemaStore:
 
     async def forget(self, schema_id: str) -> None:
         """Deletes all versions with their numbers: the next one gets number 0."""
-        index = await self.index(schema_id)
-        if index is NO_INDEX:
-            return
-        # Not the index first: definitions that a crash leaves behind would then be in the way of version 0.
-        await self.delete(schema_id, index)
-        await self._store.delete(_index_key(schema_id))
+        # From the store: a deletion that was interrupted may have changed the index behind the one in memory.
         self.drop(schema_id)
+        index = await self.index(schema_id)
+        if index is not NO_INDEX:
+            # The key of the index goes last: definitions that a crash leaves behind would be in the way of version 0.
+            await self.delete(schema_id, index)
+            await self._store.delete(_index_key(schema_id))
+        self.drop(schema_id)
+
+    async def ids(self, namespace: str) -> list[str]:
+        """Returns the names of all schemas of a namespace, sorted. MetadataError."""
+        return [f"{namespace}/{unquote(name)}" for name in await self._store.children(f"{ROOT}/{namespace}")]
 
     def drop(self, schema_id: str) -> None:
         """Forgets the index in memory, so that the next look reads the store."""
@@ -159,8 +164,8 @@ class SchemaStore:
     async def _delete_definitions(self, schema_id: str) -> None:
         key = _index_key(schema_id)
         for name in await self._store.children(key):
-            await self._store.delete(f"{key}/{name}")
             self._remove(f"{key}/{name}")
+            await self._store.delete(f"{key}/{name}")
 
     # The cache: the value that was used longest ago leaves first.
 

@@ -16,7 +16,9 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
-from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.loop.uninterrupted import uninterrupted
+from broker.managed_ledger.removal.deletion import together
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.security.authorization.permissions import (
@@ -40,6 +42,8 @@ SUBSCRIPTION_MODE: Final = "subscription_auth_mode"
 """Key of the policy that binds names of subscriptions to roles."""
 DELETED: Final = "deleted"
 """Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
+_DELETED_AT_ONCE: Final = 50
+"""Policies of topics that are removed at the same time."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _OLD_NAMES: Final = {
     "deduplication": "deduplicationEnabled",
@@ -47,6 +51,8 @@ _OLD_NAMES: Final = {
 }
 """Keys that stores of earlier versions have, and the present ones, which are Pulsar's."""
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
+DOCUMENT_BYTES_MAX: Final = 1_000_000
+"""Bytes of all values of one tenant, namespace or topic, which are stored together; a node of ZooKeeper has 1 MiB."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -68,6 +74,13 @@ class NotEmpty(BrokerError):
     code = 22
     """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
+
+
+class DocumentTooLarge(BrokerError):
+    """A tenant, namespace or topic would get more values than one node of ZooKeeper holds."""
+
+    status = 413
     """HTTP status of the answer."""
 
 
@@ -96,6 +109,8 @@ class Namespaces:
         # Parsed permissions by namespace, so that a check of rights parses nothing.
         self._permissions: dict[str, NamespacePermissions] = {}
         self._changing = asyncio.Lock()
+        self.ending: set[str] = set()
+        """Tenants and namespaces whose deletion has begun: nothing is created in them. `Deletions` changes it."""
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
         self.rights_changed: Callable[[], None] | None = None
@@ -187,17 +202,25 @@ class Namespaces:
         async with self._changing:
             if tenant in self._tenants:
                 raise AlreadyExists("Tenant already exist")
-            # The store first, here and below: memory must not show a change that was not stored.
-            await self._store.put(f"{ROOT}/{tenant}", _dump(info), ABSENT)
-            self._tenants[tenant] = dict(info)
+
+            async def change() -> None:
+                # The store first, here and below: memory must not show a change that was not stored.
+                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info), ABSENT)
+                self._tenants[tenant] = dict(info)
+
+            await uninterrupted(change())
 
     async def update_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
         """Replaces a tenant's values. NamespaceNotFound for an unknown tenant."""
         async with self._changing:
             self.tenant(tenant)
-            await self._store.put(f"{ROOT}/{tenant}", _dump(info))
-            self._tenants[tenant] = dict(info)
-            self._announce_rights()
+
+            async def change() -> None:
+                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info, self._tenants[tenant]))
+                self._tenants[tenant] = dict(info)
+                self._announce_rights()
+
+            await uninterrupted(change())
 
     async def delete_tenant(self, tenant: str) -> None:
         """Deletes a tenant. NotEmpty while it has namespaces; NamespaceNotFound for an unknown one."""
@@ -206,8 +229,12 @@ class Namespaces:
                 raise NamespaceNotFound("Tenant doesn't exist")
             if self.names(tenant):
                 raise NotEmpty("The tenant still has active namespaces")
-            await self._store.delete(f"{ROOT}/{tenant}")
-            del self._tenants[tenant]
+
+            async def change() -> None:
+                await self._store.delete(f"{ROOT}/{tenant}")
+                del self._tenants[tenant]
+
+            await uninterrupted(change())
 
     async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
         """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
@@ -218,33 +245,70 @@ class Namespaces:
             self.tenant(tenant)
             if namespace in self._policies:
                 raise AlreadyExists("Namespace already exists")
-            await self._store.put(f"{ROOT}/{namespace}", _dump(policies), ABSENT)
-            self._policies[namespace] = dict(policies)
+            if tenant in self.ending:
+                raise NamespaceNotFound("Tenant is being deleted")
+
+            async def change() -> None:
+                await self._store.put(f"{ROOT}/{namespace}", _dump_bounded(policies), ABSENT)
+                self._policies[namespace] = dict(policies)
+
+            await uninterrupted(change())
 
     async def delete(self, namespace: str) -> None:
         """Deletes the namespace with its policies. The caller checks first that it has no topics."""
         async with self._changing:
             if namespace not in self._policies:
                 raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
-            await self._store.delete(f"{ROOT}/{namespace}")
-            del self._policies[namespace]
-            self._permissions.pop(namespace, None)
-            # Topics without storage leave no trace when they close, so their policies end with the namespace.
-            for topic in [
+            # Topics without storage leave no trace when they close, so their policies end with the namespace; before it,
+            # so that a deletion that fails here can be repeated.
+            gone = [
                 one for one in self._topic_policies if one.partition("://")[2].startswith(f"{namespace}/")
-            ]:
-                await self._keep_topic_policies(topic, {})
+            ]
+            for start in range(0, len(gone), _DELETED_AT_ONCE):
+                slice_ = gone[start : start + _DELETED_AT_ONCE]
+                await uninterrupted(together([self._keep_topic_policies(topic, {}) for topic in slice_]))
+
+            async def change() -> None:
+                await self._store.delete(f"{ROOT}/{namespace}")
+                del self._policies[namespace]
+                self._permissions.pop(namespace, None)
+                # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+                self._announce_rights()
+
+            await uninterrupted(change())
+            # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
+            self._announce_rights()
+
+    async def mark_deleted(self, namespace: str, beside: Put) -> None:
+        """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
+        async with self._changing:
+            policies = {**self.policies(namespace), DELETED: True}
+            key = f"{ROOT}/{namespace}"
+            found = await self._store.get(key)
+            if found is None:
+                raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
+            version = found.version
+
+            async def change() -> None:
+                await self._store.put_all((Put(key, _dump(policies), version), beside))
+                self._policies[namespace] = policies
+
+            await uninterrupted(change())
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
         async with self._changing:
-            # Each change writes all policies of the namespace, so two at once would lose one of them.
-            await self._keep_policy(namespace, key, value)
-            if key == SUBSCRIPTION_MODE:
-                self._announce_rights()
-            # Within the lock: of two changes the later one must be the last that topics are told of.
-            if self.listener is not None:
-                await self.listener.namespace_changed(namespace)
+
+            async def change() -> None:
+                # Each change writes all policies of the namespace, so two at once would lose one of them.
+                await self._keep_policy(namespace, key, value)
+                if key == SUBSCRIPTION_MODE:
+                    self._announce_rights()
+                # Within the lock: of two changes the later one must be the last that topics are told of.
+                if self.listener is not None:
+                    await self.listener.namespace_changed(namespace)
+
+            await uninterrupted(change())
 
     async def change_permissions(
         self, namespace: str, change: Callable[[NamespacePermissions], NamespacePermissions]
@@ -258,9 +322,15 @@ class Namespaces:
             changed = change(before)
             if changed == before:
                 return
-            await self._keep_policy(namespace, PERMISSIONS, cast("Json", stored_permissions(changed)))
-            self._permissions[namespace] = changed
-            self._announce_rights()
+
+            async def keep() -> None:
+                # Without any grant the key goes too, so that a namespace is stored as before its first grant.
+                stored = stored_permissions(changed) if changed != NamespacePermissions() else None
+                await self._keep_policy(namespace, PERMISSIONS, cast("Json", stored))
+                self._permissions[namespace] = changed
+                self._announce_rights()
+
+            await uninterrupted(keep())
 
     async def _keep_policy(self, namespace: str, key: str, value: Json) -> None:
         policies = dict(self.policies(namespace))
@@ -268,7 +338,8 @@ class Namespaces:
             policies.pop(key, None)
         else:
             policies[key] = value
-        await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
+        data = _dump_bounded(policies, self._policies[namespace])
+        await self._store.put(f"{ROOT}/{namespace}", data)
         self._policies[namespace] = policies
 
     def _announce_rights(self) -> None:
@@ -289,24 +360,37 @@ class Namespaces:
                 policies.pop(key, None)
             else:
                 policies[key] = value
-            await self._keep_topic_policies(topic, policies)
-            if self.listener is not None:
-                await self.listener.topic_changed(topic)
+
+            async def keep() -> None:
+                await self._keep_topic_policies(topic, policies)
+                if self.listener is not None:
+                    await self.listener.topic_changed(topic)
+
+            await uninterrupted(keep())
 
     async def forget_topic(self, topic: str) -> None:
         """Removes all policies of a topic that shall have none any more."""
         if topic in self._topic_policies:
-            async with self._changing:
+
+            async def forget() -> None:
                 await self._keep_topic_policies(topic, {})
                 if self.listener is not None:
                     await self.listener.topic_changed(topic)
+
+            async with self._changing:
+                await uninterrupted(forget())
 
     async def topic_deleted(self, topic: str) -> None:
         """Removes all policies of a topic that was deleted, and what was granted on it and on its partitions."""
         await self.forget_topic(topic)
         name = parse_topic_name(topic)
         granted = self.permissions(name.namespace)
-        gone = [one for one in granted.topics if parse_topic_name(one).base == name] if granted else []
+        # By the text first: a namespace may have grants on many thousands of topics, and each deletion looks at all.
+        gone = [
+            one
+            for one in (granted.topics if granted else ())
+            if one.startswith(topic) and parse_topic_name(one).base == name
+        ]
         if gone:
             # Otherwise a later topic of the same name would be open to the roles of this one.
             await self.change_permissions(name.namespace, lambda now: now.forget_topics(gone))
@@ -314,7 +398,7 @@ class Namespaces:
     async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
         key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"
         if policies:
-            await self._store.put(key, _dump(policies))
+            await self._store.put(key, _dump_bounded(policies, self._topic_policies.get(topic, _NOTHING)))
             self._topic_policies[topic] = policies
         else:
             await self._store.delete(key)
@@ -328,3 +412,16 @@ class Namespaces:
 
 def _dump(value: Mapping[str, Json]) -> bytes:
     return json.dumps(dict(value), separators=(",", ":")).encode()
+
+
+def _dump_bounded(value: Mapping[str, Json], before: Mapping[str, Json] = _NOTHING) -> bytes:
+    """Returns the stored form. Raises DocumentTooLarge: each later change would write, and copy, all of it.
+
+    A value that is smaller than the one before may pass, or nothing could be taken out of a large one.
+    """
+    data = _dump(value)
+    if len(data) > DOCUMENT_BYTES_MAX and len(data) > len(_dump(before)):
+        raise DocumentTooLarge(
+            f"{len(data)} bytes of roles, policies and properties; {DOCUMENT_BYTES_MAX} are allowed: remove some first"
+        )
+    return data

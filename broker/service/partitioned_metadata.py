@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+from broker.loop.uninterrupted import uninterrupted
 from broker.metadata.metadata_store import ABSENT, MetadataStore
 from broker.model.topic_name import PERSISTENT, TopicName
 
@@ -46,15 +47,23 @@ class PartitionedMetadata:
         metadata: dict[str, object] = {"partitions": count}
         if properties:
             metadata["properties"] = dict(properties)
-        await self._store.put(_key(name), json.dumps(metadata).encode(), ABSENT)
-        self._counts[str(name)] = count
+
+        async def change() -> None:
+            await self._store.put(_key(name), json.dumps(metadata).encode(), ABSENT)
+            self._counts[str(name)] = count
+
+        await uninterrupted(change())
 
     async def set_count(self, name: TopicName, count: int) -> None:
         """Changes the number of partitions and keeps the properties."""
         # The value is written as a whole, so the properties have to be read first.
         metadata = {"partitions": count, "properties": await self.properties(name)}
-        await self._store.put(_key(name), json.dumps(metadata).encode())
-        self._counts[str(name)] = count
+
+        async def change() -> None:
+            await self._store.put(_key(name), json.dumps(metadata).encode())
+            self._counts[str(name)] = count
+
+        await uninterrupted(change())
 
     async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Replaces the properties and keeps the number of partitions."""
@@ -63,8 +72,12 @@ class PartitionedMetadata:
 
     async def delete(self, name: TopicName) -> None:
         """Forgets a partitioned topic; its partitions are deleted before."""
-        await self._store.delete(_key(name))
-        self._counts.pop(str(name), None)
+
+        async def change() -> None:
+            await self._store.delete(_key(name))
+            self._counts.pop(str(name), None)
+
+        await uninterrupted(change())
 
     async def names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
         """Returns the full names of the namespace's partitioned topics, sorted."""

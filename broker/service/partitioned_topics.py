@@ -14,7 +14,7 @@ from broker.model.topic_name import TopicName
 from broker.service.namespaces import AlreadyExists
 from broker.service.partition_limit import check_partitions
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topic_registry import TopicRegistry, check_unused
 from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 PARTITIONS_PER_SLICE = 20
@@ -75,9 +75,8 @@ class PartitionedTopics:
         try:
             await self._create_partitions(name, range(count))
         except BrokerError:
-            # If the undo fails too, the count stays, and the missing partitions are created on demand.
-            await self._remove_partitions(name, range(count), force=True)
-            await self._metadata.delete(name)
+            # If the undo fails too, the broker goes on with it later.
+            await self._registry.deletions.partitioned(name, count)
             raise
 
     async def grow(self, name: TopicName, count: int) -> None:
@@ -97,7 +96,7 @@ class PartitionedTopics:
             await self._create_partitions(name, range(before, count))
             await self._copy_subscriptions(name, range(before, count))
         except BrokerError:
-            await self._remove_partitions(name, range(before, count), force=True)
+            await self._remove_partitions(name, range(before, count))
             await self._metadata.set_count(name, before)
             raise
 
@@ -106,11 +105,12 @@ class PartitionedTopics:
         count = await self._metadata.count(name)
         if not count:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
-        await self._remove_partitions(name, range(count), force=force)
-        await self._registry.schemas.forget(name)
-        # Last: after a failure in between the count is still known, and the call can be repeated.
-        await self._metadata.delete(name)
-        await self._registry.namespaces.topic_deleted(str(name))
+        if not force:
+            # All of them before the first is deleted, so that a refusal leaves the topic whole.
+            for index in range(count):
+                if (topic := self._registry.topics.get(str(name.with_partition(index)))) is not None:
+                    check_unused(topic)
+        await self._registry.deletions.partitioned(name, count)
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
         """Creates partitions in slices, and other work of the loop runs between them."""
@@ -125,11 +125,11 @@ class PartitionedTopics:
                     raise result
             await asyncio.sleep(0)
 
-    async def _remove_partitions(self, name: TopicName, indexes: range, *, force: bool) -> None:
+    async def _remove_partitions(self, name: TopicName, indexes: range) -> None:
         for index in indexes:
             partition = name.with_partition(index)
             if str(partition) in self._registry.topics or await self._registry.is_stored(partition):
-                await self._registry.delete(partition, force=force)
+                await self._registry.delete(partition, force=True)
 
     async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
         if not name.is_persistent:

@@ -324,7 +324,7 @@ class PersistentTopic(Topic):
         await self._disconnect()
         await self.ledger.close()
 
-    async def delete(self) -> None:
-        """Disconnects all clients and deletes the log with its cursors and ledgers."""
+    async def abandon(self) -> None:
+        """Also stores nothing more of the log."""
         await self._disconnect()
-        await self.ledger.delete()
+        await self.ledger.abandon()

@@ -120,8 +120,6 @@ class ServiceSettings(RoomSettings):
     """Unacknowledged messages at which a consumer receives no further ones; 0 = no limit."""
     unacked_max_per_subscription: int = broker_key.int("maxUnackedMessagesPerSubscription")
     """Unacknowledged messages at which a subscription pauses until half are left; 0 = no limit."""
-    pause_on_unstored_acks: bool = broker_key.bool("dispatcherPauseOnAckStatePersistentEnabled")
-    """Shared and Key_Shared subscriptions send nothing new while a cursor's info cannot hold all acknowledgements."""
     transactions: bool = broker_key.bool("transactionCoordinatorEnabled")
     """Run transaction coordinators; without them every request for a transaction is refused."""
     open_transactions_max: int = broker_key.int("maxActiveTransactionsPerCoordinator")
@@ -196,6 +194,8 @@ class ServiceSettings(RoomSettings):
     """Messages per consumer that may wait for their key while later ones are read; 0 or less = no limit."""
     look_ahead_per_subscription: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerSubscription")
     """Messages of a subscription that may wait for their key; 0 or less = no limit."""
+    pause_on_ack_state: bool = broker_key.bool("dispatcherPauseOnAckStatePersistentEnabled")
+    """Deliver nothing more to a subscription whose acknowledgements cannot be stored."""
     compaction_threshold_bytes: int = broker_key.int("brokerServiceCompactionThresholdInBytes")
     """Bytes published since the last compaction at which the next one begins by itself; 0 = never."""
     compaction_read_timeout_s: int = broker_key.int("brokerServiceCompactionPhaseOneLoopTimeInSeconds")
@@ -218,6 +218,10 @@ class ServiceSettings(RoomSettings):
     """Minutes without a consumer after which a subscription is deleted; 0 = never."""
     subscription_interval_min: int = broker_key.int("subscriptionExpiryCheckIntervalInMinutes")
     """Minutes between two searches for such subscriptions."""
+    hole_redelivery: bool = broker_key.bool("unackedHoleRedeliveryEnabled")
+    """Deliver entries again that were read, are unacknowledged and are pending at no consumer."""
+    hole_period_s: int = broker_key.int("unackedHoleRedeliveryPeriodSeconds")
+    """Seconds after which an entry that was read counts for that."""
     quotas_checked: bool = broker_key.bool("backlogQuotaCheckEnabled")
     """Backlog quotas have an effect."""
     quota_interval_s: int = broker_key.int("backlogQuotaCheckIntervalInSeconds")

@@ -18,6 +18,7 @@ from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAll
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.backlog.counts import ExpiredCounts
+from broker.service.backlog.hole_watch import HoleWatch
 from broker.service.compaction.compacted_reads import CompactedReads
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -116,6 +117,7 @@ class Subscription:
         "dispatcher",
         "durable",
         "expired",
+        "holes",
         "kind",
         "left_at_ns",
         "name",
@@ -150,6 +152,8 @@ class Subscription:
         """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.expired = ExpiredCounts()
         """Counts expired entries."""
+        self.holes: HoleWatch | None = None
+        """Looks for lost entries; None before the first look that found a consumer of a shared type."""
         self.retired_messages_out = 0
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0

@@ -276,3 +276,7 @@ class Topic:
     async def close(self) -> None:
         """Disconnects all clients and releases the topic's storage; nothing stored is lost."""
         raise NotImplementedError
+
+    async def abandon(self) -> None:
+        """Disconnects all clients of a topic that is being deleted."""
+        await self.close()

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
 from broker.loop.clock import CallLater
@@ -27,6 +26,7 @@ from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.deletion.deletions import Deletions
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
@@ -103,6 +103,8 @@ class TopicRegistry:
         schemas = SchemaRegistry(SchemaStore(environment.metadata), environment.wall_ms)
         self.schemas = TopicSchemas(schemas, self.policies)
         """Schemas of topics."""
+        self.deletions = Deletions(environment, namespaces, self.partitions, self.schemas, self)
+        """Deletes topics, namespaces and tenants, also after a crash."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name."""
         self.loads = 0
@@ -163,6 +165,7 @@ class TopicRegistry:
             domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
             raise NotAllowed(f"Broker is unable to load {domain} topic")
         await self.ownership.check_owned(name)
+        self.deletions.check_open(name)
         started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
         if not existed:
@@ -188,8 +191,13 @@ class TopicRegistry:
         return topic
 
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
-        # A namespace with the mark is being deleted with its topics, and would never become empty.
-        if not self.namespaces.exists(name.namespace) or self.namespaces.policy(name.namespace, DELETED):
+        namespaces, namespace = self.namespaces, name.namespace
+        # One that is being deleted would never become empty.
+        if (
+            not namespaces.exists(namespace)
+            or namespace in namespaces.ending
+            or namespaces.policy(namespace, DELETED)
+        ):
             raise TopicNotFound("Namespace not found")
         partitions = await self.partitions.count(name.base)
         if name.partition >= 0:
@@ -241,22 +249,26 @@ class TopicRegistry:
             log.warning(
                 "! %s was taken over by another broker; it is closed and opened when asked for", topic.name
             )
-            self._close_topic(topic, topic.close())
+            self._close_topic(topic)
 
-    def _close_topic(self, topic: Topic, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def _close_topic(self, topic: Topic) -> asyncio.Task[None]:
+        return self._begin_closing(str(topic.name), topic, topic.close())
+
+    def _begin_closing(
+        self, name: str, topic: Topic | None, work: Coroutine[object, object, None]
+    ) -> asyncio.Task[None]:
         """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
-        name = str(topic.name)
-        # At once, not when the task begins: no client may use the topic from here on.
-        topic.closed = True
+        if topic is not None:
+            # At once, not when the task begins: no client may use the topic from here on.
+            topic.closed = True
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._closing[name] = task
-        task.add_done_callback(partial(self._topic_closed, topic))
+        task.add_done_callback(partial(self._closing_ended, name, topic))
         return task
 
-    def _topic_closed(self, topic: Topic, task: asyncio.Task[None]) -> None:
-        name = str(topic.name)
+    def _closing_ended(self, name: str, topic: Topic | None, task: asyncio.Task[None]) -> None:
         del self._closing[name]
-        if self.topics.get(name) is topic:
+        if topic is not None and self.topics.get(name) is topic:
             del self.topics[name]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("! closing %s: %s", name, error)
@@ -317,48 +329,61 @@ class TopicRegistry:
         topic = self.topics.get(str(name))
         if topic is None:
             raise TopicNotFound(f"Topic {name} is not loaded")
-        closing = self._closing.get(str(name)) or self._close_topic(topic, topic.close())
+        closing = self._closing.get(str(name)) or self._close_topic(topic)
         await asyncio.shield(closing)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Deletes the topic with its messages and its schema. TopicBusy while clients are connected, unless forced.
 
-        The schema of a partition stays: it belongs to the partitioned topic.
+        The schema of a partition stays: it belongs to the partitioned topic. TopicNotFound for a missing topic.
         """
-        topic = await self.get(name, create=False)
-        consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-        connected = len(topic.access.producers) + consumers
-        if connected and not force:
-            raise TopicBusy(f"Topic has {connected} connected producers/consumers")
-        if not await self.partitions.count(name.base) and await self._is_only_one_of_name(name):
-            # Before the log, as in Pulsar: after a crash in between the deletion can be asked for again.
-            await self.schemas.forget(name)
-        work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
-        await asyncio.shield(self._close_topic(topic, work))
-        if name.partition < 0:
-            await self.namespaces.topic_deleted(str(name))
+        await self.deletions.topic(name, force=force)
+
+    async def shut(self, name: TopicName, work: Callable[[], Awaitable[None]], *, force: bool) -> None:
+        """See `Topics.shut` of `broker/service/deletion/deletions.py`."""
+        key = str(name)
+        while (running := self._opening.get(key) or self._closing.get(key)) is not None:
+            await asyncio.wait((running,))
+        # No await from here to `_begin_closing`: no client may come in between.
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        topic = self.topics.get(key)
+        if topic is None and not name.is_persistent:
+            raise TopicNotFound(f"Topic {name} does not exist")
+        if topic is not None and not force:
+            check_unused(topic)
+        # Shielded: a client that disconnects must not stop a deletion half way.
+        await asyncio.shield(self._begin_closing(key, topic, self._shut(name, topic, work)))
+
+    async def _shut(self, name: TopicName, topic: Topic | None, work: Callable[[], Awaitable[None]]) -> None:
+        if topic is not None:
+            await topic.abandon()
+        await work()
         self._announce(name, exists=False)
 
+    async def openings_ended(self, namespace: str) -> None:
+        """See `Topics.openings_ended`."""
+        openings = [
+            task for name, task in self._opening.items() if parse_topic_name(name).namespace == namespace
+        ]
+        await asyncio.gather(*openings, return_exceptions=True)
+
     async def forget_partitioned(self, name: TopicName) -> None:
-        """Deletes the metadata and policies of a partitioned topic, unless one of its partitions exists."""
-        for index in range(await self.partitions.count(name)):
+        """Deletes metadata, schema and policies of a partitioned topic, unless one of its partitions exists."""
+        count = await self.partitions.count(name)
+        for index in range(count):
             partition = name.with_partition(index)
             if str(partition) in self.topics or await self.is_stored(partition):
                 return
-        await self.partitions.delete(name)
-        await self.namespaces.topic_deleted(str(name))
-
-    async def _is_only_one_of_name(self, name: TopicName) -> bool:
-        """Returns True unless the other domain has a topic of the name, which then keeps the schema of both."""
-        other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
-        return not await self.exists(other)
+        await self.deletions.partitioned(name, count)
 
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""
         self.closed = True
+        await self.deletions.close()
         # Openings end first, so that the topics they bring are among those closed below.
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
-        closing = [self._close_topic(topic, topic.close()) for topic in list(self.topics.values())]
+        closing = [self._close_topic(topic) for topic in list(self.topics.values())]
         await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
 
@@ -419,3 +444,11 @@ class TopicRegistry:
     def _announce(self, name: TopicName, *, exists: bool) -> None:
         for watcher in list(self._watchers):
             watcher(name, exists)
+
+
+def check_unused(topic: Topic) -> None:
+    """Raises TopicBusy while clients are connected."""
+    consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+    connected = len(topic.access.producers) + consumers
+    if connected:
+        raise TopicBusy(f"Topic has {connected} connected producers/consumers")

@@ -101,7 +101,7 @@ def read_send(text: str, now_ms: int) -> SendRequest:
         deliver_at_ms = min(now_ms + after_ms, LONG_MAX)
     return SendRequest(
         payload=_payload(payload, context),
-        properties={name: _as_text(one, context) for name, one in properties.items()},
+        properties={_encodable(name, context): _as_text(one, context) for name, one in properties.items()},
         context=context,
         key=_text(value, "key"),
         replicate_to=tuple(_as_text(one, context) for one in clusters),

@@ -1,4 +1,8 @@
-"""Prints the answer of a command: as pulsar-admin does, as JSON, or as a table. Pure."""
+"""Prints the answer of a command: as pulsar-admin does, as JSON, or as a table. Pure.
+
+Clients of a broker choose names, so a name may hold line breaks and sequences that drive a terminal. They are escaped;
+only an answer that is one text keeps its line breaks.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,15 @@ import json
 from collections.abc import Iterable
 
 from magnetar.clients.admin_client import Json
+from magnetar.clients.client import visible
 
 
 def shown(value: Json, output: str) -> str:
     """Returns the text for a value; `output` is `json`, `table`, or empty for pulsar-admin's form."""
+    return visible(_text(value, output), "\n\t")
+
+
+def _text(value: Json, output: str) -> str:
     if output == "json":
         return json.dumps(value, indent=2, ensure_ascii=False)
     if output == "table":
@@ -55,4 +64,4 @@ def _aligned(rows: Iterable[list[str]]) -> str:
 
 
 def _cell(value: Json) -> str:
-    return value if isinstance(value, str) else _quoted(value)
+    return visible(value) if isinstance(value, str) else _quoted(value)

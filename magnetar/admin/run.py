@@ -11,7 +11,7 @@ from typing import Final
 from magnetar.admin.output import shown
 from magnetar.admin.requests import body_of, path_of
 from magnetar.admin.table import Command, Option, commands
-from magnetar.admin.values import READERS, TOPIC_DOMAINS
+from magnetar.admin.values import READERS
 from magnetar.clients.admin_client import AdminAddress, Json, admin_address, send, text_or_json
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands.shared_options import add_admin_url
@@ -73,7 +73,8 @@ def _usage(words: Sequence[str]) -> int:
         if words and not words[0].startswith("-"):
             print(f"magnetar admin: unknown group {words[0]!r}", file=sys.stderr)
         print(
-            "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER",
+            "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER\n"
+            "       magnetar admin audit",
             file=out,
         )
         print("\nGroups: " + ", ".join(name for name, one in commands().items() if _built(one)), file=out)
@@ -97,11 +98,15 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     name = f"magnetar admin {command.group} {command.name}"
     parser = argparse.ArgumentParser(
         name,
-        description=f"{command.method} {command.path.partition('?')[0]}",
+        description=f"{command.method} {command.path.rpartition('|| ')[2].partition('?')[0]}",
         allow_abbrev=False,
         # An option that is missing here must not replace the one before the group.
         argument_default=argparse.SUPPRESS,
+        # An option of the command takes the place of a common one with its name, such as `functions create --output`.
+        # The common one can still stand before the group.
+        conflict_handler="resolve",
     )
+    _add_common(parser)
     for argument in command.arguments:
         parser.add_argument(argument)
     pair = None
@@ -117,23 +122,22 @@ def _parser(command: Command) -> argparse.ArgumentParser:
             )
         else:
             _add_option(parser, option)
-    _add_common(parser)
     return parser
 
 
 def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
     dest = f"option_{option.name}"
-    if option.kind == "flag":
-        parser.add_argument(
-            *option.flags,
-            dest=dest,
-            action="store_true",
-            default=option.default == "true",
-            required=option.required,
-        )
-    else:
+    if option.takes_text:
         shape = option.kind.upper()
         parser.add_argument(*option.flags, dest=dest, metavar=shape, default=None, required=option.required)
+        return
+    parser.add_argument(
+        *option.flags,
+        dest=dest,
+        action="store_true",
+        default=None if option.kind == "given" else option.default == "true",
+        required=option.required,
+    )
 
 
 def _values(command: Command, arguments: argparse.Namespace) -> dict[str, Json]:
@@ -143,10 +147,13 @@ def _values(command: Command, arguments: argparse.Namespace) -> dict[str, Json]:
     for option in command.options:
         if option.kind in _SWITCHES:
             values["enable"] = given["option_enable"]
-        elif option.kind == "flag":
-            values[option.name] = given[f"option_{option.name}"]
-        else:
+        elif option.takes_text:
             values[option.name] = _value(option, given[f"option_{option.name}"])
+        else:
+            values[option.name] = given[f"option_{option.name}"]
+    for option in command.options:
+        if option.replaces and values[option.name]:
+            values[option.replaces] = text_or_json(option.default)
     return values
 
 
@@ -171,21 +178,17 @@ def _execute(command: Command, values: dict[str, Json], address: AdminAddress, o
         if option.kind == "clusters" and values[option.name] is None:
             # As pulsar-admin: a tenant without a list may use all clusters.
             values[option.name] = text_or_json(send(address, "GET", "/admin/v2/clusters").text)
-    # pulsar-admin lists both kinds of topics unless one is asked for.
-    listed = [option.name for option in command.options if option.kind == "domains"]
-    if listed and values[listed[0]] is None:
-        found: list[Json] = []
-        for domain in TOPIC_DOMAINS:
-            answer = send(address, "GET", path_of(command.path, {**values, listed[0]: domain}))
-            topics = text_or_json(answer.text)
-            found += topics if isinstance(topics, list) else []
-        _print(found, output)
-        return 0
+    if command.handler:
+        # Most commands need none of these functions.
+        from magnetar.admin.handlers import HANDLERS, Call
+
+        return HANDLERS[command.handler](Call(command, values, address, output or ""))
     body = body_of(command.body, values)
-    answer = send(address, command.method, path_of(command.path, values), body)
+    path = path_of(command.path, values)
+    answer = send(address, command.method, path, *(body or ()))
     for warning in answer.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    if answer.text:
+    if answer.content:
         value = text_or_json(answer.text)
         _print(value.get(command.member) if command.member and isinstance(value, dict) else value, output)
     elif command.method == "GET":

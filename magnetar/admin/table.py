@@ -25,6 +25,16 @@ class Option(NamedTuple):
         """Its longest name without dashes, which the row uses for the value."""
         return max(self.flags, key=len).lstrip("-")
 
+    @property
+    def takes_text(self) -> bool:
+        """False for a flag."""
+        return self.kind not in ("flag", "given", "on", "off") and not self.replaces
+
+    @property
+    def replaces(self) -> str:
+        """The value that this flag sets to its default, of the kind `flag>NAME`; empty for another option."""
+        return self.kind.partition(">")[2]
+
 
 class Command(NamedTuple):
     """One command; `method` is empty where it is not built."""
@@ -34,18 +44,20 @@ class Command(NamedTuple):
     name: str
     """The second word, such as `list`."""
     method: str = ""
-    """`GET`, `PUT`, `POST` or `DELETE`."""
+    """`GET`, `PUT`, `POST` or `DELETE`; `NONE` for a command that asks no broker."""
     path: str = ""
-    """Path and query with names in braces."""
+    """Path and query with names in braces, or alternatives (`requests.chosen`)."""
     arguments: tuple[str, ...] = ()
     """Names of the words that are no options."""
     options: tuple[Option, ...] = ()
     """The options, in pulsar-admin's order."""
     body: str = ""
-    """JSON of the body, with `$name` for values; empty = no body."""
+    """JSON of the body, with `$name` for values; empty = no body. `requests.body_of` reads it."""
 
     member: str = ""
     """The member of the answer that is printed; empty = all of it."""
+    handler: str = ""
+    """The function of `handlers.py` that does more than one plain request; empty = none."""
 
     @property
     def built(self) -> bool:
@@ -71,10 +83,10 @@ def _rows() -> Iterator[Command]:
         if not rest:
             yield Command(group, name)
             continue
-        method, path, arguments, options, body = rest
+        method, path, arguments, options, body, *handler = rest
         parsed = tuple(map(_option, options.split()))
         path, _, member = path.partition("#")
-        yield Command(group, name, method, path, tuple(arguments.split()), parsed, body, member)
+        yield Command(group, name, method, path, tuple(arguments.split()), parsed, body, member, *handler)
 
 
 def _option(text: str) -> Option:

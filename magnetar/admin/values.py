@@ -1,7 +1,8 @@
-"""Turns the words of a command line into the values of a request. Pure, but for the schema file that `file` reads."""
+"""Turns the words of a command line into the values of a request. Pure, but for the files that `file` and `config` read."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ TOPIC_DOMAINS: Final = ("persistent", "non-persistent")
 """The two kinds of topics; their order is that of pulsar-admin's lists."""
 _TIME: Final = re.compile(r"(-?\d+)([smhdwy]?)", re.IGNORECASE)
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_PACKAGE: Final = re.compile(r"(function|source|sink)://([^/@]+)/([^/@]+)/([^/@]+)(?:@([^/@]+))?")
+_LONG_MAX: Final = 2**63 - 1
 _SIZE: Final = re.compile(r"(-?\d+)([kmgt]?)", re.IGNORECASE)
 _SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -72,8 +75,8 @@ def megabytes(text: str) -> int:
 
 
 def names(text: str) -> list[Json]:
-    """Returns the parts between commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """Returns the parts between commas; `[]` is a list without parts."""
+    return [] if text == "[]" else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def pairs(text: str) -> dict[str, Json]:
@@ -95,6 +98,73 @@ def position(text: str) -> Json:
     if not colon:
         raise CommandError(f"{text!r} is no position; allowed are latest, earliest and LEDGER:ENTRY")
     return {"ledgerId": integer(ledger), "entryId": integer(entry), "partitionIndex": -1}
+
+
+def cursor(text: str) -> Json:
+    """Returns a message id as an object, also for `latest` and `earliest`. Raises CommandError."""
+    place = position(text)
+    if not isinstance(place, str):
+        return place
+    number = -1 if place == "earliest" else _LONG_MAX
+    return {"ledgerId": number, "entryId": number, "partitionIndex": -1}
+
+
+def instant(text: str) -> int:
+    """Returns the milliseconds since 1970 of a time in the form of ISO 8601. Raises CommandError."""
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"{text!r} is no time; allowed is a form such as 2026-11-22T08:00:00Z") from None
+    # As pulsar-admin, which takes a time without a zone for one of this machine.
+    return round(found.timestamp() * 1000)
+
+
+def numbers(text: str) -> list[Json]:
+    """Returns the whole numbers between commas. Raises CommandError."""
+    return [integer(part) for part in text.split(",")]
+
+
+def truth(text: str) -> bool:
+    """Returns True for `true`. Raises CommandError for another text than `true` and `false`."""
+    if text.lower() not in ("true", "false"):
+        raise CommandError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def json_text(text: str) -> Json:
+    """Returns a JSON value. Raises CommandError."""
+    try:
+        value: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CommandError(f"{text[:60]!r} is no JSON") from None
+    return value
+
+
+def config_file(text: str) -> Json:
+    """Returns the object of a YAML file, which may be JSON. Raises CommandError for a file that cannot be read."""
+    try:
+        content = Path(text).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"the file {text} cannot be read: {getattr(error, 'strerror', error)}") from None
+    try:
+        value: Json = json.loads(content)
+    except (ValueError, RecursionError):
+        value = _yaml(text, content)
+    if not isinstance(value, dict):
+        raise CommandError(f"the file {text} has no object of settings")
+    return value
+
+
+def _yaml(name: str, content: str) -> Json:
+    try:
+        import yaml
+    except ImportError:
+        raise CommandError(f"the file {name} is no JSON; YAML needs `pip install pyyaml`") from None
+    try:
+        value: Json = yaml.safe_load(content)
+    except yaml.YAMLError:
+        raise CommandError(f"the file {name} is neither JSON nor YAML") from None
+    return value
 
 
 def schema_file(text: str) -> Json:
@@ -123,9 +193,15 @@ READERS: Final[Mapping[str, Callable[[str], Json]]] = {
     "domains": str,
     "map": pairs,
     "position": position,
+    "cursor": cursor,
+    "time": instant,
+    "numbers": numbers,
+    "bool": truth,
+    "json": json_text,
+    "config": config_file,
     "file": schema_file,
 }
-"""By kind of an option: reads its text. The kinds `flag`, `on` and `off` take no text."""
+"""By kind of an option: reads its text. The kinds `flag`, `given`, `on` and `off` take no text."""
 
 
 def topic_path(name: str) -> str:
@@ -149,3 +225,32 @@ def namespace_path(name: str) -> str:
     if len(parts) != 2 or not all(parts):
         raise CommandError(f"{name!r} is no namespace; allowed is TENANT/NAMESPACE")
     return "/".join(quote(part, safe="") for part in parts)
+
+
+def function_path(values: Mapping[str, Json], *, named: bool) -> str:
+    """Returns `tenant/namespace/name` of a function, source or sink, encoded; without the name unless `named`.
+
+    The parts come from `fqfn` (`tenant/namespace/name`), else from `tenant`, `namespace` and `name`. Raises CommandError
+    without a name.
+    """
+    whole = values.get("fqfn")
+    if whole is not None:
+        parts = str(whole).split("/")
+        if len(parts) != 3 or not all(parts):
+            raise CommandError(f"--fqfn: {whole!r} is not of the form TENANT/NAMESPACE/NAME")
+    else:
+        parts = [str(values.get("tenant") or "public"), str(values.get("namespace") or "default")]
+        if named:
+            if values.get("name") is None:
+                raise CommandError("a name is missing; give --name")
+            parts.append(str(values["name"]))
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def package_path(name: str, *, versioned: bool) -> str:
+    """Returns `type/tenant/namespace/name`, with `/version` if `versioned`, encoded. Raises CommandError."""
+    found = _PACKAGE.fullmatch(name)
+    if found is None:
+        raise CommandError(f"{name!r} is no package; allowed is TYPE://TENANT/NAMESPACE/NAME@VERSION")
+    parts = list(found.groups("latest"))
+    return "/".join(quote(part, safe="") for part in (parts if versioned else parts[:-1]))

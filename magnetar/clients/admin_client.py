@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,10 +40,21 @@ class Answer(NamedTuple):
 class Response(NamedTuple):
     """The answer to a request that succeeded, as it came."""
 
-    text: str
+    content: bytes
     """The body."""
-    warnings: list[str]
-    """Texts of the `Warning` header."""
+    headers: Mapping[str, str]
+    """The headers; names are in lower case."""
+
+    @property
+    def text(self) -> str:
+        """The body as text; bytes that are no UTF-8 are replaced."""
+        return self.content.decode(errors="replace")
+
+    @property
+    def warnings(self) -> list[str]:
+        """Texts of the `Warning` header."""
+        # Each warning is `299 - "text"` (RFC 7234); one header holds them all.
+        return re.findall(r'"([^"]*)"', self.headers.get("warning", ""))
 
 
 class AdminAddress(NamedTuple):
@@ -91,8 +103,14 @@ def ask(address: AdminAddress, method: str, path: str) -> Answer:
     return Answer(_json(address.url, response.text), response.warnings)
 
 
-def send(address: AdminAddress, method: str, path: str, body: bytes | None = None) -> Response:
-    """Sends a request and returns the answer. `path` begins with a slash and is encoded, `body` is JSON.
+def send(
+    address: AdminAddress,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    content_type: str = "application/json",
+) -> Response:
+    """Sends a request and returns the answer. `path` begins with a slash and is encoded.
 
     For https, the address and client.conf say which certificates are trusted and shown.
 
@@ -111,7 +129,7 @@ def send(address: AdminAddress, method: str, path: str, body: bytes | None = Non
         raise CommandError(f"{url} is no admin URL: allowed is http://host:port or https://host:port")
     headers = {"Accept": "application/json", **headers_of(address.auth_plugin, address.auth_params)}
     # Without a type the broker would take a write for one of a foreign web page.
-    headers["Content-Type"] = "application/json"
+    headers["Content-Type"] = content_type
     connection = (
         HTTPSConnection(host, port, timeout=address.timeout_s, context=_context(address))
         if parts.scheme == "https"
@@ -120,7 +138,7 @@ def send(address: AdminAddress, method: str, path: str, body: bytes | None = Non
     try:
         connection.request(method, parts.path + path, body=body, headers=headers)
         response = connection.getresponse()
-        text = response.read().decode(errors="replace")
+        content = response.read()
     except (OSError, HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CommandError(
@@ -128,6 +146,7 @@ def send(address: AdminAddress, method: str, path: str, body: bytes | None = Non
         ) from None
     finally:
         connection.close()
+    text = "" if 200 <= response.status < 300 else content.decode(errors="replace")
     if response.status == 401 and not _reason(text):
         raise CommandError(
             f"{url} refused: credentials are missing or wrong (401); name them with --auth-plugin and --auth-params,"
@@ -135,8 +154,7 @@ def send(address: AdminAddress, method: str, path: str, body: bytes | None = Non
         )
     if not 200 <= response.status < 300:
         raise CommandError(f"{url} refused: {_reason(text) or response.reason} ({response.status})")
-    # Each warning is `299 - "text"` (RFC 7234); one header holds them all.
-    return Response(text, re.findall(r'"([^"]*)"', response.headers.get("Warning", "")))
+    return Response(content, {name.lower(): value for name, value in response.headers.items()})
 
 
 def text_or_json(text: str) -> Json:

@@ -177,9 +177,20 @@ def say(text: str) -> None:
     print(f"{at:%Y-%m-%dT%H:%M:%S},{at.microsecond // 1000:03d}+0000 INFO  {text}", flush=True)
 
 
+def visible(text: str, kept: str = "") -> str:
+    """Returns a text that is safe for a terminal: what is not printable, and not in `kept`, is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 def fail(command: str, error: Exception) -> int:
     """Prints the error on standard error; returns the exit code of a failed command."""
-    print(f"magnetar {command}: {error}", file=sys.stderr)
+    # An answer of a broker may stand in it.
+    text = visible(str(error), "\n")
+    print(f"magnetar {command}: {text}", file=sys.stderr)
     return 1
 
 

@@ -1,6 +1,6 @@
-"""`magnetar admin`: pulsar-admin's commands, and `snapshot`, which writes a metadata store as Parquet tables.
+"""`magnetar admin`: pulsar-admin's commands, and two on the metadata store: `snapshot` and `audit`.
 
-The store of a snapshot is only read.
+`snapshot` writes the store as Parquet tables and only reads it. `audit` finds leaks, and changes nothing without a flag.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker.model.errors import MetadataError
 from magnetar.clients.client import CommandError, fail
+from magnetar.commands import leaks_command
 
 _DEFAULT_URL = "file:data/metadata.sqlite"
 
@@ -20,12 +21,14 @@ def main(argv: list[str]) -> int:
 
     Returns 0, 1 after one line on stderr, or 2 for wrong usage and commands that are not built.
     """
-    if argv[:1] != ["snapshot"]:
+    if argv[:1] not in (["snapshot"], ["audit"]):
         from magnetar.admin.run import run
 
         return run(argv)
     arguments = _parser().parse_args(argv)
     try:
+        if arguments.action == "audit":
+            return leaks_command.run(arguments)
         _snapshot(arguments.metadata_url, arguments.folder)
     except CommandError as error:
         return fail("admin", error)
@@ -44,12 +47,21 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     snapshot.add_argument("folder", type=Path, metavar="FOLDER", help="to write; must not exist yet")
-    snapshot.add_argument(
-        "--metadata-url",
-        default=_DEFAULT_URL,
-        metavar="URL",
-        help=f"as metadataStoreUrl: file:PATH or zk:host:port[/chroot] (default {_DEFAULT_URL})",
+    audit = actions.add_parser(
+        "audit",
+        help="find leaks in a running cluster",
+        description="Find leaked metadata and orphaned or lost ledgers by the rules of `magnetar pipeline audit`. Without"
+        " --quarantine, --put-back or --delete nothing is changed.",
+        allow_abbrev=False,
     )
+    leaks_command.add_arguments(audit)
+    for command in (snapshot, audit):
+        command.add_argument(
+            "--metadata-url",
+            default=_DEFAULT_URL,
+            metavar="URL",
+            help=f"as metadataStoreUrl: file:PATH or zk:host:port[/chroot] (default {_DEFAULT_URL})",
+        )
     return parser
 
 

@@ -12,10 +12,9 @@ import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import quote
 
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url
+from magnetar.commands.shared_options import add_admin_url, topic_path
 
 if TYPE_CHECKING:
     from magnetar.clients.admin_client import Json
@@ -92,7 +91,7 @@ def _why(arguments: argparse.Namespace) -> str:
     from magnetar.commands.cache_text import why_text
 
     ledger_id, entry_id = arguments.entry
-    body = _ask(arguments, f"/why/{_topic_path(arguments.topic)}/{ledger_id}/{entry_id}")
+    body = _ask(arguments, f"/why/{topic_path(arguments.topic)}/{ledger_id}/{entry_id}")
     return _json(body) if arguments.json else why_text(cast("Why", body))
 
 
@@ -105,18 +104,6 @@ def _replay(folders: list[Path]) -> int:
     except ImportError as error:
         raise CommandError(f"{error.name} is not installed: pip install 'magnetar[record]'") from None
     return 0 if replay_all(folders, sys.stdout) else 1
-
-
-def _topic_path(text: str) -> str:
-    from broker.model.errors import InvalidTopicName
-    from broker.model.topic_name import parse_topic_name
-
-    try:
-        name = parse_topic_name(text)
-    except InvalidTopicName as error:
-        raise CommandError(str(error)) from None
-    parts = (name.domain, name.tenant, name.namespace_local, name.local)
-    return "/".join(quote(part, safe="") for part in parts)
 
 
 def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:

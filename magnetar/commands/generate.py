@@ -15,10 +15,11 @@ from pathlib import Path
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
-from magnetar.commands.admin_commands_page import admin_commands_page
-from magnetar.commands.policy_page import policies_page
-from magnetar.commands.routes_page import routes_page
-from magnetar.commands.wire_fields_page import wire_fields_page
+from magnetar.pages.admin_commands_page import admin_commands_page
+from magnetar.pages.fails_closed_page import fails_closed_page
+from magnetar.pages.policy_page import policies_page
+from magnetar.pages.routes_page import routes_page
+from magnetar.pages.wire_fields_page import wire_fields_page
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +46,7 @@ def files() -> dict[str, str]:
         "docs/reference/admin_commands.md": admin_commands_page(),
         "docs/reference/admin_routes.md": routes_page(),
         "docs/reference/configuration.md": documentation(),
-        "docs/reference/fails_closed.md": fails_closed(),
+        "docs/reference/fails_closed.md": fails_closed_page(),
         "docs/reference/policies.md": policies_page(),
         "docs/reference/wire_fields.md": wire_fields_page(),
     }
@@ -187,62 +188,6 @@ def documentation() -> str:
     )
     parts += _chapter("Client (`conf/client.conf`)", CLIENT_KEYS)
     return "\n".join(parts)
-
-
-FAILS_CLOSED = """\
-# Settings that fail closed
-
-Written by `make generate` from the tables of keys.
-
-A value that asks for a protection which Magnetar lacks stops the start: one line with the place, the key, the value
-and the remedy, and exit status 2. A broker that ignored such a value would be open while its owner believes that it
-is closed. The rule holds for file, environment and `--set`, for `magnetar config show`, for changes at run time (412
-with the reason), and for changes that another broker has stored in the metadata store.
-
-The value decides. An empty value passes, and so do those in the column *passes*; numbers and switches may be spelt
-differently (`0.0`, `FALSE`). A misspelt name of such a key stops the start too. Keys that refine a protection without
-asking for it, such as the size of a cache of tokens, pass and are named in the log.
-
-To go without the protection, leave the key at a value that passes, and keep the ports on the loopback or on a network that
-you trust ([security](../../SECURITY.md)).
-"""
-
-
-def fails_closed() -> str:
-    """Makes the page with every key whose value may ask for a missing protection."""
-    parts = [FAILS_CLOSED]
-    for title, table in (("Broker", BROKER_KEYS), ("Bookie", BOOKIE_KEYS), ("Client", CLIENT_KEYS)):
-        parts += _protections(title, table)
-    parts += [FAILS_CLOSED_BY_RULE]
-    return "\n".join(parts)
-
-
-FAILS_CLOSED_BY_RULE = """\
-## By a rule
-
-| setting of the bookie | is refused |
-|---|---|
-| `tlsKeyStore`, `tlsCertificatePath`, `tlsTrustStore`, `tlsClientAuthentication` | while TLS is off |
-| `tlsKeyStoreType`, `tlsTrustStoreType` | if TLS is on and the form is not PEM |
-"""
-
-
-def _protections(title: str, table: KeyTable) -> Iterator[str]:
-    """Yields a table of keys by missing protection."""
-    by_protection: dict[str, list[tuple[str, str]]] = {}
-    planned = [key for key in table.keys.values() if not key.used]
-    rows = [(row.asks_for, row.name, row.defaults) for row in table.unused.rows]
-    rows += [(key.asks_for, key.name, (format_value(key.default),)) for key in planned]
-    for protection, name, harmless in rows:
-        if protection:
-            passes = ", ".join(f"`{value}`" for value in harmless if value)
-            by_protection.setdefault(protection, []).append((name, passes))
-    yield f"## {title}\n"
-    yield "| key | passes | asks for |\n|---|---|---|"
-    for protection, keys in sorted(by_protection.items(), key=lambda pair: pair[0].lower()):
-        for name, passes in sorted(keys, key=lambda pair: pair[0].lower()):
-            yield f"| `{name}` | {passes} | {protection} |"
-    yield ""
 
 
 def _chapter(title: str, table: KeyTable) -> Iterator[str]:

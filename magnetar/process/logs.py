@@ -124,7 +124,7 @@ class PlainFormatter(logging.Formatter):
         """Returns one line, and below it the traceback where the record has one."""
         at = datetime.fromtimestamp(record.created, UTC)
         when = f"{at:%Y-%m-%dT%H:%M:%S},{at.microsecond // 1000:03d}+0000"
-        line = f"{when} {record.levelname:<5} {record.name} - {record.getMessage()}"
+        line = f"{when} {record.levelname:<5} {record.name} - {_one_line(record.getMessage())}"
         for key, value in fields(record).items():
             line += f" {key}={_plain(value)}"
         trace = _traceback(record)
@@ -153,6 +153,16 @@ class JsonFormatter(logging.Formatter):
 def fields(record: logging.LogRecord) -> dict[str, object]:
     """Returns the fields that the caller passed as `extra`."""
     return {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
+
+
+def _one_line(text: str) -> str:
+    """Returns the message with characters escaped that are not printable.
+
+    Clients choose names in it: a line break in one would forge a line, and a mark of direction would reorder it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _plain(value: object) -> str:

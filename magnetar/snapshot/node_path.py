@@ -87,6 +87,8 @@ def _admin(parts: list[str]) -> NodePath:
         return NodePath("namespace", f"{rest[0]}/{rest[1]}")
     if kind == "local-policies":
         return _of_namespace("local-policies", rest)
+    if kind == "deletions" and len(rest) == 2:
+        return _deletion(rest[0], unquote(rest[1]))
     if kind == "topic-policies" and len(rest) == 1:
         return _topic_policies(unquote(rest[0]))
     if kind == "partitioned-topics":
@@ -98,6 +100,13 @@ def _admin(parts: list[str]) -> NodePath:
         namespace = f"{rest[0]}/{rest[1]}"
         return NodePath("partitioned-topic", namespace, _topic_name(rest[2], namespace, rest[3]))
     return NodePath(_OTHER)
+
+
+def _deletion(kind: str, name: str) -> NodePath:
+    """Of an intent to delete a topic, a namespace or a tenant."""
+    if kind in ("topic", "partitioned"):
+        return NodePath("deletion", "/".join(name.partition("://")[2].split("/")[:2]), name)
+    return NodePath("deletion", name) if kind == "namespace" else NodePath("deletion", name=name)
 
 
 def _topic_policies(topic: str) -> NodePath:

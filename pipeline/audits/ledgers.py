@@ -12,14 +12,13 @@ classes    orphan                a ledger of Pulsar's without a reference
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from leaks.rules import COMPONENTS, DECIDED, judge_unreferenced, missing, must_exist
 from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough, together
 from pipeline.audits.snapshot import Snapshot
-
-_KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger", "delayed-index-bucket")
 
 
 def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
@@ -31,50 +30,58 @@ def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame, limits: Limits) -> DataFrame:
-    needed = references.where("kind <> 'deleting'").select("ledger_id")
-    decided = references.where("kind = 'deleting'").select("ledger_id", "topic").dropDuplicates(["ledger_id"])
+    needed = references.where(F.col("kind") != DECIDED).select("ledger_id")
+    decided = (
+        references.where(F.col("kind") == DECIDED).select("ledger_id", "topic").dropDuplicates(["ledger_id"])
+    )
     left = (
         # An anti join first: nearly all ledgers are needed, and the next join sees the few that are left.
         ledgers.join(needed, "ledger_id", "left_anti")
         .join(decided, "ledger_id", "left")
         .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull())
     )
-    unfinished = F.col("topic").isNotNull()
-    known = (F.col("application") == "pulsar") & F.col("component").isin(*_KNOWN_COMPONENTS)
-    # Ledgers of other applications have null here.
-    known = F.coalesce(known, F.lit(False))
+    judged = left.select(
+        "*",
+        F.col("topic").isNotNull().alias("decided"),
+        # Ledgers of other applications have null here.
+        F.coalesce(
+            (F.col("application") == "pulsar") & F.col("component").isin(*COMPONENTS), F.lit(False)
+        ).alias("of_pulsar"),
+    ).join(F.broadcast(_verdicts(snapshot)), ["decided", "of_pulsar"])
     return findings(
-        left,
-        kind=_choose(unfinished, "deletion-unfinished", known, "orphan", "unknown-owner"),
-        reason=_choose(
-            unfinished,
-            "its topic has marked it as deleting",
-            known,
-            "no topic, cursor, schema, compaction or delayed delivery refers to it",
-            "nothing refers to it, and its metadata does not name Pulsar: ask its owner",
-        ),
+        judged,
+        kind=F.col("class"),
+        reason=F.col("reason"),
         subject="ledger_id",
         age=age_s(snapshot.taken_ms, "created_ms"),
     )
 
 
-def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
-    """Return references to absent ledgers.
+def _verdicts(snapshot: Snapshot) -> DataFrame:
+    rows = [
+        (decided, of_pulsar, *judge_unreferenced(decided=decided, of_pulsar=of_pulsar))
+        for decided in (False, True)
+        for of_pulsar in (False, True)
+    ]
+    return snapshot.spark.createDataFrame(
+        rows, "decided boolean, of_pulsar boolean, class string, reason string"
+    )
 
-    The last ledger of a list is left out while it is empty: a broker may write the list before the ledger. So is a
-    ledger beside a list, whose name stays until it is certain that the ledger is gone.
-    """
-    expected = references.where("kind not in ('deleting', 'beside')").where(
-        "kind <> 'managed-ledger' or (closed_ms is not null and entries > 0)"
+
+def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
+    """Return references to absent ledgers."""
+    kinds = [row.kind for row in references.select("kind").distinct().collect()]
+    surely = [kind for kind in kinds if must_exist(reference=kind, closed_with_entries=False)]
+    closed = [kind for kind in kinds if must_exist(reference=kind, closed_with_entries=True)]
+    expected = references.where(
+        F.col("kind").isin(*surely)
+        | (F.col("kind").isin(*closed) & F.col("closed_ms").isNotNull() & (F.col("entries") > 0))
     )
     return findings(
         expected.join(ledgers.select("ledger_id"), "ledger_id", "left_anti"),
-        kind=F.concat(F.lit("missing-"), F.col("kind")),
-        reason=F.concat(F.lit("its metadata is missing, and this refers to it: "), F.col("owner")),
+        # The rule's texts with Spark's place-holder for the column.
+        kind=F.format_string(missing("%s", "").kind, F.col("kind")),
+        reason=F.format_string(missing("", "%s").reason, F.col("owner")),
         subject="ledger_id",
         age=age_s(snapshot.taken_ms, "closed_ms"),
     )
-
-
-def _choose(first: Column, first_text: str, second: Column, second_text: str, last_text: str) -> Column:
-    return F.when(first, F.lit(first_text)).when(second, F.lit(second_text)).otherwise(F.lit(last_text))

@@ -11,34 +11,29 @@ registered in `/loadbalance/brokers`; after its end its nodes are leaks like any
 
 from __future__ import annotations
 
+import itertools
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from leaks.rules import (
+    BROKER_TENANTS,
+    BROKERS,
+    CLUSTERS,
+    JUDGED,
+    OF_BROKER,
+    PARTITION,
+    ROOTS,
+    SYSTEM_NAMESPACE,
+    NodeFacts,
+    judge_node,
+)
 from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough
 from pipeline.audits.snapshot import Snapshot
 
-_PARTITION = r"^(.*)-partition-(\d+)$"
-_SCHEMAS = ("schema", "schema-index", "schema-version")
-_OF_TOPICS = ("managed-ledger", "cursor", "topic-policies", "partitioned-topic", *_SCHEMAS)
-_OF_NAMESPACES = ("local-policies", "bundle-owner", "bundle-data")
-_ROOTS = r"^/(managed-ledgers|ledgers|schemas|schema-versions|namespace|admin/[^/]+|loadbalance/[^/]+)$"
-"""Nodes that a cluster creates at its start and that may stay empty."""
-_BROKERS = "/loadbalance/brokers/"
-"""Below it, one node per running broker, named `HOST:PORT`; gone with the broker's session."""
-_CLUSTERS = "/admin/clusters/"
-_OF_BROKER = r"/(?:pulsar|sla-monitor)/(?:[^/]+/)?([^/:]+:\d+)(?:/|$)"
-"""Paths of nodes in a broker's own namespaces; the group is the broker's name."""
-_SYSTEM_NAMESPACE = "pulsar/system"
-
-_REASONS: tuple[tuple[str, str], ...] = (
-    ("no_tenant", "its tenant does not exist"),
-    ("no_broker", "it is a broker's own, and no such broker is registered"),
-    ("no_namespace", "its namespace does not exist"),
-    ("no_partition", "it is a partition that its topic does not have"),
-    ("no_topic", "its topic does not exist"),
-    ("empty", "nothing is left below it"),
-)
+_FLAGS = NodeFacts._fields[1:]
+"""Names of the facts that are flags: all but the kind."""
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
@@ -46,10 +41,9 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
     Its classes are the kinds of nodes.
     """
-    judged = _judge(_with_owners(snapshot))
-    leaked = judged.where(F.col("reason").isNotNull()).where(
-        old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s)
-    )
+    # An inner join: combinations without a finding are not in the table of verdicts.
+    judged = _with_facts(_with_owners(snapshot)).join(F.broadcast(_verdicts(snapshot)), ["kind", *_FLAGS])
+    leaked = judged.where(old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s))
     return findings(
         leaked,
         kind=F.col("kind"),
@@ -72,23 +66,28 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     tenants = nodes.where("kind = 'tenant'").select(
         F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
     )
-    brokers = _names_below(nodes, _BROKERS, "broker", "has_broker")
+    brokers = _names_below(nodes, BROKERS, "broker", "has_broker")
     # Without any broker the cluster is stopped, and its brokers' own nodes say nothing about leaks.
     running = brokers.agg((F.count("*") > 0).alias("any_broker"))
-    clusters = _names_below(nodes, _CLUSTERS, "second", "has_cluster")
+    clusters = _names_below(nodes, CLUSTERS, "second", "has_cluster")
     is_partition = F.col("topic").contains(
         "-partition-"
     )  # Cheap, so that few rows need the regular expression.
+    deletions = nodes.where("kind = 'deletion'")
+    deleted_topics = deletions.where("topic is not null").select("topic").distinct()
+    deleted_namespaces = (
+        deletions.where("topic is null and namespace is not null").select("namespace").distinct()
+    )
     return (
-        nodes.where(F.col("kind").isin(*_OF_TOPICS, *_OF_NAMESPACES, "namespace", "parent"))
-        .withColumn("base", F.when(is_partition, F.regexp_extract("topic", _PARTITION, 1)))
+        nodes.where(F.col("kind").isin(*JUDGED))
+        .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
         .withColumn(
             "index",
-            F.when(is_partition, F.expr(f"try_cast(regexp_extract(topic, r'{_PARTITION}', 2) as long)")),
+            F.when(is_partition, F.expr(f"try_cast(regexp_extract(topic, r'{PARTITION}', 2) as long)")),
         )
         .withColumn("tenant", F.element_at(F.split("namespace", "/"), 1))
         .withColumn("second", F.element_at(F.split("namespace", "/"), 2))
-        .withColumn("broker", F.regexp_extract("path", _OF_BROKER, 1))
+        .withColumn("broker", F.regexp_extract("path", OF_BROKER, 1))
         .join(topics, "topic", "left")
         # These are small beside the nodes. Sent to each task they move none of them; the topics above are too
         # many.
@@ -97,6 +96,18 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         .join(F.broadcast(tenants), "tenant", "left")
         .join(F.broadcast(brokers), "broker", "left")
         .join(F.broadcast(clusters), "second", "left")
+        # Deletions that are under way: few, or none.
+        .join(F.broadcast(deleted_topics.withColumn("topic_deleted", F.lit(True))), "topic", "left")
+        .join(
+            F.broadcast(
+                deleted_topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted"))
+            ),
+            "base",
+            "left",
+        )
+        .join(
+            F.broadcast(deleted_namespaces.withColumn("namespace_deleted", F.lit(True))), "namespace", "left"
+        )
         .crossJoin(F.broadcast(running))
     )
 
@@ -109,29 +120,43 @@ def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFra
     )
 
 
-def _judge(nodes: DataFrame) -> DataFrame:
-    kind, index = F.col("kind"), F.col("index")
-    persistent = F.col("topic").startswith("persistent://")
+def _with_facts(nodes: DataFrame) -> DataFrame:
+    """Add a column for each flag of `NodeFacts`."""
+    index, of_broker = F.col("index"), F.col("broker") != ""
     is_partition = index.isNotNull() & (index < F.coalesce(F.col("partitions"), F.lit(0)))
-    exists = F.col("own").isNotNull() | is_partition
-    of_owners = kind.isin(*_OF_TOPICS, *_OF_NAMESPACES)
-    of_broker = F.col("broker") != ""
     # `/namespace/pulsar/CLUSTER` is a parent of brokers' own nodes; its path looks like that of a namespace.
-    above_brokers = F.col("tenant").isin("pulsar", "sla-monitor") & F.col("has_cluster").isNotNull()
-    brokers_own = of_broker | above_brokers | (F.col("namespace") == _SYSTEM_NAMESPACE)
-    conditions: dict[str, Column] = {
-        "no_broker": of_owners & of_broker & F.col("any_broker") & F.col("has_broker").isNull(),
-        "no_tenant": (kind == "namespace") & F.col("has_tenant").isNull(),
-        "no_namespace": of_owners & F.col("has_namespace").isNull() & ~brokers_own,
-        "no_partition": kind.isin(*_OF_TOPICS) & index.isNotNull() & ~is_partition,
-        "no_topic": kind.isin("cursor", "topic-policies", *_SCHEMAS) & persistent & ~exists,
-        "empty": (kind == "parent")
-        & (F.col("bytes") == 0)
-        & (F.col("children") == 0)
-        & ~F.col("path").rlike(_ROOTS),
+    above_brokers = F.col("tenant").isin(*BROKER_TENANTS) & F.col("has_cluster").isNotNull()
+    facts: dict[str, Column] = {
+        "persistent": F.col("topic").startswith("persistent://"),
+        "topic_exists": F.col("own").isNotNull() | is_partition,
+        "beyond_partitions": index.isNotNull() & ~is_partition,
+        "has_namespace": F.col("has_namespace").isNotNull(),
+        "has_tenant": F.col("has_tenant").isNotNull(),
+        "broker_gone": of_broker & F.col("any_broker") & F.col("has_broker").isNull(),
+        "of_brokers": of_broker | above_brokers | (F.col("namespace") == SYSTEM_NAMESPACE),
+        "empty": (F.col("bytes") == 0) & (F.col("children") == 0) & ~F.col("path").rlike(ROOTS),
+        "being_deleted": F.col("topic_deleted").isNotNull()
+        | F.col("base_deleted").isNotNull()
+        | F.col("namespace_deleted").isNotNull(),
     }
-    reason = F.lit(None).cast("string")
-    # The first reason of the list wins, so the columns are nested from the last one on.
-    for name, text in reversed(_REASONS):
-        reason = F.when(conditions[name], F.lit(text)).otherwise(reason)
-    return nodes.withColumn("reason", reason)
+    # A flag about a part that the path does not have is null in Spark, and a null would match no verdict.
+    return nodes.select(
+        "path",
+        "kind",
+        "topic",
+        "bytes",
+        "modified_ms",
+        *(F.coalesce(facts[name], F.lit(False)).alias(name) for name in _FLAGS),
+    )
+
+
+def _verdicts(snapshot: Snapshot) -> DataFrame:
+    """Return the rule's answer to each combination of facts that has one, as a small table."""
+    rows = []
+    for kind in JUDGED:
+        for flags in itertools.product((False, True), repeat=len(_FLAGS)):
+            reason = judge_node(NodeFacts(kind, *flags))
+            if reason is not None:
+                rows.append((kind, *flags, reason))
+    columns = ", ".join(f"{name} boolean" for name in _FLAGS)
+    return snapshot.spark.createDataFrame(rows, f"kind string, {columns}, reason string")

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from autorecovery.exposition import render as render_copies
+from autorecovery.stats import RecoveryStats
 from bookie_stub.http.exposition import render
 from broker.metrics import broker_families, topic_families
 from tests.bookie_stub.conftest import Bench
@@ -62,6 +64,7 @@ def names_of_brokers() -> set[str]:
         *topic_families.CONSUMER,
         *topic_families.NAMESPACE,
         *topic_families.TOTALS,
+        *topic_families.QUOTAS,
         *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
         *broker_families.BROKER,
@@ -80,7 +83,8 @@ async def test_metrics_of_alerts_are_exported_by_a_broker_or_a_bookie(tmp_path: 
     bench = Bench(tmp_path)
     bookie = set(re.findall(r"^(\w+)", render(bench.open()).decode(), re.M))
     bench.close()
-    known = names_of_brokers() | bookie
+    copies = set(re.findall(r"^(\w+)", render_copies(RecoveryStats()).decode(), re.M))
+    known = names_of_brokers() | bookie | copies
     wrong = [
         (alert.name, metric)
         for alert in alerts()

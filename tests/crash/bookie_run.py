@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bookie_stub.tools.check import check
+from tests.crash import rereplication_run
 from tests.crash.bookie_load import Told, load, verify
 from tests.crash.bookie_process import settings_of
 from tests.crash.broker_process import ROOT
@@ -57,7 +58,8 @@ def main(seed: int | None, *, keep: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="bookie-crash-"))
     print(f"seed {seed}, {folder}", flush=True)
     outcomes = run(POINTS, seed, folder)
-    failed = [outcome for outcome in outcomes if outcome.findings]
+    copied = rereplication_run.run(rereplication_run.POINTS, seed, folder)
+    failed = any(outcome.findings for outcome in outcomes) or any(outcome.findings for outcome in copied)
     if failed or keep:
         print(f"kept: {folder}")
     else:

@@ -46,6 +46,8 @@ class BrokerProcess:
     ) -> None:
         """`module` runs in the place of `magnetar`, with the same command line."""
         self._folder = folder
+        self.data = folder / "data"
+        """The broker's data folder."""
         self._module = module
         self.environment: dict[str, str] = {}
         """Variables of the next start beside our own."""
@@ -60,7 +62,7 @@ class BrokerProcess:
         self._ready.unlink(missing_ok=True)
         ports = (f"brokerServicePort={self.port}", f"webServicePort={self.http_port}")
         flags = [part for setting in (*ports, *self._settings) for part in ("--set", setting)]
-        command = [sys.executable, "-m", self._module, "standalone", "--data", str(self._folder / "data")]
+        command = [sys.executable, "-m", self._module, "standalone", "--data", str(self.data)]
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--ready-file", str(self._ready), *flags],

@@ -14,7 +14,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from broker.config.security_keys import TLS_PROVIDER
 from tests.interop.support import WAIT_S, wait_until
+from tests.support.certificates import Certificates
 from tests.support.command_json import Json
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -102,6 +104,35 @@ def test_withdrawn_right_ends_an_open_producer_and_an_open_consumer(guarded: Bro
         client.close()
 
 
+def test_certificate_of_a_name_that_lost_its_right_is_refused(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "authenticationProviders": f"{SETTINGS['authenticationProviders']},{TLS_PROVIDER}",
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        assert ask(broker, "admin", "POST", f"{GRANTS}/client", ["produce", "consume"]) == 204
+        proof = pulsar.AuthenticationTLS(str(certificates.client), str(certificates.key(certificates.client)))
+        client = pulsar.Client(
+            broker.addresses.pulsar_tls,
+            authentication=proof,
+            tls_trust_certs_file_path=str(certificates.authority),
+            operation_timeout_seconds=10,
+        )
+        try:
+            client.create_producer("ended").send(b"x")
+            assert ask(broker, "admin", "DELETE", f"{GRANTS}/client") == 204
+            wait_until(lambda: _clients(broker) == (0, 0), "the producer has left")
+            with pytest.raises(pulsar.AuthorizationError):
+                client.create_producer("another")
+        finally:
+            client.close()
+
+
 def _clients(broker: BrokerProcess) -> tuple[int, int]:
     """The numbers of producers and consumers of the topic `ended`, as the broker's metrics count them."""
     with urllib.request.urlopen(f"{broker.addresses.admin}/metrics/", timeout=WAIT_S) as answer:
@@ -142,3 +173,37 @@ def test_audit_trail_names_writes_and_refusals(guarded: BrokerProcess) -> None:
         ("", "DELETE", "/admin/v2/tenants/t2", 401, "refused"),
     ]
     assert all(line["peer"].startswith("127.0.0.1:") for line in lines)
+
+
+def test_role_expires_all_subscriptions_only_if_it_may_use_each(guarded: BrokerProcess) -> None:
+    topic = "persistent/public/default/expiring"
+    assert ask(guarded, "admin", "POST", f"{GRANTS}/app", ["consume"]) == 204
+    assert ask(guarded, "admin", "PUT", topic) == 204
+    for name in ("own", "other"):
+        assert ask(guarded, "admin", "PUT", f"{topic}/subscription/{name}") == 204
+    expire = f"{topic}/all_subscription/expireMessages/3600"
+    # 409: there is nothing to expire, so the right was there.
+    assert ask(guarded, "app", "POST", expire) in (204, 409)
+    assert ask(guarded, "admin", "POST", f"{GRANTS}/subscription/other", ["somebody"]) == 204
+    assert ask(guarded, "app", "POST", expire) == 401
+    assert ask(guarded, "app", "POST", f"{topic}/subscription/own/expireMessages/3600") in (204, 409)
+    assert ask(guarded, "admin", "POST", expire) in (204, 409)
+
+
+def test_rights_to_a_missing_topic_are_granted_when_a_setting_allows_it(tmp_path: Path) -> None:
+    granted = "persistent/public/default/later/permissions"
+    with BrokerProcess(tmp_path, {**SETTINGS, "allowAclChangesOnNonExistentTopics": "true"}) as broker:
+        assert ask(broker, "admin", "POST", f"{granted}/app", ["produce"]) == 204
+        assert ask(broker, "admin", "GET", granted) == 200
+        client = client_of(broker, "app")
+        try:
+            client.create_producer("later").send(b"x")
+        finally:
+            client.close()
+        assert ask(broker, "admin", "DELETE", f"{granted}/app") == 204
+
+
+def test_rights_to_a_missing_topic_are_refused_by_default(guarded: BrokerProcess) -> None:
+    granted = "persistent/public/default/later/permissions"
+    assert ask(guarded, "admin", "POST", f"{granted}/app", ["produce"]) == 404
+    assert ask(guarded, "admin", "GET", granted) == 404

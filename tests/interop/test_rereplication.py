@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -19,6 +22,7 @@ from kazoo.client import KazooClient
 
 from autorecovery.fragments import bookies_needed
 from autorecovery.replicas import read_entry
+from autorecovery.zookeeper_locks import ZookeeperElection
 from bookie_stub.config.rules import load_bookie_settings
 from bookie_stub.config.settings import BookieSettings
 from broker.ledger_client.digest import DEFAULT_DIGEST, digest_of
@@ -27,7 +31,7 @@ from broker.ledger_client.own_ledger import OwnLedger, read_metadata
 from broker.ledger_client.placement import write_set
 from magnetar.process.rereplication import Cluster, joined
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
-from protocol.underreplication import LOCKS
+from protocol.underreplication import ELECTION, LOCKS
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.bookies import ROOT, BookieProcess
 from tests.support.java import ZooKeeper
@@ -185,12 +189,13 @@ async def check_copies(cluster: Cluster, ledger: Written, lost: str) -> None:
             )
 
 
-def magnetar(bookies: Bookies, *words: str) -> subprocess.Popen[bytes]:
+def magnetar(bookies: Bookies, *words: str, **more: str) -> subprocess.Popen[bytes]:
     settings = {
         **bookies.settings,
         "prometheusStatsHttpPort": "0",
         "openLedgerRereplicationGracePeriod": "500",
         "rwRereplicateBackoffMs": "200",
+        **more,
     }
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     with (bookies.folder / "magnetar.log").open("ab") as log:
@@ -273,10 +278,10 @@ async def has_no_locks(cluster: Cluster) -> bool:
     return not await cluster.store.children(LOCKS)
 
 
-async def test_marks_of_one_side_are_worked_off_by_the_other(
+async def test_mark_of_apaches_auditor_is_worked_off_by_our_worker(
     bookies: Bookies, ended: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Apache's auditor marks while no bookie is spare; our shell, its shell and our worker read the mark."""
+    """Apache's auditor marks while no bookie is spare, and our worker copies."""
     first, second, third = bookies.ours
     lost, kept = first.address, bookies.apache.address
     ledgers = [Written(21, (lost, kept, second.address), ENTRIES)]
@@ -293,15 +298,101 @@ async def test_marks_of_one_side_are_worked_off_by_the_other(
         assert marked.mark.marked_ms is not None
         apache.kill()
         apache.wait()
-        await cluster.marks.add(22, [lost, kept], 1)
-        listed = bookies.apache.shell("listunderreplicated", "-printmissingreplica")
-        assert f"MissingReplica : {kept}" in listed, listed[-2000:]
         third.spawn()
         third.wait_ready()
         ended.append(magnetar(bookies, "autorecovery"))
         await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
         await check_copies(cluster, ledgers[0], lost)
         assert not [ledger_id async for ledger_id in cluster.marks.ledgers()]
+
+
+async def test_mark_of_ours_is_worked_off_by_apaches_worker(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """The test has the oldest vote, so Apache's auditor waits behind it and marks nothing."""
+    first, second, third = bookies.ours
+    lost = first.address
+    ledgers = [Written(31, (second.address, lost), ENTRIES)]
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+        await write(cluster, ledgers)
+        await cluster.marks.prepare(0)
+        election = ZookeeperElection(cluster.store.requests, "the test")
+        await until(election.is_elected, "the test is elected")
+        third.spawn()
+        third.wait_ready()
+        bookies.kill(lost)
+        await until(partial(is_gone, cluster, lost), "the session of the lost bookie has ended")
+        ended.append(apache_recovery(bookies))
+        await until(partial(has_votes, cluster, 2), "Apache's auditor stands for election")
+        assert await election.is_elected()
+        assert not await is_marked(cluster, 31)
+        await cluster.marks.add(31, [lost], 1_700_000_000_000)
+        await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
+        await check_copies(cluster, ledgers[0], lost)
+
+
+async def is_gone(cluster: Cluster, bookie: str) -> bool:
+    return bookie not in await cluster.registered()
+
+
+async def has_votes(cluster: Cluster, count: int) -> bool:
+    return len(await cluster.store.children(ELECTION)) == count
+
+
+async def test_bookie_copies_in_its_own_process_and_is_decommissioned_by_command(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """`magnetar bookie` with autoRecoveryDaemonEnabled works, while the commands mark, list and wait."""
+    first, second, _ = bookies.ours
+    lost = first.address
+    ledgers = [Written(41, (second.address, lost), ENTRIES), Written(42, (lost, bookies.apache.address), 7)]
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+        await write(cluster, ledgers)
+        refused = await ended_command(bookies, "decommission", "--bookie-id", lost)
+        assert (refused.returncode, "is registered: stop it first" in refused.stderr) == (1, True)
+        await command(bookies, "autorecoverystatus", "disable")
+        bookies.kill(lost)
+        await until(partial(is_gone, cluster, lost), "the session of the lost bookie has ended")
+        await command(bookies, "recover", "--ledger", "41")
+        listed = await command(bookies, "listunderreplicated", "--missing-replica", lost)
+        assert [json.loads(line)["ledgerId"] for line in listed.splitlines()] == [41]
+        assert await command(bookies, "autorecoverystatus", "enable") == "enabled\n"
+        port = str(free_port())
+        beside = {"bookiePort": port, "bookieId": f"127.0.0.1:{port}", "autoRecoveryDaemonEnabled": "true"}
+        data = ("--data", str(bookies.folder / "beside"), "--ready-file", str(bookies.folder / "beside.json"))
+        ended.append(magnetar(bookies, *data, **beside))
+        assert "no ledger needs" in await command(bookies, "decommission", "--bookie-id", lost)
+        for ledger in ledgers:
+            await check_copies(cluster, ledger, lost)
+        assert lost not in await cluster.store.children("/ledgers/cookies")
+        http = json.loads((bookies.folder / "beside.json").read_text())["http"]
+        scrape = await asyncio.to_thread(read_url, f"{http}/metrics")
+        written = re.search(r"^replication_replication_worker_NUM_ENTRIES_WRITTEN ([0-9.]+)$", scrape, re.M)
+        assert written is not None
+        assert float(written[1]) >= ENTRIES
+        assert "bookie_SERVER_STATUS" in scrape
+
+
+def read_url(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+async def ended_command(bookies: Bookies, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "magnetar", "bookie", *words]
+    command += ["--set", f"metadataServiceUri={bookies.uri}"]
+    return await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
+
+
+async def command(bookies: Bookies, *words: str) -> str:
+    done = await ended_command(bookies, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def is_marked(cluster: Cluster, ledger_id: int) -> bool:

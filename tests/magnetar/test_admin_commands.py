@@ -1,4 +1,4 @@
-"""`magnetar admin GROUP COMMAND` against a running broker, and its table against Pulsar's routes."""
+"""`magnetar admin GROUP COMMAND` against a running broker."""
 
 from __future__ import annotations
 
@@ -11,31 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin.http.pulsar_routes import path_shapes, pulsar_routes
 from magnetar.admin.output import shown
-from magnetar.admin.requests import body_of, path_of
-from magnetar.admin.table import Command, commands
-from magnetar.admin.values import minutes, position, seconds, size, topic_path
-from magnetar.clients.client import CommandError
 from magnetar.commands.admin_command import main
 from magnetar.commands.completion import main as completion
-from tests.vectors.broker_process import BrokerProcess
+from tests.interop.support import connect, publish
+from tests.vectors.broker_process import Addresses, BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILT = [command for group in commands().values() for command in group.values() if command.built]
-PARTS = {
-    "{topic}": "persistent/{tenant}/{namespace}/{topic}",
-    "{namespace}": "{tenant}/{namespace}",
-    "{schema}": "{tenant}/{namespace}/{topic}",
-    "{topic-domain}": "persistent",
-}
 Admin = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     with BrokerProcess(tmp_path_factory.mktemp("broker"), {}, memory=True) as broker:
-        yield broker.addresses.admin
+        yield broker.addresses
+
+
+@pytest.fixture(scope="module")
+def url(addresses: Addresses) -> str:
+    return addresses.admin
 
 
 @pytest.fixture(autouse=True)
@@ -56,32 +50,6 @@ def admin(url: str, capsys: pytest.CaptureFixture[str]) -> Admin:
         return captured.out
 
     return call
-
-
-@pytest.mark.parametrize("command", BUILT, ids=lambda one: f"{one.group}-{one.name}")
-def test_request_of_every_command_is_one_of_pulsar(command: Command) -> None:
-    parts = command.path.partition("?")[0].split("/")
-    path = "/".join(PARTS.get(part, part) for part in parts)
-    shape = re.sub(r"\{[^{}]*\}", "{}", path)
-    known = {
-        (route.method, re.sub(r"\{[^{}]*\}", "{}", one))
-        for route in pulsar_routes()
-        for one in (route.path, *path_shapes(route.path))
-    }
-    ending = {
-        shape,
-        shape.replace("/{}/clearBacklog", "/clearBacklog"),
-        shape.replace("/persistent/", "/{}/"),
-    }
-    assert any((command.method, one) in known for one in ending), (command.method, shape)
-
-
-@pytest.mark.parametrize("command", BUILT, ids=lambda one: f"{one.group}-{one.name}")
-def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([command.group, command.name, "--help"])
-    assert stopped.value.code == 0
-    assert f"magnetar admin {command.group} {command.name}" in capsys.readouterr().out
 
 
 def test_session_of_tenants_namespaces_and_topics(admin: Admin) -> None:
@@ -137,6 +105,70 @@ def test_session_of_policies(admin: Admin) -> None:
     assert (quota["limitSize"], quota["policy"]) == (10 << 20, "producer_exception")
 
 
+def test_session_of_messages(admin: Admin, addresses: Addresses, capsys: pytest.CaptureFixture[str]) -> None:
+    admin("topics create-subscription read -s s -m earliest -p k=v")
+    assert json.loads(admin("topics get-subscription-properties read -s s")) == {"k": "v"}
+    admin("topics update-subscription-properties read -s s --clear")
+    assert json.loads(admin("topics get-subscription-properties read -s s")) == {}
+    client = connect(addresses.pulsar)
+    publish(client.create_producer("read", batching_enabled=False), [b"first"])
+    publish(
+        client.create_producer("read", batching_enabled=True, batching_max_publish_delay_ms=60_000),
+        [b"a", b"b"],
+    )
+    client.close()
+    capsys.readouterr()
+    text = admin("topics peek-messages read -s s -n 5")
+    assert re.findall(r"(?:Batch )?Message ID: \d+:(\S+)", text) == ["0", "1:0", "1:1"]
+    assert re.findall(r"\|(\w+) +\|", text) == ["first", "a", "b"]
+    assert admin("topics examine-messages read -i earliest").startswith("Message ID: ")
+    place = json.loads(admin("topics get-message-id read -d 2026-01-01T00:00:00Z"))
+    shown_one = admin(f"topics get-message-by-id read -l {place['ledgerId']} -e {place['entryId']}")
+    assert "|first " in shown_one
+    assert json.loads(admin("topics analyze-backlog read -s s"))["messages"] == 3
+    admin("topics compact read")
+    assert json.loads(admin("topics compaction-status read --wait-complete"))["status"] == "SUCCESS"
+    assert json.loads(admin("topics offload-status read"))["status"] == "NOT_RUN"
+    assert admin("topics offload read -s 1M") == "Nothing to offload\n"
+    admin("persistent skip-all read -s s")
+    assert json.loads(admin("persistent stats read"))["subscriptions"]["s"]["msgBacklog"] == 0
+    admin("topics reset-cursor read -s s -m earliest --exclude-reset-position")
+
+
+def test_session_of_partitions_and_bundles(admin: Admin, tmp_path: Path) -> None:
+    admin("namespaces create public/many -b 4")
+    admin("topics create-partitioned-topic public/many/p -p 2 -m a=b")
+    assert json.loads(admin("topics get-properties public/many/p")) == {"a": "b"}
+    lookups = admin("topics partitioned-lookup public/many/p").splitlines()
+    assert [line.split()[0][-1] for line in lookups] == ["0", "1"]
+    assert "p-partition-0, persistent" in admin("topics partitioned-lookup public/many/p -s")
+    admin("namespaces split-bundle public/many --bundle-type LARGEST")
+    admin("namespaces set-schema-autoupdate-strategy public/many --disabled")
+    assert admin("namespaces get-schema-autoupdate-strategy public/many") == "AutoUpdateDisabled\n"
+    assert admin("namespaces get-offload-threshold public/many").startswith("offloadThresholdInBytes: ")
+    for name in ("x1", "x2", "y"):
+        admin(f"topics create public/many/{name}")
+    admin("topics delete -r persistent://public/many/x.*")
+    names = tmp_path / "names"
+    names.write_text("persistent://public/many/y\n")
+    admin(f"topics delete --from-file {names}")
+    assert [line[-1] for line in admin("topics list public/many").splitlines()] == ["0", "1"]
+    assert "(*)" in admin("clusters list --current")
+    assert "\n" in admin("broker-stats topics -i").strip()
+    assert "proxy-stats topics" in admin("documents generate proxy-stats")
+
+
+def test_session_of_policies_of_the_cluster(admin: Admin) -> None:
+    policy = "--auto-failover-policy-type min_available --auto-failover-policy-params min_limit=1,usage_threshold=80"
+    admin(f"ns-isolation-policy set standalone one --namespaces acme/.* --primary .* {policy}")
+    assert json.loads(admin("ns-isolation-policy get standalone one"))["secondary"] == []
+    admin("resource-quotas set -mi 1 -mo 2 -bi 3 -bo 4 -mem 5")
+    assert json.loads(admin("resource-quotas get"))["memory"] == 5
+    admin("clusters create west --url http://west:8080 --tls-enable")
+    assert json.loads(admin("clusters get west"))["brokerClientTlsEnabled"] is True
+    assert "public" in admin("properties list").splitlines()
+
+
 def test_session_of_clusters_brokers_and_schemas(admin: Admin, tmp_path: Path) -> None:
     assert "standalone" in admin("clusters list").splitlines()
     assert "serviceUrl" in json.loads(admin("clusters get standalone"))
@@ -176,7 +208,24 @@ def test_objects_are_printed_as_by_pulsar_admin(admin: Admin) -> None:
         ("namespaces policies default", 1, "'default' is no namespace"),
         ("namespaces set-retention public/default -t soon -s 1", 1, "'soon' is no time"),
         ("brokers delete-dynamic-config -c ..", 1, "cannot be a part of a path"),
-        ("functions list", 2, "functions list is not built"),
+        ("functions localrun", 2, "functions localrun is not built"),
+        ("functions list", 1, "Function Worker is not enabled"),
+        ("functions get", 1, "give --name"),
+        ("functions get --fqfn a/b", 1, "not of the form TENANT/NAMESPACE/NAME"),
+        (
+            "packages get-metadata function://public/default/f@v1",
+            1,
+            "Package Management Service is not enabled",
+        ),
+        ("packages delete f", 1, "'f' is no package"),
+        (
+            "packages upload function://public/default/f@v1 --description d --path none",
+            1,
+            "none cannot be read",
+        ),
+        ("topics partitioned-lookup alone", 1, "alone not found"),
+        ("topics delete -r persistent://public/default/(", 1, "is no pattern"),
+        ("topics get-message-id t -d yesterday", 1, "'yesterday' is no time"),
         ("tenants forget", 2, "tenants has no command 'forget'"),
         ("nothing at all", 2, "unknown group 'nothing'"),
     ],
@@ -196,26 +245,6 @@ def test_both_or_neither_switch_is_wrong_usage(capsys: pytest.CaptureFixture[str
             main(["namespaces", "set-deduplication", "public/default", *switches])
         assert stopped.value.code == 2
     assert "--enable" in capsys.readouterr().err
-
-
-def test_units_are_those_of_pulsar_admin() -> None:
-    assert [seconds(text) for text in ("10", "10s", "5m", "3h", "2d", "1w", "-1")] == [
-        10, 10, 300, 10_800, 172_800, 604_800, -1
-    ]  # fmt: skip
-    assert [size(text) for text in ("10", "2k", "3M", "1G", "1T")] == [10, 2048, 3 << 20, 1 << 30, 1 << 40]
-    assert [minutes(text) for text in ("90", "1h", "-1")] == [1, 60, -1]
-    assert position("3:-1") == {"ledgerId": 3, "entryId": -1, "partitionIndex": -1}
-    with pytest.raises(CommandError):
-        size("1X")
-
-
-def test_names_are_encoded_and_missing_parts_are_left_out() -> None:
-    assert topic_path("a?b") == "persistent/public/default/a%3Fb"
-    assert topic_path("non-persistent://t/n/a/b") == "non-persistent/t/n/a%2Fb"
-    values = {"namespace": None, "bundle": None, "force": False, "mode": "A&B"}
-    assert path_of("/q/{namespace}/{bundle}?force={force}&mode={mode}", values) == "/q?mode=A%26B"
-    assert body_of('{"a":"$x","b":{"c":"$y"}}', {"x": 1, "y": None}) == b'{"a": 1, "b": {}}'
-    assert body_of('"$x"', {"x": None}) is None
 
 
 def test_command_starts_without_aiohttp(url: str) -> None:
@@ -256,3 +285,13 @@ def test_commands_of_the_how_to_work(admin: Admin) -> None:
     assert len(here) == 12
     for line in here:
         admin(line)
+
+
+@pytest.mark.parametrize("output", ["", "table", "json"])
+def test_names_that_clients_chose_cannot_drive_a_terminal(output: str) -> None:
+    evil = "a\x1b]0;title\x07\nb\u202e\x9b2J"
+    text = shown([evil, "c"], output)
+    assert not set("\x1b\x07\x9b\u202e") & set(text)
+    if output != "json":
+        assert text.splitlines() == [r"a\x1b]0;title\x07\nb\u202e\x9b2J", "c"]
+    assert ("\n" in shown("one\ntext\x1b", output)) is (output == "")

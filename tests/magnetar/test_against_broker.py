@@ -15,7 +15,7 @@ import pytest
 
 from broker.net.wire_fields import fields_without_effect
 from tests.crash.broker_process import ROOT, BrokerProcess
-from tests.support.ports import accepts
+from tests.support.ports import accepts, free_port
 
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
@@ -186,9 +186,7 @@ def test_standalone_exits_with_2_after_one_line_when_a_setting_is_wrong(tmp_path
 
 
 def test_broker_stops_on_sigterm_while_it_waits_for_its_bookie(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        free = taken.getsockname()[1]
-    settings = ("--set", "brokerServicePort=0", "--set", f"bookieAddress=127.0.0.1:{free}")
+    settings = ("--set", "brokerServicePort=0", "--set", f"bookieAddress=127.0.0.1:{free_port()}")
     with start("magnetar", "broker", "--data", str(tmp_path), *settings) as broker:
         assert broker.stderr is not None
         first_line = broker.stderr.readline()

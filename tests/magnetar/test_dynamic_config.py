@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from magnetar.commands.config_command import main
 from tests.magnetar.test_against_broker import run
+from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
@@ -108,9 +108,7 @@ def test_secret_is_masked_when_it_is_refused(refusal: Config) -> None:
 
 
 def test_error_names_the_address_when_no_broker_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    nowhere = f"http://127.0.0.1:{free_port()}"
     assert main(["set", SIZE, "32", "--admin-url", nowhere]) == 1
     assert capsys.readouterr().err == (
         f"magnetar config: no broker answers at {nowhere} (Connection refused); start one or name it with --admin-url\n"

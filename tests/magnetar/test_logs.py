@@ -88,3 +88,12 @@ def test_plain_field_cannot_forge_a_field_or_a_line() -> None:
     record = logging.makeLogRecord({"msg": "refused", "role": 'x outcome=done\n2026 "', "peer": "1.2.3.4:5"})
     line = logs.PlainFormatter().format(record)
     assert line.endswith('refused role="x outcome=done\\n2026 \\"" peer=1.2.3.4:5')
+
+
+def test_plain_message_is_one_line_whatever_name_it_shows() -> None:
+    name = "t\n2026-11-23T00:00:00,000+0000 INFO  magnetar - forged\u202e"
+    record = logging.LogRecord("magnetar", logging.INFO, "f", 1, "+ %s läuft", (name,), None)
+    line = logs.PlainFormatter().format(record)
+    assert "\n" not in line
+    assert "\u202e" not in line
+    assert line.endswith(r"+ t\n2026-11-23T00:00:00,000+0000 INFO  magnetar - forged\u202e läuft")

@@ -44,6 +44,8 @@ def test_every_command_has_a_function(name: str) -> None:
         ["perf", "consume"],
         ["config", "set"],
         ["cache", "why"],
+        ["subscription", "why"],
+        ["subscription", "evictions"],
     ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:

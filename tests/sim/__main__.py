@@ -60,6 +60,11 @@ def _sums(outcomes: list[Outcome]) -> str:
         f" ensemble changes {sum(one.ensemble_changes for one in outcomes):3},"
         f" damaged copies {sum(one.damaged for one in outcomes):4},"
         f" recoveries {sum(one.recoveries for one in outcomes):3},"
+        f" lost bookies {sum(one.moved.lost for one in outcomes):3}"
+        f" with {sum(one.moved.copied for one in outcomes):5} entries copied by"
+        f" {sum(one.moved.workers for one in outcomes):4} workers,"
+        f" {sum(one.moved.moves for one in outcomes):3} ensembles moved,"
+        f" {sum(one.moved.given_up for one in outcomes):4} copies given up,"
         f" messages {sum(one.messages for one in outcomes):6},"
         f" simulated {sum(one.simulated_s for one in outcomes):6.0f} s,"
     )

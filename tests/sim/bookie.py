@@ -144,6 +144,12 @@ class SimBookie:
         self.deleted.add(ledger_id)
         self._journal.append(delete_record(ledger_id), nothing, 0)
 
+    def give_up(self, ledger_id: int) -> int:
+        """Removes the entries of a ledger that belongs to others; its key and fence stay. Answers how many."""
+        before = len(self.entries)
+        self.entries = {key: entry for key, entry in self.entries.items() if key[0] != ledger_id}
+        return before - len(self.entries)
+
     def damage(self, rate: float) -> int:
         """Wrong bytes in so many of its entries: in what they say of the ledger, or in what was sent. Answers how many."""
         damaged = 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
+from autorecovery.copying import _Copy, _forget
 from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.replay import Replay
 from broker.ledger_client import recovery
@@ -17,6 +19,7 @@ from protocol.bookie_frame import RC_IO_ERROR, RC_NO_ENTRY, RC_NO_LEDGER
 from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.bookie import SimBookie, SimJournal
 from tests.sim.network import SimConnection
+from tests.sim.rereplication import LocksOf, SimLock
 
 Patch = Callable[[], object]
 
@@ -196,7 +199,42 @@ def _a_deleted_ledger_is_new() -> object:
     return mock.patch.object(LedgerRegistry, "has_deleted", return_value=False)
 
 
+def _copies_not_awaited() -> object:
+    """The metadata names a bookie before it has answered the adds of the copies."""
+    plain = _Copy._write
+
+    def write(self: _Copy, *values: object) -> asyncio.Future[None]:
+        plain(self, *values).add_done_callback(_forget)  # type: ignore[arg-type]
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    return mock.patch.object(_Copy, "_write", write)
+
+
+def _no_lock() -> object:
+    """Workers copy although a bookie is giving the same ledger's entries up."""
+
+    async def take(self: object, ledger_id: int) -> SimLock:
+        return SimLock(self.locks, self.client, ledger_id)  # type: ignore[attr-defined]
+
+    async def is_held(self: SimLock) -> bool:
+        return True
+
+    return _both(mock.patch.object(LocksOf, "take", take), mock.patch.object(SimLock, "is_held", is_held))
+
+
+@contextmanager
+def _both(*patches: AbstractContextManager[object]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
 BREAKAGES: dict[str, Patch] = {
+    "copies-not-awaited": _copies_not_awaited,
+    "no-replication-lock": _no_lock,
     "one-ack-less": _one_ack_less,
     "old-answers-count": _old_answers_count,
     "replaced-bookies-count": _replaced_bookies_count,

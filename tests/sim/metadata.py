@@ -13,8 +13,10 @@ from dataclasses import replace
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import MetadataError
-from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode, ledger_key
 from tests.sim.network import Client
+
+LEDGER, OTHER_LEDGER = 7, 8
 
 
 class Broken(AssertionError):
@@ -30,14 +32,51 @@ class SharedState:
         self.history: list[LedgerMetadata] = []
         self.deleted = False
         """True after the ledger was deleted; it must not be created again."""
+        self.others: dict[str, LedgerMetadata] = {}
+        """Further ledgers, by key, as last written."""
+        self.may_move = False
+        """True while re-replication is at work."""
+        self.moves = 0
+        """Changes of the members of a closed fragment."""
+
+    def written(self, key: str, value: bytes) -> None:
+        """Judges a write of a ledger's metadata; other keys may hold anything."""
+        if key == ledger_key(LEDGER):
+            self.witness(value)
+        elif key == ledger_key(OTHER_LEDGER):
+            new = decode(value)
+            if key in self.others:
+                self._check(self.others[key], new)
+            self.others[key] = new
+
+    def _check(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        if self.may_move and is_move(old, new):
+            self.moves += 1
+        else:
+            _check_step(old, new)
 
     def witness(self, value: bytes) -> None:
         new = decode(value)
         if self.deleted:
             raise Broken(f"a deleted ledger is there again: {new}")
         if self.history:
-            _check_step(self.history[-1], new)
+            self._check(self.history[-1], new)
         self.history.append(new)
+
+
+def is_move(old: LedgerMetadata, new: LedgerMetadata) -> bool:
+    """True for other members in exactly one closed fragment: the only change that re-replication makes."""
+    if replace(new, segments=old.segments) != old or len(new.segments) != len(old.segments):
+        return False
+    changed = [
+        place for place, pair in enumerate(zip(old.segments, new.segments, strict=True)) if len(set(pair)) > 1
+    ]
+    if len(changed) != 1 or (old.state is not LedgerState.CLOSED and changed[0] == len(old.segments) - 1):
+        return False
+    before, after = old.segments[changed[0]], new.segments[changed[0]]
+    return before.first_entry_id == after.first_entry_id and len(set(after.members)) == len(
+        before.members
+    ) == len(after.members)
 
 
 def _check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
@@ -78,7 +117,7 @@ class SimMetadataStore:
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         await self._travel()
         version = await self._state.store.put(key, value, expected)
-        self._state.witness(value)
+        self._state.written(key, value)
         await self._travel()
         return version
 
@@ -86,18 +125,22 @@ class SimMetadataStore:
         await self._travel()
         versions = await self._state.store.put_all(puts)
         for put in puts:
-            self._state.witness(put.value)
+            self._state.written(put.key, put.value)
         await self._travel()
         return versions
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         await self._travel()
         await self._state.store.delete(key, expected)
-        self._state.deleted = True
+        if key == ledger_key(LEDGER):
+            self._state.deleted = True
         await self._travel()
 
     async def children(self, key: str) -> list[str]:
-        raise NotImplementedError
+        await self._travel()
+        found = await self._state.store.children(key)
+        await self._travel()
+        return found
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -119,8 +119,9 @@ class SimConnection:
         """Empty: there is no file."""
         return ""
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         """Not part of the wire."""
+        done(0, ledger_id)
 
     async def close(self) -> None:
         """Nothing to give back."""

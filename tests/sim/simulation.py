@@ -16,10 +16,11 @@ from broker.model.errors import BrokerError, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop, run
-from tests.sim.metadata import Broken, SharedState, SimMetadataStore
+from tests.sim.metadata import LEDGER, Broken, SharedState, SimMetadataStore
 from tests.sim.network import Client, Network, SimConnection
 from tests.sim.plan import Plan, draw
-from tests.sim.writer import BYTES_MAX, LEDGER, Writer
+from tests.sim.rereplication import Moved, Rereplication
+from tests.sim.writer import BYTES_MAX, Writer
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Outcome:
     """Copies of entries."""
     messages: int
     simulated_s: float
+    moved: Moved
+    """By re-replication, after the history."""
 
 
 def simulate(seed: int, trace: list[str] | None = None) -> Outcome:
@@ -43,6 +46,7 @@ def simulate(seed: int, trace: list[str] | None = None) -> Outcome:
 class Simulation:
     def __init__(self, seed: int, loop: SimLoop, trace: list[str]) -> None:
         self.loop = loop
+        self.seed = seed
         self.trace = trace
         self.rng = random.Random(seed)
         self.plan: Plan = draw(self.rng)
@@ -104,6 +108,7 @@ class Simulation:
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
+        moved = await Rereplication(self, self.seed).run()
         return Outcome(
             len(self.writer.acked),
             closed.last_entry_id,
@@ -112,6 +117,7 @@ class Simulation:
             self.damaged,
             self.network.sent,
             self.loop.time(),
+            moved,
         )
 
     # Faults

@@ -21,8 +21,8 @@ from tests.sim.simulation import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
-BEGIN_AT = {"old-answers-count": 500}
-"""A rule that few histories need: from the beginning, finding the first one takes longer than all other tests here."""
+BEGIN_AT = {"old-answers-count": 500, "no-replication-lock": 190, "copies-not-awaited": 20}
+"""Rules that few histories need: from the beginning, finding the first one takes longer than all other tests here."""
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +96,8 @@ def test_witness_notices_forbidden_changes_of_metadata(steps: tuple[LedgerMetada
         "a-lost-disk-says-no",
         "a-forgotten-ledger-is-new",
         "a-deleted-ledger-is-new",
+        "copies-not-awaited",
+        "no-replication-lock",
     ],
 )
 def test_simulation_notices_a_disabled_rule(rule: str) -> None:

@@ -11,13 +11,12 @@ from broker.ledger_client.own_ledger import OwnLedger
 from broker.loop.turn import Turn
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
-from tests.sim.metadata import Broken
+from tests.sim.metadata import LEDGER, Broken
 from tests.sim.network import Client
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
-LEDGER = 7
 BYTES_MAX = 1 << 20
 
 

@@ -79,6 +79,12 @@ class BookieProcess:
         raise RuntimeError(f"bookie {self.address} is not ready:\n{log[-2000:]}")
 
     @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -14,6 +14,7 @@ PRODUCT = (
     "settings",
     "tls",
     "zookeeper",
+    "leaks",
     "broker",
     "bookie_stub",
     "autorecovery",

@@ -16,6 +16,7 @@ LEVELS = {
     "settings": 0,
     "tls": 0,
     "zookeeper": 0,
+    "leaks": 0,
     # The table of keys, the cache and the pipeline's replays share these names.
     "broker.config.policy_names": 0,
     "broker.model": 1,
@@ -86,7 +87,7 @@ ONLY = {
     "pipeline.traces": {"broker.recorder", "broker.entry_cache"},
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
-    "pipeline.audits": {"pipeline", "pipeline.jobs"},
+    "pipeline.audits": {"pipeline", "pipeline.jobs", "leaks"},
     "pyspark_pulsar": {"protocol", "tls"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),
@@ -95,6 +96,7 @@ ONLY = {
 
 WITHOUT_WAITING = (
     "protocol",
+    "leaks",
     "broker.model",
     "broker.entry_cache",
     "broker.schemas.avro_resolution",

@@ -11,7 +11,6 @@ from broker.admin.http.answers import PreconditionFailed, answer, done, is_true
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
 from broker.model.errors import NotAllowed
-from broker.service.administration.namespace_topics import delete_namespace
 from broker.service.namespaces import Json, NamespaceNotFound
 from broker.service.policies.forms import Form, Names
 
@@ -62,13 +61,10 @@ async def update(request: web.Request) -> web.Response:
 
 async def delete(request: web.Request) -> web.Response:
     """Deletes a tenant; 409 while it has namespaces, unless `force` is set and allowed (`forceDeleteTenantAllowed`)."""
-    broker, name = request.app[BROKER], request.match_info["tenant"]
-    if is_true(request, "force") and broker.namespaces.tenant_exists(name):
-        if not broker.registry.settings.force_delete_tenants:
-            raise NotAllowed("Broker doesn't allow forced deletion of tenants")
-        for namespace in broker.namespaces.names(name):
-            await delete_namespace(broker.registry, namespace)
-    await broker.namespaces.delete_tenant(name)
+    broker, name, force = request.app[BROKER], request.match_info["tenant"], is_true(request, "force")
+    if force and broker.namespaces.tenant_exists(name) and not broker.registry.settings.force_delete_tenants:
+        raise NotAllowed("Broker doesn't allow forced deletion of tenants")
+    await broker.registry.deletions.tenant(name, force=force)
     return done()
 
 

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from broker.admin.http.answers import (
     BadRequest,
-    Conflict,
     PreconditionFailed,
     answer,
     done,
@@ -26,7 +25,6 @@ from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import NotAllowed
 from broker.service.administration import bundles
 from broker.service.administration.bundles import bundles_of
-from broker.service.administration.namespace_topics import delete_namespace
 from broker.service.effective_policies import RESOURCE_GROUP
 from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
@@ -95,17 +93,12 @@ def _unchanged(body: dict[str, Json]) -> dict[str, Json]:
 
 async def delete(request: web.Request) -> web.Response:
     """Deletes a namespace; 409 while it has topics, unless `force` is set and allowed (`forceDeleteNamespaceAllowed`)."""
-    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker, namespace, force = request.app[BROKER], namespace_of(request), is_true(request, "force")
     if not broker.namespaces.exists(namespace):
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
-    if is_true(request, "force"):
-        if not broker.registry.settings.force_delete_namespaces:
-            raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
-        await delete_namespace(broker.registry, namespace)
-        return done()
-    if await broker.registry.names(namespace) or await broker.registry.partitions.names(namespace):
-        raise Conflict("Cannot delete non empty namespace")
-    await broker.namespaces.delete(namespace)
+    if force and not broker.registry.settings.force_delete_namespaces:
+        raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+    await broker.registry.deletions.namespace(namespace, force=force)
     return done()
 
 

@@ -15,6 +15,7 @@ from broker.admin.http.principal import PRINCIPAL
 from broker.admin.service_view import BROKER, BrokerView
 from broker.model.errors import TopicNotFound, Unauthorized
 from broker.model.topic_name import TopicName, parse_topic_name
+from broker.security.authentication.credentials import AuthenticationFailed, checked_role
 from broker.security.authorization.permissions import (
     Action,
     Granted,
@@ -54,6 +55,20 @@ def _read_actions(names: list[str]) -> frozenset[Action]:
         raise BadRequest(str(error)) from None
 
 
+def _role(request: web.Request) -> str:
+    """Returns the role in the path. BadRequest for one that no client can prove."""
+    return _provable([request.match_info["role"]])[0]
+
+
+def _provable(roles: list[str]) -> list[str]:
+    for role in roles:
+        try:
+            checked_role(role)
+        except AuthenticationFailed as error:
+            raise BadRequest(f"Role {role[:100]!r}: {error.reason}") from None
+    return roles
+
+
 def _shown(granted: Granted) -> web.Response:
     return answer({role: list[Json](names) for role, names in stored_grants(granted).items()})
 
@@ -68,7 +83,7 @@ async def of_namespace(request: web.Request) -> web.Response:
 
 async def grant(request: web.Request) -> web.Response:
     """Gives a role these actions on the namespace, and takes away its others."""
-    actions, role = await _actions(request), request.match_info["role"]
+    actions, role = await _actions(request), _role(request)
     await request.app[BROKER].namespaces.change_permissions(
         namespace_of(request), lambda now: now.grant(role, actions)
     )
@@ -95,7 +110,7 @@ async def of_subscriptions(request: web.Request) -> web.Response:
 
 async def grant_subscription(request: web.Request) -> web.Response:
     """Lets only these roles use a subscription."""
-    roles = _texts(await body_of(request), "Roles should not be null")
+    roles = _provable(_texts(await body_of(request), "Roles should not be null"))
     subscription = request.match_info["subscription"]
     await request.app[BROKER].namespaces.change_permissions(
         namespace_of(request), lambda now: now.grant_on_subscription(subscription, roles)
@@ -119,6 +134,8 @@ async def revoke_subscription(request: web.Request) -> web.Response:
 
 
 async def _existing(broker: BrokerView, name: TopicName) -> TopicName:
+    if broker.settings.bool("allowAclChangesOnNonExistentTopics"):
+        return name
     if not await broker.registry.partitions.count(name) and not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     return name
@@ -136,7 +153,7 @@ async def of_topic(request: web.Request) -> web.Response:
 
 async def grant_topic(request: web.Request) -> web.Response:
     """Gives a role these actions on the topic and its partitions, and takes away its others there."""
-    actions, role = await _actions(request), request.match_info["role"]
+    actions, role = await _actions(request), _role(request)
     name = await _existing(request.app[BROKER], topic_of(request))
     await request.app[BROKER].namespaces.change_permissions(
         name.namespace, lambda now: now.grant_on_topics([str(name)], role, actions)
@@ -188,7 +205,11 @@ async def grant_topics(request: web.Request) -> web.Response:
     """Gives roles actions on several topics."""
     # Read before the first change: a fault in a later object must leave nothing stored.
     changes = [
-        (name, str(one["role"]), _read_actions(_texts(one.get("actions"), "Actions should not be null")))
+        (
+            name,
+            _provable([str(one["role"])])[0],
+            _read_actions(_texts(one.get("actions"), "Actions should not be null")),
+        )
         for name, one in await _items(request)
     ]
     for name, role, actions in changes:

@@ -368,6 +368,7 @@ GROUPS: Final = (
         GET POST DELETE /subscriptionDispatchRate
         GET POST DELETE /subscriptionExpirationTime
         GET POST DELETE /subscriptionTypesEnabled
+        GET POST DELETE /unackedHoleRedelivery
         GET POST DELETE /{subscription}/dispatchRate
         """,
     ),

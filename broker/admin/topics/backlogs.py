@@ -20,6 +20,7 @@ from broker.admin.http.answers import (
     reset_data_of,
     topic_of,
 )
+from broker.admin.http.principal import PRINCIPAL
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import (
     check_namespace,
@@ -30,7 +31,7 @@ from broker.admin.topics.topic_access import (
     parts,
     subscription_of,
 )
-from broker.model.errors import NotAllowed, SubscriptionNotFound
+from broker.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.backlog.analysis import analyze
@@ -98,19 +99,31 @@ async def expire(request: web.Request) -> web.Response:
 
 
 async def expire_everywhere(request: web.Request) -> web.Response:
-    """Acknowledges entries older than so many seconds in all subscriptions; 409 where one has none."""
+    """Acknowledges entries older than so many seconds in all subscriptions; 409 where one has none.
+
+    401 unless the client may use each of these subscriptions; nothing expires then.
+    """
     broker, name = request.app[BROKER], topic_of(request)
     _refuse_non_persistent(broker, name, "Expire messages for all subscriptions")
     before_ms = _before_ms(request)
     refusal: NotExpired | None = None
-    for topic in await existing_parts(broker, name):
-        for one in list(topic.subscriptions.values()):
-            if one.name in INTERNAL_CURSORS:
-                continue
-            try:
-                await expire_older(one, before_ms)
-            except NotExpired as error:
-                refusal = refusal or error
+    found = [
+        one
+        for topic in await existing_parts(broker, name)
+        for one in topic.subscriptions.values()
+        if one.name not in INTERNAL_CURSORS
+    ]
+    for one in found:
+        # The table of rights knows the topic alone; a subscription may be granted to other roles.
+        if not broker.authorizer.may_consume(request[PRINCIPAL], one.topic.name, one.name):
+            raise Unauthorized(
+                f"Unauthorized to expire messages of subscription {one.name}: it needs consume"
+            )
+    for one in found:
+        try:
+            await expire_older(one, before_ms)
+        except NotExpired as error:
+            refusal = refusal or error
     if refusal is not None:
         raise refusal
     return done()

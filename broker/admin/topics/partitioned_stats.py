@@ -6,18 +6,22 @@ Each partition is turned into JSON by itself, because the text of a thousand at 
 from __future__ import annotations
 
 import json
+from typing import Final
 
+import orjson
 from aiohttp import web
 
 from broker.admin.http.answers import topic_of
 from broker.admin.service_view import BROKER, RATES
-from broker.admin.topics.stats import StatsOptions, topic_stats
+from broker.admin.topics.stats import StatsOptions, add_earliest_times, stats_now
 from broker.admin.topics.topic_access import owner_url, partition_topics, partitioned_shown
 from broker.service.namespaces import Json
 
 _PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/partitioned-stats"
 _NOT_TOGETHER = ("ownerBroker", "deduplicationStatus")
 """Fields that each partition has for itself."""
+_NUMBER: Final = (int, float)
+"""A tuple, because `int | float` would make a new type at each look."""
 _GREATEST = frozenset(
     (
         "backlogQuotaLimitSize",
@@ -46,21 +50,34 @@ _LEAST = frozenset(
 async def stats(request: web.Request) -> web.Response:
     """Returns the sums over all partitions, and with `perPartition` (the default) those of each."""
     broker, name = request.app[BROKER], topic_of(request)
-    options = StatsOptions.of(request.query)
+    options, rates, owner = StatsOptions.of(request.query), request.app[RATES], owner_url(broker)
     each = request.query.get("perPartition", "true").lower() == "true"
     total: dict[str, Json] = {}
-    texts: list[str] = []
+    texts: list[bytes] = []
     async for topic in partition_topics(broker, name):
-        rates = request.app[RATES](str(topic.name))
-        one = await topic_stats(topic, owner_url(broker), rates, options)
+        part = str(topic.name)
+        one = stats_now(topic, owner, rates(part), options)
+        if options.earliest_times:
+            await add_earliest_times(one, topic)
         if each:
-            texts.append(f"{json.dumps(str(topic.name))}:{json.dumps(one)}")
-        _add(total, {key: value for key, value in one.items() if key not in _NOT_TOGETHER})
+            texts.append(b"%b:%b" % (_json(part), _json(one)))
+        _add(total, one)
+    for key in _NOT_TOGETHER:
+        total.pop(key, None)
     # Pulsar's value for a partitioned topic.
     total["oldestBacklogMessageAgeSeconds"] = 0
     total["metadata"] = await partitioned_shown(broker, name)
-    body = f'{json.dumps(total)[:-1]},"partitions":{{{",".join(texts)}}}}}'
-    return web.Response(body=body.encode(), content_type="application/json")
+    body = b'%b,"partitions":{%b}}' % (_json(total)[:-1], b",".join(texts))
+    return web.Response(body=body, content_type="application/json")
+
+
+def _json(value: Json) -> bytes:
+    """Returns JSON. `json.dumps` takes eight times as long, which is half of the time of a whole request."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        # Half of a UTF-16 pair, as JSON can have it in a property, has no UTF-8.
+        return json.dumps(value).encode()
 
 
 def _add(total: dict[str, Json], one: dict[str, Json]) -> None:
@@ -77,12 +94,11 @@ def _add(total: dict[str, Json], one: dict[str, Json]) -> None:
             total[key] = inner
         elif before is None:
             total[key] = list(value) if isinstance(value, list) else value
+        elif isinstance(before, _NUMBER) and isinstance(value, _NUMBER):
+            # A boolean is a number in Python.
+            total[key] = before or value if value is True else _joined(key, before, value)
         elif isinstance(before, list) and isinstance(value, list):
             before += value
-        elif isinstance(before, bool) and isinstance(value, bool):
-            total[key] = before or value
-        elif isinstance(before, int | float) and isinstance(value, int | float):
-            total[key] = _joined(key, before, value)
 
 
 def _joined(key: str, before: float, value: float) -> float:

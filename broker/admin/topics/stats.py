@@ -110,8 +110,8 @@ async def topic_stats(
 ) -> dict[str, Json]:
     """Returns the body of `…/stats`. `owner` is the admin URL of the broker that serves the topic."""
     stats = stats_now(topic, owner, rates, options)
-    if options.earliest_times and isinstance(topic, PersistentTopic):
-        await _add_earliest_times(stats, topic)
+    if options.earliest_times:
+        await add_earliest_times(stats, topic)
     return stats
 
 
@@ -189,8 +189,10 @@ def _compaction(topic: PersistentTopic) -> dict[str, Json]:
     }
 
 
-async def _add_earliest_times(stats: dict[str, Json], topic: PersistentTopic) -> None:
+async def add_earliest_times(stats: dict[str, Json], topic: Topic) -> None:
     """Adds the publish time of the first unacknowledged entry of each subscription; -1 without a backlog."""
+    if not isinstance(topic, PersistentTopic):
+        return
     shown = stats["subscriptions"]
     assert isinstance(shown, dict)
     times = []
@@ -266,8 +268,9 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: Sta
     )
     stats["nonContiguousDeletedMessagesRanges"] = subscription.cursor.acks.beyond.count_ranges()
     for word, limit in subscription.topic.rates.dispatch_events(subscription.dispatch_limit).items():
-        stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages if limit else 0
-        stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes if limit else 0
+        if limit is not None:
+            stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages
+            stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes
     # Consumers that have left are no longer in the list, but the subscription has kept their counts.
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out

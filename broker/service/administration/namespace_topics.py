@@ -7,19 +7,13 @@ of topics. An operation that failed halfway can be repeated.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from typing import Final
 
 from broker.model.errors import BrokerError, TopicNotFound
-from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+from broker.model.topic_name import parse_topic_name
 from broker.service.administration.bundles import Bundle
-from broker.service.namespaces import DELETED
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
-
-DELETED_AT_ONCE: Final = 10
-"""Topics that are deleted at the same time. Each takes the loop for less than a millisecond."""
 
 
 class SubscriptionInUse(BrokerError):
@@ -62,37 +56,6 @@ async def unsubscribe(
         one = topic.subscriptions.get(subscription)
         if one is not None:
             await topic.subscribing.delete(one, None, force=True)
-
-
-async def delete_namespace(registry: TopicRegistry, namespace: str) -> None:
-    """Deletes a namespace with all its topics; their clients are disconnected.
-
-    It is marked first, and no client can create a topic in it any more. A deletion that failed leaves the mark; repeat it.
-    """
-    await registry.namespaces.set_policy(namespace, DELETED, True)
-    # Again and again, because a topic may have been in creation when the mark was set.
-    while names := await registry.names(namespace):
-        for start in range(0, len(names), DELETED_AT_ONCE):
-            slice_ = [parse_topic_name(name) for name in names[start : start + DELETED_AT_ONCE]]
-            results = await asyncio.gather(
-                *(_delete(registry, name) for name in slice_), return_exceptions=True
-            )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
-            await asyncio.sleep(0)
-    for domain in (PERSISTENT, NON_PERSISTENT):
-        for text in await registry.partitions.names(namespace, domain):
-            name = parse_topic_name(text)
-            await registry.schemas.forget(name)
-            await registry.partitions.delete(name)
-    await registry.namespaces.delete(namespace)
-
-
-async def _delete(registry: TopicRegistry, name: TopicName) -> None:
-    # A non-persistent topic ends with its last client, and another request may have deleted this one.
-    with contextlib.suppress(TopicNotFound):
-        await registry.delete(name, force=True)
 
 
 async def _opened(

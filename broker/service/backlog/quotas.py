@@ -17,6 +17,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BrokerError, QuotaExceeded, QuotaRefused
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
+from broker.service.backlog.evictions import Eviction, Evictions
 from broker.service.backlog.sizes import bytes_behind, position_leaving
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
@@ -72,8 +73,7 @@ class TopicQuotas:
         "_too_old_behind",
         "_topic",
         "age",
-        "evicted_by_age",
-        "evicted_by_size",
+        "evictions",
         "oldest_age_s",
         "size",
     )
@@ -87,10 +87,8 @@ class TopicQuotas:
         """The quota by age that holds now."""
         self.oldest_age_s = -1
         """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
-        self.evicted_by_size = 0
-        """Entries taken from subscriptions because of the backlog's size."""
-        self.evicted_by_age = 0
-        """Entries taken from subscriptions because of their age."""
+        self.evictions = Evictions()
+        """Entries that were taken from subscriptions."""
 
     def renew(self) -> None:
         """Takes the quotas that hold now."""
@@ -187,7 +185,7 @@ class TopicQuotas:
 
     def _evict_by_size(self, limit: int) -> None:
         target = position_leaving(self._topic.ledger.ledgers, limit * _LEFT_PERCENT // 100)
-        self.evicted_by_size += self._evict(target, f"its size, quota {limit} bytes")
+        self._evict(target, SIZE, limit)
 
     async def _evict_by_age(self, limit_s: int) -> None:
         now_ms = self._topic.ledger.environment.wall_ms()
@@ -195,18 +193,20 @@ class TopicQuotas:
             now_ms - limit_s * _MS_PER_S * _LEFT_PERCENT // 100
         )
         if target is not None:
-            self.evicted_by_age += self._evict(target, f"its age, quota {limit_s} s")
+            self._evict(target, AGE, limit_s)
 
-    def _evict(self, target: Position, why: str) -> int:
-        total = 0
+    def _evict(self, target: Position, kind: str, limit: int) -> None:
+        """Takes all entries through the target from the subscriptions that are behind it."""
+        topic = self._topic
+        why = f"its size, quota {limit} bytes" if kind == SIZE else f"its age, quota {limit} s"
         for subscription in self._subscriptions():
-            before = subscription.cursor.backlog
-            if before and subscription.cursor.mark_delete_position < target:
+            before, after = subscription.cursor.backlog, subscription.cursor.mark_delete_position
+            if before and after < target:
                 subscription.acknowledge_through(target)
                 evicted = before - subscription.cursor.backlog
-                total += evicted
+                now_ms = topic.ledger.environment.wall_ms()
+                self.evictions.add(Eviction(now_ms, subscription.name, kind, limit, after, target, evicted))
                 log.warning(
                     "! %d entries through %s are taken from the backlog of %s on %s because of %s",
-                    *(evicted, target, subscription.name, self._topic.name, why),
+                    *(evicted, target, subscription.name, topic.name, why),
                 )
-        return total

@@ -21,6 +21,7 @@ from broker.compaction.latest_messages import KEEP, REWRITE
 from broker.compaction.passes import PassOneResult
 from broker.compaction.worker_process import Worker
 from broker.ledger_client.own_ledger import OwnLedger
+from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError
@@ -28,7 +29,6 @@ from broker.model.position import Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import CompactionSource, Run
 from broker.service.compaction.ledger_output import LedgerOutput
-from broker.service.compaction.uninterrupted import uninterrupted
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 

@@ -16,9 +16,9 @@ from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.ledger_client.result_codes import error_of
 from broker.loop.turn import Turn
+from broker.loop.uninterrupted import uninterrupted
 from broker.model.entry import Buffer, Entry
 from broker.model.errors import BrokerError
-from broker.service.compaction.uninterrupted import uninterrupted
 
 IN_FLIGHT_BYTES_MAX: Final = 4 << 20
 """Bytes that are added and not confirmed."""

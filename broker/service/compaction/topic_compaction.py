@@ -22,6 +22,7 @@ from typing import Final
 
 from broker.compaction.passes import PassesSettings
 from broker.compaction.worker_process import Worker
+from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BadVersion, BrokerError, MetadataError
@@ -30,7 +31,6 @@ from broker.model.topic_name import TopicName
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_run import CompactionRun, RunCounts
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
-from broker.service.compaction.uninterrupted import uninterrupted
 from broker.service.settings import ServiceSettings
 
 log = logging.getLogger("magnetar")

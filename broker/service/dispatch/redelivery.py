@@ -68,6 +68,12 @@ class Redelivery:
         """True while positions wait or fetched entries can be sent."""
         return bool(self._fetched) or len(self.queue) > 0
 
+    def has(self, key: Key) -> bool:
+        """Returns True while the position waits, or its entry is being read or was read and not sent."""
+        if key in self.queue or key in self.fetching:
+            return True
+        return bool(self._fetched) and any(entry.position == key for entry in self._fetched)
+
     def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
         """Queues (position, key hash) pairs whose entries were delivered before."""
         pairs = list(keys)

@@ -41,6 +41,16 @@ class SharedDelivery:
 
         The last entry may exceed the capacity: a batch is sent whole as soon as one message of it is allowed.
         """
+        try:
+            return self._send(consumer, entries)
+        except Exception:
+            # A defect, which the turn logs. Perhaps the client has not got the entries; as pending ones they would wait for
+            # its acknowledgement until it leaves. As lost ones they are found and delivered again.
+            for entry in entries:
+                consumer.pending.pop((entry.ledger_id, entry.entry_id), None)
+            raise
+
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> int:
         capacity = self._consumers.capacity_of(consumer)
         pending = consumer.pending
         partly_acknowledged = self._cursor.acks.partly_acknowledged

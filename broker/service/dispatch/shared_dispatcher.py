@@ -22,6 +22,7 @@ from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
 from broker.service.dispatch.consumer_set import ConsumerSet
 from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.dispatch.in_turns import InTurns
+from broker.service.dispatch.places import Place, Whereabouts
 from broker.service.dispatch.redelivery import Redelivery
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.dispatch.shared_delivery import SharedDelivery
@@ -141,7 +142,7 @@ class SharedDispatcher(Dispatcher):
 
     def _send_new(self, wanted: int, bytes_max: int) -> bool:
         """Sends entries that the cursor reads next; returns False when there is nothing to go on with."""
-        if self.settings.pause_on_unstored_acks:
+        if self.settings.pause_on_ack_state:
             wanted = min(wanted, self._entries_before_pause())
             if not wanted:
                 return False
@@ -188,6 +189,29 @@ class SharedDispatcher(Dispatcher):
         if following.ledger_id < ledger_id:
             return self.settings.read_entries_max
         return max(last - following.entry_id, 0) if following.ledger_id == ledger_id else 0
+
+    def place_of(self, key: Key) -> Whereabouts:
+        """Returns the place of an unacknowledged entry; one that a transaction has acknowledged counts as lost here."""
+        consumer = self.consumer_set.owner_of(key)
+        if consumer is not None:
+            return Whereabouts(Place.CONSUMER, consumer)
+        if self.redelivery.has(key) or key in self._due:
+            return Whereabouts(Place.REDELIVERY)
+        if key in self._delays.held:
+            return Whereabouts(Place.DELAYED)
+        return Whereabouts(Place.LOST if self.cursor.has_passed(*key) else Place.AHEAD)
+
+    def deliver_lost(self, keys: Iterable[tuple[Key, int]]) -> None:
+        """Sends entries again that are in no place, given as (position, key hash) pairs."""
+        pairs = list(keys)
+        self.redelivery.add_sent(pairs)
+        if self.keys is not None:
+            for consumer in self.consumers:
+                for key, _ in pairs:
+                    # The error that lost the entry may have left its hash behind, which would then drain for ever.
+                    if key in consumer.hashes:
+                        self.keys.settled(consumer, key)
+        self.wake()
 
     def due(self, keys: list[Key]) -> None:
         """Notes positions whose delivery time has come, and wakes: reading may have paused for them."""

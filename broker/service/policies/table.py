@@ -45,11 +45,15 @@ from broker.service.policies.values import (
     DelayedDeliveryPolicies,
     DispatchRate,
     EntryFilters,
+    HoleRedelivery,
     InactiveTopics,
     Persistence,
     PublishRate,
     Retention,
     SubscribeRate,
+)
+from broker.service.policies.values import (
+    HOLE_REDELIVERY as HOLE_REDELIVERY_FORM,
 )
 from broker.service.settings import ServiceSettings
 
@@ -224,9 +228,16 @@ DISPATCHER_PAUSE: Final = Policy(
     namespace=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True),
     topic_name="dispatcherPauseOnAckStatePersistentEnabled",
     topic=Rest("dispatcherPauseOnAckStatePersistent", unset=Unset(False), bodiless=True, applied=True),
-    key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_unstored_acks,
+    key="dispatcherPauseOnAckStatePersistentEnabled", setting=lambda settings: settings.pause_on_ack_state,
     acts="A Shared or Key_Shared subscription gets no further message while it has more ranges of acknowledged "
          "messages than are stored (`managedLedgerMaxUnackedRangesToPersist`).")
+HOLE_REDELIVERY: Final = Policy(
+    title="redelivery of lost messages", form=HOLE_REDELIVERY_FORM,
+    topic_name="unackedHoleRedelivery", topic=Rest("unackedHoleRedelivery", applied=True),
+    key="unackedHoleRedeliveryEnabled",
+    setting=lambda settings: HoleRedelivery(settings.hole_redelivery, settings.hole_period_s),
+    acts="Messages that were read so long ago, are unacknowledged and are pending at no connected consumer are delivered "
+         "again. Magnetar's own policy.")
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",

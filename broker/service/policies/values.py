@@ -41,6 +41,20 @@ class Retention:
     """MiB of acknowledged messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class HoleRedelivery:
+    """Delivers entries again that no consumer has, and says after which time. A policy of Magnetar's own."""
+
+    active: bool = member("enabled", Flag(), True)
+    """True to deliver them."""
+    period_s: int = member("periodSeconds", Whole(1, INT_MAX), 180)
+    """Seconds since an entry was read."""
+
+
+HOLE_REDELIVERY: Final = Structure(HoleRedelivery)
+"""Form of `HoleRedelivery`."""
+
+
 def _check_retention(value: Retention) -> None:
     if (value.minutes == 0) != (value.mib == 0):
         raise WrongCombination(

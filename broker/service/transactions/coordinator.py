@@ -97,6 +97,10 @@ class Journal(Protocol):
 
 DURATION_BOUNDS_MS: Final = (10, 20, 50, 100, 500, 1000, 5000, 15000, 30000, 60000, 300000, 1500000, 3000000)
 """Upper bounds of Pulsar's classes of durations, inclusive; a last class takes the rest."""
+OPEN_MAX: Final = 20_000
+"""Open transactions of a coordinator where no setting limits them; each takes about 1.5 KB."""
+TIMEOUT_MAX_MS: Final = 2**31 - 1
+"""Longest transaction, 24 days. One that never ends holds back the readers of its topics, and their trimming, for ever."""
 DURATION_CLASSES: Final = (*(f"le_{bound}" for bound in DURATION_BOUNDS_MS), "le_overflow")
 """Pulsar's names of these classes."""
 
@@ -205,11 +209,19 @@ class Coordinator:
     # Requests
 
     async def begin(self, timeout_ms: int, open_max: int, owner: str | None = None) -> TxnId:
-        """Begins a transaction of a role. TooManyTransactions when `open_max` (0 = no limit) are open."""
-        if open_max and len(self.transactions) >= open_max:
+        """Begins a transaction of a role.
+
+        TooManyTransactions when `open_max` (0 = OPEN_MAX) are open, NotAllowed for a timeout above TIMEOUT_MAX_MS.
+        """
+        limit = open_max or OPEN_MAX
+        if len(self.transactions) >= limit:
             raise TooManyTransactions(
-                f"Transaction coordinator {self.number} has {open_max} open transactions, "
+                f"Transaction coordinator {self.number} has {limit} open transactions, "
                 "the most that maxActiveTransactionsPerCoordinator allows"
+            )
+        if timeout_ms > TIMEOUT_MAX_MS:
+            raise NotAllowed(
+                f"A transaction of {timeout_ms} ms is too long; at most {TIMEOUT_MAX_MS} ms are allowed"
             )
         txn = TxnId(self.number, self._next)
         # Taken before the wait: two transactions at once must not get one number.

@@ -361,3 +361,66 @@ def test_ring_has_bookkeepers_golden_misses() -> None:
 
 def test_module_docstring_names_all_policies() -> None:
     assert all(f"`{policy}`" in (read_cache.__doc__ or "") for policy in POLICIES)
+
+
+# Entries evicted before their first use.
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(steps=STEPS)
+def test_evicted_unserved_counts_entries_that_left_without_being_served(
+    policy: str,
+    steps: list[tuple],  # type: ignore[type-arg]
+) -> None:
+    """Each copy that was put unserved is served, discarded, replaced, still there, or counted."""
+    cache: ReadCache = POLICIES[policy](BYTES_MAX)
+    unserved: set[Key] = set()
+    evicted = 0
+    for what, owner, entry_id, *more in steps:
+        before = cache.evicted_unserved
+        if what == "get":
+            if cache.get(owner, entry_id) is not None:
+                unserved.discard((owner, entry_id))
+        elif what == "discard":
+            cache.discard(owner, entry_id)
+            unserved.discard((owner, entry_id))
+        elif (owner, entry_id) not in unserved:
+            sizes, served = more
+            # A load brings no entry that is cached; a second copy in another segment would be counted on its own.
+            sizes = sizes[:1]
+            if any(key == (owner, entry_id) for key in unserved) or _is_cached(cache, owner, entry_id):
+                continue
+            cache.put(owner, [entry_id], [b"x" * sizes[0]], served)
+            limit = BYTES_MAX // 2 if policy == "ring" else BYTES_MAX
+            if not served and sizes[0] <= limit:
+                unserved.add((owner, entry_id))
+        gone = {key for key in unserved if not _is_cached(cache, *key)}
+        evicted += len(gone)
+        unserved -= gone
+        assert cache.evicted_unserved - before == len(gone)
+    assert cache.evicted_unserved == evicted
+
+
+def _is_cached(cache: ReadCache, owner: int, entry_id: int) -> bool:
+    """Looks without serving."""
+    if isinstance(cache, RingCache):
+        return any(entry_id in segment.owners.get(owner, {}) for segment in cache._segments)
+    if isinstance(cache, LruCache):
+        return (owner, entry_id) in cache._entries
+    assert isinstance(cache, ServedFirstCache)
+    return (owner, entry_id) in cache._unserved or (owner, entry_id) in cache._served
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_cold_readers_in_a_small_cache_waste_what_is_read_ahead(policy: str) -> None:
+    cache: ReadCache = POLICIES[policy](10 * 64)
+    for owner in range(5):
+        cache.put(owner, range(6), [b"x"] * 6, 1)
+    assert cache.evicted_unserved >= 10
+    wasted = cache.evicted_unserved
+    fitting: ReadCache = POLICIES[policy](100 * 64)
+    for owner in range(5):
+        fitting.put(owner, range(6), [b"x"] * 6, 1)
+        for entry_id in range(1, 6):
+            assert fitting.get(owner, entry_id) == b"x"
+    assert (fitting.evicted_unserved, wasted > 0) == (0, True)

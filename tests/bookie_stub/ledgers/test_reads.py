@@ -205,7 +205,7 @@ async def test_batch_read_completes_when_a_flush_overtakes_each_of_its_loads(
         await bench.checkpoint()
 
     def read_late(descriptor: int, size: int, offset: int) -> bytes:
-        asyncio.run_coroutine_threadsafe(overtake(), bench.loop).result(10)
+        asyncio.run_coroutine_threadsafe(overtake(), bench.loop).result(60)
         return read(descriptor, size, offset)
 
     monkeypatch.setattr(bench.file_system, "read", read_late)

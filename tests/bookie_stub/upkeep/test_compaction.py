@@ -100,7 +100,7 @@ async def test_compaction_keeps_the_new_version_of_a_rewritten_entry(bench: Benc
     def pace(_size: int) -> None:
         """Between two copies: a flush of another version of what is being copied."""
         if not done:
-            done.append(asyncio.run_coroutine_threadsafe(rewrite(), bench.loop).result(10))
+            done.append(asyncio.run_coroutine_threadsafe(rewrite(), bench.loop).result(60))
 
     async def rewrite() -> int:
         rc = await bench.add(1, 2, b"while it runs")
@@ -127,7 +127,7 @@ async def test_compaction_keeps_the_new_version_when_an_entry_is_rewritten_befor
 
     def link_late(path: Path, new: Path) -> None:
         link(path, new)
-        done.append(asyncio.run_coroutine_threadsafe(rewrite(), bench.loop).result(10))
+        done.append(asyncio.run_coroutine_threadsafe(rewrite(), bench.loop).result(60))
 
     async def rewrite() -> int:
         rc = await bench.add(1, 2, b"new")

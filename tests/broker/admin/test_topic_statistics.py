@@ -109,6 +109,18 @@ async def test_statistics_of_partitions_are_added_up(admin: ClientSession, broke
     assert (await refusal(admin, f"GET {TOPICS}/p-partition-0/partitioned-stats"))[0] == 412
 
 
+async def test_statistics_of_partitions_show_a_property_that_is_no_utf8(admin: ClientSession) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 2)
+    await call(admin, f"PUT {TOPICS}/p/subscription/s", "earliest")
+    # Half of a pair, as JSON can write it.
+    properties = {"a": "\ud800"}
+    assert (await call(admin, f"PUT {TOPICS}/p/subscription/s/properties", properties))[0] == 204
+    partitions = (await got(admin, f"{TOPICS}/p/partitioned-stats"))["partitions"]
+    first = cast("dict[str, dict[str, object]]", partitions)[f"{PERSISTENT}/p-partition-0"]
+    shown = cast("dict[str, dict[str, object]]", first["subscriptions"])["s"]
+    assert shown["subscriptionProperties"] == properties
+
+
 async def test_internal_statistics_show_ledgers_and_cursors(
     admin: ClientSession, broker: BrokerService
 ) -> None:

@@ -20,6 +20,7 @@ from protocol.bookie_frame import (
     encode_add_response,
     encode_read_response,
 )
+from tests.support.ports import free_port
 
 IO_ERROR, TOO_MANY = 101, 106
 
@@ -32,11 +33,11 @@ class ScriptedBookie:
         self.answer: Callable[[Request], bytes | None] = lambda _: None
         self.writers: list[asyncio.StreamWriter] = []
         self.server: asyncio.Server | None = None
-        self.port = 0
+        # It stops and starts again on the same port, which nothing else may take meanwhile.
+        self.port = free_port()
 
     async def start(self) -> None:
         self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)

@@ -258,7 +258,9 @@ async def test_deleted_ledger_cannot_be_read(caller: Caller) -> None:
     """A bookie also refuses later adds to the ledger; the one in memory takes them."""
     assert await caller.add(13, 0, b"old") == OK
     assert await caller.add(13, 1, b"old") == OK
-    caller.client.delete(13)
+    deleted: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+    caller.client.delete(13, lambda *answer: deleted.set_result(answer))
+    assert await deleted == (OK, 13)
     if isinstance(caller.client, BookKeeperLedgerClient):
         assert await caller.payload(13, 1) == b"old"
         return

@@ -15,6 +15,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore, Put
@@ -117,9 +118,10 @@ class FakeLedgers:
         """Empty: there is no file."""
         return ""
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         self.deleted.append(ledger_id)
         self.stored.pop(ledger_id, None)
+        done(OK, ledger_id)
 
     async def close(self) -> None:
         pass
@@ -316,3 +318,11 @@ async def all_bodies(ledger: ManagedLedger) -> list[bytes]:
         bodies += [bytes(entry.body) for entry in await read(cursor, 7)]
     ledger.cursors.drop_non_durable(cursor)
     return bodies
+
+
+async def delete(ledger: ManagedLedger) -> None:
+    """Delete an open managed ledger as the broker's deletions do."""
+    environment = ledger.environment
+    await ledger.abandon()
+    await decide_deletion(ledger.name, environment.metadata)
+    await delete_managed_ledger(ledger.name, environment.metadata, environment.ledgers)

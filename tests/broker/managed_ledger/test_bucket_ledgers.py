@@ -12,7 +12,7 @@ from broker.metadata.metadata_store import Put
 from broker.model.errors import MetadataError
 from broker.model.position import EARLIEST, Position
 from protocol.ledger_metadata import ledger_key
-from tests.broker.managed_ledger.ledger_fakes import FakeLedgers, World, fill, until
+from tests.broker.managed_ledger.ledger_fakes import FakeLedgers, World, delete, fill, until
 
 SMALL: dict[str, Any] = {"delayed_segment_entries": 3, "delayed_bucket_entries": 10}
 
@@ -94,7 +94,7 @@ async def test_deleted_managed_ledger_leaves_no_bucket() -> None:
     await fill(ledger, 25)
     hold(ledger, 0, 25, world.wall + 1000)
     await until(lambda: len(ledger.delayed.stored) == 2)
-    await ledger.delete()
+    await delete(ledger)
     assert await stored_ledgers(world) == set()
 
 
@@ -110,7 +110,7 @@ async def test_managed_ledger_that_is_deleted_while_a_bucket_is_written_leaves_n
             if world.ledgers.held:
                 world.ledgers.release(1)
         world.ledgers.answer_at_once_again()
-        await ledger.delete()
+        await delete(ledger)
         assert await stored_ledgers(world) == set(), held_adds
 
 

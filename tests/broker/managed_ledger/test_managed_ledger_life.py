@@ -29,6 +29,7 @@ from tests.broker.managed_ledger.ledger_fakes import (
     RefusingStore,
     World,
     all_bodies,
+    delete,
     fill,
     indexes,
     recorder,
@@ -275,7 +276,7 @@ async def test_delete_leaves_no_metadata_and_no_entries(world: World) -> None:
     ledger = await world.open(entries_per_ledger_max=2)
     await ledger.cursors.open("a/b", EARLIEST)
     await fill(ledger, 5)
-    await ledger.delete()
+    await delete(ledger)
     assert isinstance(world.metadata, MemoryMetadataStore)
     assert sorted(world.metadata._values) == ["/ledgers/idgen"]
     assert world.ledgers.stored == {}
@@ -296,7 +297,7 @@ async def test_open_finishes_a_delete_that_a_crash_interrupted(
 
     monkeypatch.setattr(world.metadata, "delete", crash_before)
     with pytest.raises(MetadataError):
-        await ledger.delete()
+        await delete(ledger)
     monkeypatch.undo()
     again = await world.after_crash().open()
     assert (again.ledgers.entries, again.cursors.by_name) == (0, {})

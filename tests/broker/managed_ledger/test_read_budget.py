@@ -20,7 +20,7 @@ from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady, TooManyRequests
 from broker.model.position import EARLIEST
-from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, numbers, turns, until
+from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, delete, fill, numbers, turns, until
 
 ENTRIES = 30
 WAIT_NS = 60 * NS_PER_SECOND
@@ -180,7 +180,7 @@ LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
     "closed": lambda ledger, cursor: asyncio.ensure_future(cursor.close()),
     "deleted": lambda ledger, cursor: asyncio.ensure_future(ledger.cursors.delete(cursor.name)),
     "topic closed": lambda ledger, cursor: asyncio.ensure_future(ledger.close()),
-    "topic deleted": lambda ledger, cursor: asyncio.ensure_future(ledger.delete()),
+    "topic deleted": lambda ledger, cursor: asyncio.ensure_future(delete(ledger)),
 }
 
 

@@ -28,7 +28,7 @@ from broker.model.position import EARLIEST, LATEST, Position
 from broker.recorder.record_reader import events, find
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
-from tests.broker.managed_ledger.ledger_fakes import Clock, World, recorder, until
+from tests.broker.managed_ledger.ledger_fakes import Clock, World, delete, recorder, until
 from tests.fakes.whole_cache import WholeCache
 
 NAMES = ("t/n/persistent/a", "t/n/persistent/b", "t/n/persistent/c")
@@ -199,7 +199,7 @@ class Life:
             await ledger.cursors.open(name, self.rng.choice((EARLIEST, LATEST)))
 
     async def end(self, ledger: ManagedLedger) -> None:
-        await (ledger.delete if self.rng.random() < 0.5 else ledger.close)()
+        await (delete(ledger) if self.rng.random() < 0.5 else ledger.close())
         await self.open(ledger.name)
 
     # What is left of it

@@ -19,17 +19,20 @@ from broker.metrics.readings import (
     CompactionReading,
     ConsumerReading,
     ProducerReading,
+    QuotaReading,
     SubscriptionReading,
     TopicReading,
     TransactionsReading,
 )
 from broker.metrics.topic_families import (
+    BROKER_QUOTAS,
     CACHE_SUBSCRIPTIONS_LEFT_OUT,
     COMPACTION,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
     PRODUCER,
+    QUOTAS,
     REDELIVER,
     SUBSCRIPTION,
     SUBSCRIPTION_CACHE,
@@ -82,6 +85,7 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicReading]:
                 write_latency_sum_ms=factor * 0.37,
                 entry_size=[factor * place * number for place in range(9)],
                 storage_size=number << 40,
+                size_quota=QuotaReading(evictions=number, evicted_entries=factor),
                 producer_readings=[ProducerReading(name="p", producer_id=number, msgs_in=factor * 9)],
                 compaction=CompactionReading(removed=number, size_bytes=factor) if number % 3 else None,
                 transactions=TransactionsReading(active=number, committed=factor) if number % 2 else None,
@@ -153,6 +157,7 @@ class TopicCollector(Collector):
         ]
         of_producer = ("namespace", "topic", "producer_name", "producer_id")
         yield from self.families(PRODUCER, of_producer, producer_rows)
+        yield from self.quotas()
         yield from self.sums()
 
     def families(
@@ -168,6 +173,19 @@ class TopicCollector(Collector):
             if family.zero:
                 metric.add_sample(family.name, {"cluster": self.cluster}, 0)
             yield metric
+
+    def quotas(self) -> Iterator[Metric]:
+        rows = [
+            ((t.namespace, t.topic, word), quota, None)
+            for t in self.topics
+            for word, quota in (("size", t.size_quota), ("time", t.time_quota))
+        ]
+        yield from self.families(QUOTAS, ("namespace", "topic", "quota_type"), rows)
+        totals: list[tuple[tuple[str, ...], object, object]] = [
+            (("size",), QuotaReading(evictions=sum(t.size_quota.evictions for t in self.topics)), None),
+            (("time",), QuotaReading(evictions=sum(t.time_quota.evictions for t in self.topics)), None),
+        ]
+        yield from self.families((BROKER_QUOTAS,), ("quota_type",), totals)
 
     def sums(self) -> Iterator[Metric]:
         namespaces = sorted({t.namespace for t in self.topics})

@@ -197,6 +197,8 @@ def test_every_family_is_in_the_documentation() -> None:
     tables = (
         *topic_families.TOPIC,
         *topic_families.SUBSCRIPTION,
+        *topic_families.QUOTAS,
+        topic_families.BROKER_QUOTAS,
         *topic_families.SUBSCRIPTION_CACHE,
         topic_families.CACHE_SUBSCRIPTIONS_LEFT_OUT,
         *broker_families.HISTOGRAMS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -37,8 +38,9 @@ class FakeLedgers:
         if not self.silent:
             asyncio.get_running_loop().call_soon(done, self.rc, entry_id)
 
-    def delete(self, ledger_id: int) -> None:
+    def delete(self, ledger_id: int, done: Callable[[int, int], None]) -> None:
         self.deleted.append(ledger_id)
+        done(0, ledger_id)
 
 
 class Bench:

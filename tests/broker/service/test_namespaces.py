@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
 
 from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
 from broker.model.errors import InvalidTopicName
-from broker.service.namespaces import AlreadyExists, NamespaceNotFound, Namespaces, NotEmpty
+from broker.security.authorization.permissions import NamespacePermissions, stored_permissions
+from broker.service.namespaces import (
+    DOCUMENT_BYTES_MAX,
+    AlreadyExists,
+    DocumentTooLarge,
+    NamespaceNotFound,
+    Namespaces,
+    NotEmpty,
+)
 
 
 class DictStore:
@@ -125,3 +134,49 @@ async def test_changes_are_refused_for_unknown_existing_and_invalid_names() -> N
         with pytest.raises(InvalidTopicName):
             await namespaces.create(name)
     assert namespaces.policy("public/nope", "x") is None
+
+
+async def test_document_above_the_limit_is_refused_and_nothing_changes() -> None:
+    store = DictStore()
+    namespaces = await opened(store)
+    roles = [f"role-{number:08}" for number in range(DOCUMENT_BYTES_MAX // 20)]
+    await namespaces.change_permissions("public/default", lambda now: now.grant_on_subscription("a", roles))
+    before = dict(store.values)
+    with pytest.raises(DocumentTooLarge):
+        await namespaces.change_permissions(
+            "public/default", lambda now: now.grant_on_subscription("b", roles)
+        )
+    with pytest.raises(DocumentTooLarge):
+        await namespaces.create_tenant("t", {"adminRoles": ["x" * DOCUMENT_BYTES_MAX]})
+    assert store.values == before
+    granted = namespaces.permissions("public/default")
+    assert granted is not None
+    assert [*granted.subscriptions] == ["a"]
+    assert not namespaces.tenant_exists("t")
+
+
+async def test_document_above_the_limit_may_become_smaller() -> None:
+    store = DictStore()
+    roles = [f"role-{number:08}" for number in range(DOCUMENT_BYTES_MAX // 14)]
+    await opened(store)
+    permissions = NamespacePermissions(subscriptions={name: frozenset(roles) for name in "ab"})
+    large = {"auth_policies": stored_permissions(permissions)}
+    await store.put("/admin/policies/public/default", json.dumps(large).encode())
+    namespaces = await opened(store)
+    await namespaces.change_permissions(
+        "public/default", lambda now: now.revoke_on_subscription("a", roles[0])
+    )
+    granted = namespaces.permissions("public/default")
+    assert granted is not None
+    assert roles[0] not in granted.subscriptions["a"]
+    with pytest.raises(DocumentTooLarge):
+        await namespaces.set_policy("public/default", "properties", {"a": "b"})
+
+
+async def test_deleted_namespace_announces_the_end_of_its_rights() -> None:
+    namespaces = await opened(DictStore())
+    await namespaces.create("public/gone")
+    announced: list[bool] = []
+    namespaces.rights_changed = lambda: announced.append(namespaces.exists("public/gone"))
+    await namespaces.delete("public/gone")
+    assert announced == [False]

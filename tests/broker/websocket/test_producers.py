@@ -76,6 +76,7 @@ async def test_message_has_the_recorded_form(connect: Connect) -> None:
         ('{"payload":"aGVsbG8=","properties":[1]}', "send-error:3", None),
         ('{"payload":"aGVsbG8=","properties":{"a":{}}}', "send-error:3", None),
         ('{"payload":"aGVsbG8=","key":"\\ud800"}', "send-error:3", None),
+        ('{"payload":"aGVsbG8=","properties":{"\\ud800":"x"}}', "send-error:3", None),
         ('{"payload":"aGVsbG8=","deliverAt":' + "9" * 30 + "}", "send-error:3", None),
         ("[" * 50_000, "send-error:3", None),
         ('{"a":' * 5000, "send-error:3", None),

@@ -241,7 +241,7 @@ async def test_dead_letters_without_the_right_wait_and_come_again(
     subscription = guarded.registry.topics["persistent://public/default/t"].subscriptions["s"]
     (sender,) = subscription.consumers
     # Three deliveries wait 100, 200 and 400 ms. Without the delays there would be thousands of them.
-    await until(lambda: caplog.text.count("cannot go to") == 3)
+    await until(lambda: caplog.text.count("cannot go to") >= 3)
     assert sender.messages_out <= 6
     guarded.authorizer.reconfigure(superusers)
     assert isinstance(subscription, Subscription)

@@ -89,7 +89,12 @@ async def test_eviction_by_size_takes_the_oldest_from_those_who_are_behind() -> 
     assert bytes_behind(topic.ledger.ledgers, slow.cursor.mark_delete_position) <= 900
     assert slow.cursor.backlog > 0
     assert fast.cursor.backlog == 1
-    assert topic.quotas.evicted_by_size == 40 - slow.cursor.backlog
+    evictions = topic.quotas.evictions
+    assert evictions.entries == {SIZE: 40 - slow.cursor.backlog}
+    (one,) = evictions.newest
+    assert (one.subscription, one.kind, one.limit) == ("slow", SIZE, 1000)
+    assert (one.after.entry_id, one.through) == (-1, slow.cursor.mark_delete_position)
+    assert (one.entries, one.at_ms) == (40 - slow.cursor.backlog, stage.wall_ms)
     again = slow.cursor.backlog
     await stage.run(topic.quotas.look())
     assert slow.cursor.backlog == again, "below the limit nothing more goes"
@@ -121,7 +126,7 @@ async def test_eviction_by_age_leaves_the_younger_messages() -> None:
     stage.wall_ms += 51_000
     await stage.run(topic.quotas.look())
     assert subscription.cursor.backlog == 2
-    assert topic.quotas.evicted_by_age == 3
+    assert (topic.quotas.evictions.entries, topic.quotas.evictions.times) == ({AGE: 3}, {AGE: 1})
 
 
 async def test_each_level_may_set_one_type_alone() -> None:

@@ -24,7 +24,7 @@ async def with_holes(
     kind: SubscriptionType, *, pauses: bool = True
 ) -> tuple[Stage, PersistentTopic, Subscription, Callable[[], int]]:
     """A subscription with 20 acknowledged ranges, and the number of entries that its consumer has received."""
-    stage = Stage(ack_ranges_max=LIMIT, pause_on_unstored_acks=pauses)
+    stage = Stage(ack_ranges_max=LIMIT, pause_on_ack_state=pauses)
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, kind, permits=1000)
     if kind is FAILOVER:
@@ -98,9 +98,7 @@ async def test_changed_key_ends_the_pause() -> None:
     stage, topic, _, received = await with_holes(SHARED)
     await stage.publish(topic, 1)
     ledger_settings = topic.ledger.context.settings
-    stage.registry.reconfigure(
-        ledger_settings, replace(stage.registry.settings, pause_on_unstored_acks=False)
-    )
+    stage.registry.reconfigure(ledger_settings, replace(stage.registry.settings, pause_on_ack_state=False))
     await stage.settle()
     assert received() == 41
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 
 import pytest
 
-from broker.model.errors import InvalidTxnStatus, PersistenceError, TransactionNotFound
+from broker.model.errors import InvalidTxnStatus, NotAllowed, PersistenceError, TransactionNotFound
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
-from broker.service.transactions.coordinator import Coordinator, TooManyTransactions
+from broker.service.transactions.coordinator import TIMEOUT_MAX_MS, Coordinator, TooManyTransactions
 from broker.service.transactions.transaction_states import Change, Subscribed, TxnStatus
 
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
@@ -196,6 +196,26 @@ async def test_limit_of_open_transactions_refuses_the_next() -> None:
     await life.coordinator.begin(1000, 1)
     with pytest.raises(TooManyTransactions, match="maxActiveTransactionsPerCoordinator"):
         await life.coordinator.begin(1000, 1)
+
+
+async def test_open_transactions_are_limited_without_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.service.transactions.coordinator.OPEN_MAX", 2)
+    life = Life(Disk())
+    for _ in range(2):
+        await life.coordinator.begin(1000, 0)
+    with pytest.raises(TooManyTransactions, match="has 2 open transactions"):
+        await life.coordinator.begin(1000, 0)
+    # A setting may allow more.
+    await life.coordinator.begin(1000, 3)
+
+
+async def test_timeout_beyond_the_limit_is_refused_and_nothing_is_begun() -> None:
+    life = Life(Disk())
+    for timeout_ms in (TIMEOUT_MAX_MS + 1, 2**64 - 1):
+        with pytest.raises(NotAllowed, match="too long"):
+            await life.coordinator.begin(timeout_ms, 0)
+    assert life.coordinator.active == 0
+    await life.coordinator.begin(TIMEOUT_MAX_MS, 0)
 
 
 async def test_second_end_waits_for_the_same_verdict_and_the_other_one_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Metadata writes that a cancelled compaction still finishes."""
+"""Writes that end although their caller was cancelled, so that memory and store agree."""
 
 from __future__ import annotations
 

@@ -1,0 +1,90 @@
+"""`/admin/v2/magnetar/ledgers`: the entries of any ledger, and the deletion of one that nothing needs.
+
+For `magnetar admin audit`, which finds such ledgers. The deletion is refused unless the ledger is in quarantine, its own
+metadata names Pulsar and an owner, and the owner's list does not name it; all of that is read at this moment.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done
+from broker.admin.service_view import BROKER
+from broker.ledger_client.own_ledger import read_metadata
+from broker.managed_ledger.awaited_reads import read_entries
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.removal.deletion import ledgers_of
+from broker.model.errors import TopicNotFound
+from broker.service.namespaces import Json
+from leaks.quarantine import ledger_record_key
+from leaks.rules import is_owned
+from protocol.ledger_metadata import LedgerMetadata, LedgerState
+
+PAGE_BYTES: Final = 512 << 10
+"""Bytes of entries in one answer, about."""
+OWNER: Final = "pulsar/managed-ledger"
+"""Key of the owner in a ledger's own metadata."""
+_LEDGER: Final = r"/admin/v2/magnetar/ledgers/{ledger:\d{1,18}}"
+
+
+async def entries(request: web.Request) -> web.Response:
+    """Returns a run of entries from the number `first` on, in base64, and the ledger's last entry; 404 without metadata."""
+    environment, ledger_id = request.app[BROKER].environment, int(request.match_info["ledger"])
+    text = request.query.get("first", "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise BadRequest(f"first={text[:20]}: a number of an entry is allowed")
+    metadata = await _metadata(environment, ledger_id)
+    if metadata.state is not LedgerState.CLOSED:
+        raise PreconditionFailed(
+            f"ledger {ledger_id} is {metadata.state.name.lower()}; only closed ones are read"
+        )
+    first, last = int(text), metadata.last_entry_id
+    found: list[Json] = []
+    if first <= last:
+        run = await read_entries(environment.ledgers, ledger_id, first, last, PAGE_BYTES)
+        found = [base64.b64encode(bytes(one.header) + bytes(one.body)).decode() for one in run]
+    return answer({"ledger": ledger_id, "last": last, "first": first, "entries": found})
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Deletes a ledger in quarantine that nothing needs; 412 with the reason for any other, 404 without metadata."""
+    environment, ledger_id = request.app[BROKER].environment, int(request.match_info["ledger"])
+    metadata = await _metadata(environment, ledger_id)
+    if await environment.metadata.get(ledger_record_key(ledger_id)) is None:
+        raise PreconditionFailed(f"ledger {ledger_id} is not in quarantine; put it there first")
+    await _check_unneeded(environment, ledger_id, metadata)
+    await environment.ledgers.delete(ledger_id)
+    await environment.metadata.delete(ledger_record_key(ledger_id))
+    return done()
+
+
+async def _metadata(environment: ManagedLedgerEnvironment, ledger_id: int) -> LedgerMetadata:
+    found = await read_metadata(environment.metadata, ledger_id)
+    if found is None:
+        raise TopicNotFound(f"ledger {ledger_id} has no metadata")
+    return found[0]
+
+
+async def _check_unneeded(
+    environment: ManagedLedgerEnvironment, ledger_id: int, metadata: LedgerMetadata
+) -> None:
+    custom = {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
+    if not is_owned(custom.get("application"), custom.get("component")) or OWNER not in custom:
+        raise PreconditionFailed(
+            f"ledger {ledger_id} does not name an owner that this broker knows; ask its owner"
+        )
+    owner = custom[OWNER]
+    found = await environment.metadata.get(managed_ledger_key(owner))
+    if found is not None and ledger_id in ledgers_of(decode_ledger_info(found.value)):
+        raise PreconditionFailed(f"ledger {ledger_id} is needed: the ledger list of {owner} names it")
+
+
+LEDGER_ROUTES = (
+    web.get(_LEDGER + "/entries", entries),
+    web.delete(_LEDGER, delete),
+)
+"""The routes."""

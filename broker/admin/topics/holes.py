@@ -1,0 +1,175 @@
+"""`/admin/v2/magnetar/subscriptions/why` and `/admin/v2/magnetar/evictions`: where unacknowledged and missing messages are.
+
+Pulsar has no such routes. `why` names the holes of a subscription, the place of each, and the time since which it is there;
+`evictions` lists the messages that backlog quotas have taken. Both open a topic that is not open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.http.answers import answer, topic_of
+from broker.admin.service_view import BROKER
+from broker.admin.topics.topic_access import one_persistent, subscription_of
+from broker.model.errors import BrokerError
+from broker.model.position import Position
+from broker.service.backlog.evictions import Eviction
+from broker.service.backlog.hole_report import HoleReport, HoleRun, report
+from broker.service.backlog.hole_watch import Look
+from broker.service.dispatch.places import Place
+from broker.service.namespaces import Json
+from broker.service.policies.table import HOLE_REDELIVERY
+from broker.service.policies.values import HoleRedelivery
+from broker.service.subscription import Subscription
+
+LIMIT: Final = 100
+"""Runs of holes that `why` answers by default."""
+LIMIT_MAX: Final = 10_000
+"""The most runs that it answers."""
+_NAMES_MAX: Final = 3
+"""Consumers that the conclusion names."""
+
+
+class BadLimit(BrokerError):
+    """The parameter `limit` is out of its range: 400."""
+
+    status = 400
+
+
+async def why(request: web.Request) -> web.Response:
+    """Answers the holes of a subscription: which, where and since when. 400 for a bad limit, 404 for no subscription."""
+    broker, name = request.app[BROKER], topic_of(request)
+    limit = _limit(request)
+    topic = await one_persistent(broker, name, "The question for the holes of a subscription")
+    subscription = subscription_of(topic, request.match_info["subscription"])
+    policy = broker.registry.policies.of(topic.name, HOLE_REDELIVERY)
+    found = await report(subscription, limit)
+    cursor, watch = subscription.cursor, subscription.holes
+    runs: list[Json] = [_run(one) for one in found.runs]
+    places: dict[str, Json] = {place.value: found.places[place] for place in Place}
+    consumers: dict[str, Json] = {**found.consumers}
+    return answer(
+        {
+            "topic": str(topic.name),
+            "subscription": subscription.name,
+            "type": subscription.kind.label,
+            "backlog": cursor.backlog,
+            "markDeletePosition": _text(cursor.mark_delete_position),
+            "readPosition": _text(cursor.read_position),
+            "acknowledgedRanges": cursor.acks.beyond.count_ranges(),
+            "acknowledgedInMemoryOnly": cursor.store.left_out,
+            "awaitsAcknowledgements": cursor.on_acknowledged is not None,
+            "redelivery": {"enabled": policy.active, "periodSeconds": policy.period_s},
+            "redelivered": 0 if watch is None else watch.redelivered,
+            "lastRedelivery": None if watch is None or not watch.last_ms else _time(watch.last_ms),
+            "places": places,
+            "consumers": consumers,
+            "holes": runs,
+            "holesLeftOut": found.runs_left_out,
+            "conclusion": conclusion(subscription, found, policy),
+        }
+    )
+
+
+def conclusion(subscription: Subscription, found: HoleReport, policy: HoleRedelivery) -> str:
+    """Returns the answer in a sentence for each place that has entries."""
+    if not found.places.total():
+        return "Everything that was read is acknowledged."
+    sentences = [_sentence(place, found.places[place], found.consumers, policy) for place in Place]
+    text = " ".join(one for one in sentences if one)
+    if subscription.cursor.on_acknowledged is not None:
+        text += (
+            " Nothing new is sent before acknowledgements fit into the cursor's info"
+            " (dispatcherPauseOnAckStatePersistentEnabled)."
+        )
+    return text
+
+
+def _sentence(place: Place, entries: int, consumers: Mapping[str, int], policy: HoleRedelivery) -> str:
+    if not entries:
+        return ""
+    count = f"{entries:,} entries" if entries > 1 else "1 entry"
+    match place:
+        case Place.CONSUMER:
+            most = sorted(consumers.items(), key=lambda one: -one[1])
+            names = ", ".join(f"{name} ({pending:,})" for name, pending in most[:_NAMES_MAX])
+            more = f" and {len(most) - _NAMES_MAX} more" if len(most) > _NAMES_MAX else ""
+            return f"{count} pending at {names}{more}: these consumers must acknowledge them, or leave."
+        case Place.REDELIVERY:
+            return f"{count} waiting to be delivered again: consumers must ask for more messages."
+        case Place.DELAYED:
+            return f"{count} waiting for their delivery time."
+        case Place.TRANSACTION:
+            return f"{count} acknowledged by open transactions, which must end."
+        case Place.AHEAD:
+            return f"{count} to be read when a consumer asks for messages."
+        case Place.LOST if policy.active:
+            return f"{count} pending at no consumer: the broker delivers them again within {policy.period_s + 60} s."
+        case _:
+            return f"{count} pending at no consumer: set unackedHoleRedeliveryEnabled=true to have them delivered again."
+
+
+def _run(run: HoleRun) -> Json:
+    return {
+        "first": _text(run.first),
+        "last": f"{run.first.ledger_id}:{run.last_entry}",
+        "entries": run.last_entry - run.first.entry_id + 1,
+        "place": run.where.place.value,
+        "consumer": None if run.where.consumer is None else run.where.consumer.name,
+        "readAfter": _seen(run.read_after),
+        "readBefore": _seen(run.read_before),
+    }
+
+
+async def evictions(request: web.Request) -> web.Response:
+    """Answers the newest evictions of a topic's backlog quotas, the oldest first."""
+    broker, name = request.app[BROKER], topic_of(request)
+    topic = await one_persistent(broker, name, "The question for evictions")
+    kept = topic.quotas.evictions
+    newest: list[Json] = [_eviction(one) for one in kept.newest]
+    entries: dict[str, Json] = {**kept.entries}
+    return answer({"topic": str(topic.name), "entriesEvicted": entries, "evictions": newest})
+
+
+def _eviction(one: Eviction) -> Json:
+    return {
+        "at": _time(one.at_ms),
+        "subscription": one.subscription,
+        "quota": one.kind,
+        "limit": one.limit,
+        "after": _text(one.after),
+        "through": _text(one.through),
+        "entries": one.entries,
+    }
+
+
+def _limit(request: web.Request) -> int:
+    text = request.query.get("limit", str(LIMIT))
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+    if not 0 <= number <= LIMIT_MAX:
+        raise BadLimit(f"limit={text[:50]}: allowed is 0 to {LIMIT_MAX}")
+    return number
+
+
+def _text(position: Position) -> str:
+    return f"{position.ledger_id}:{position.entry_id}"
+
+
+def _seen(look: Look | None) -> str | None:
+    return None if look is None else _time(look.wall_ms)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_TOPIC = "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+HOLE_ROUTES = (
+    web.get(f"/admin/v2/magnetar/subscriptions/why{_TOPIC}/{{subscription}}", why),
+    web.get(f"/admin/v2/magnetar/evictions{_TOPIC}", evictions),
+)
+"""Magnetar's own routes about holes and evictions; they need a superuser."""

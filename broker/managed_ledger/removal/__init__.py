@@ -1,0 +1,1 @@
+"""Removal: the deletion of whole managed ledgers, and the rest of removals that a crash has interrupted."""

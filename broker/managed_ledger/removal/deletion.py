@@ -1,0 +1,90 @@
+"""Deletes managed ledgers that are not open, in steps that can be repeated after a crash.
+
+    decide_deletion          one write: the list says "deleted" and names every ledger to remove, so no broker can use it
+    delete_managed_ledger    cursors and ledgers first, the list last
+
+While the list exists it names each ledger that may exist, because a ledger begins in one write with the list
+(`LedgerListStore`). So a deletion that was interrupted anywhere is finished by doing all of it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Final
+
+from broker.ledger_client.ledgers import Ledgers
+from broker.managed_ledger.managed_ledger_info import (
+    ManagedLedgerInfo,
+    decode_ledger_info,
+    encode_ledger_info,
+    managed_ledger_key,
+)
+from broker.metadata.metadata_store import MetadataStore, Put
+from broker.model.errors import BadVersion
+
+REMOVED_AT_ONCE: Final = 50
+"""Cursors and ledgers that are deleted at the same time. Each takes the loop for 0.1 ms."""
+
+
+async def decide_deletion(name: str, metadata: MetadataStore, beside: Sequence[Put] = ()) -> bool:
+    """Marks the stored list as deleted, together with the writes in `beside`; returns False when there is no list.
+
+    From then on no broker can add a ledger or an entry in a new one. Raises MetadataError: BadVersion also when a key in
+    `beside` has another version.
+    """
+    key = managed_ledger_key(name)
+    while (found := await metadata.get(key)) is not None:
+        info = decode_ledger_info(found.value)
+        marked = ManagedLedgerInfo([], deleting=ledgers_of(info), deleted=True, created_ms=info.created_ms)
+        try:
+            await metadata.put_all((Put(key, encode_ledger_info(marked), found.version), *beside))
+        except BadVersion:
+            # A write of the list was still under way, or another broker has the managed ledger: decide on what is there.
+            if await metadata.get(key) == found:
+                raise
+        else:
+            return True
+    return False
+
+
+async def delete_managed_ledger(name: str, metadata: MetadataStore, ledgers: Ledgers) -> None:
+    """Deletes cursors, ledgers and list, or what is left of them.
+
+    Raises MetadataError, and PersistenceError when an embedded bookie cannot write; call it again then.
+    """
+    key = managed_ledger_key(name)
+    while True:
+        found = await metadata.get(key)
+        ledger_ids = [] if found is None else ledgers_of(decode_ledger_info(found.value))
+        cursors = await metadata.children(key)
+        await together(
+            [
+                *(metadata.delete(f"{key}/{cursor}") for cursor in cursors),
+                *(ledgers.delete(ledger_id) for ledger_id in ledger_ids),
+            ]
+        )
+        if found is None:
+            return
+        try:
+            await metadata.delete(key, found.version)
+        except BadVersion:
+            continue  # Another broker has written the list meanwhile; it may name a new ledger.
+        return
+
+
+def ledgers_of(info: ManagedLedgerInfo) -> list[int]:
+    """Returns the id of every ledger that the list names."""
+    return [*(ledger.ledger_id for ledger in info.ledgers), *info.deleting, *info.delayed, *info.beside]
+
+
+async def together(writes: Sequence[Coroutine[object, object, None]]) -> None:
+    """Runs the writes in slices. Raises the first error, after every write has ended."""
+    error: BaseException | None = None
+    for start in range(0, len(writes), REMOVED_AT_ONCE):
+        # All end before an error is raised: a write left behind could come after the next attempt.
+        for outcome in await asyncio.gather(*writes[start : start + REMOVED_AT_ONCE], return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                error = error or outcome
+    if error is not None:
+        raise error

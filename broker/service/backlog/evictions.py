@@ -1,0 +1,50 @@
+"""Evictions: the newest evictions of one topic's backlog quotas, for an administrator who asks where messages have gone."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Final, NamedTuple
+
+from broker.model.position import Position
+
+KEPT: Final = 100
+"""Evictions of one topic that are kept in memory; older ones are in the log alone."""
+
+
+class Eviction(NamedTuple):
+    """Messages that a quota has taken from one subscription."""
+
+    at_ms: int
+    """Wall clock, ms since 1970."""
+    subscription: str
+    """Its name."""
+    kind: str
+    """Type of the quota: `destination_storage` or `message_age`."""
+    limit: int
+    """The quota, in bytes or seconds."""
+    after: Position
+    """The mark-delete position before; the first entry taken stands behind it."""
+    through: Position
+    """The last entry taken."""
+    entries: int
+    """Entries that were unacknowledged until then."""
+
+
+class Evictions:
+    """Counts entries by the type of the quota, and keeps the newest evictions."""
+
+    __slots__ = ("entries", "newest", "times")
+
+    def __init__(self) -> None:
+        self.times: Counter[str] = Counter()
+        """Evictions since the topic was opened, by type of the quota."""
+        self.entries: Counter[str] = Counter()
+        """Entries that they took."""
+        self.newest: deque[Eviction] = deque(maxlen=KEPT)
+        """In order of time."""
+
+    def add(self, one: Eviction) -> None:
+        """Notes an eviction."""
+        self.times[one.kind] += 1
+        self.entries[one.kind] += one.entries
+        self.newest.append(one)

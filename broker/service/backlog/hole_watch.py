@@ -1,0 +1,84 @@
+"""HoleWatch: notes how far one subscription had read at which time, so that old holes are told from new ones.
+
+Each look notes the read position: an entry before it was read before that time. So a message costs nothing, and the search
+for lost entries leaves out those that were read a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.model.position import EARLIEST, Position
+
+LOOKS_KEPT: Final = 16
+"""Looks of one subscription that are kept; beyond that every second one goes, so that the oldest times stay known."""
+
+
+class Look(NamedTuple):
+    """One look at a subscription."""
+
+    at_ns: int
+    """Monotonic time."""
+    wall_ms: int
+    """Wall clock, for people."""
+    read: Position
+    """Entries before it had been read."""
+
+
+def passed_before(looks: Sequence[Look], before_ns: int) -> Position | None:
+    """Returns the furthest read position of the looks at or before the time; None without one."""
+    return max((look.read for look in looks if look.at_ns <= before_ns), default=None)
+
+
+def read_between(looks: Sequence[Look], key: tuple[int, int]) -> tuple[Look | None, Look | None]:
+    """Returns the last look before the entry was read, and the first one after; None where there is no such look."""
+    before: Look | None = None
+    for look in looks:
+        if look.read > key:
+            return before, look
+        before = look
+    return before, None
+
+
+def thinned(looks: list[Look]) -> list[Look]:
+    """Returns the looks, every second one of them once there are too many; the first and the last stay."""
+    return looks if len(looks) <= LOOKS_KEPT else [*looks[:-1:2], looks[-1]]
+
+
+class HoleWatch:
+    """The looks at one subscription, and the entries that were found lost."""
+
+    __slots__ = ("_dispatcher", "last_ms", "looks", "redelivered")
+
+    def __init__(self) -> None:
+        self.looks: list[Look] = []
+        """In order of time; [] while everything that was read is acknowledged."""
+        self.redelivered = 0
+        """Entries that were found lost and are delivered again, since the topic was opened."""
+        self.last_ms = 0
+        """Wall clock of the last one, ms since 1970; 0 = none yet."""
+        self._dispatcher: object = None
+
+    def look(self, dispatcher: object, cursor: ManagedCursor, now_ns: int) -> None:
+        """Notes the read position. `dispatcher` is None without consumers."""
+        read = cursor.read_position
+        if dispatcher is not self._dispatcher:
+            # The first consumer after an absence gets everything unacknowledged anew.
+            self._dispatcher = dispatcher
+            self.looks = []
+        if dispatcher is None or cursor.acks.first_open(EARLIEST) >= read:
+            self.looks = []
+            return
+        mark_delete = cursor.mark_delete_position
+        # Every hole is behind the mark-delete position, so only the last look before it says something.
+        while len(self.looks) > 1 and self.looks[1].read <= mark_delete:
+            del self.looks[0]
+        self.looks = thinned([*self.looks, Look(now_ns, cursor.ledger.environment.wall_ms(), read)])
+
+    def count_redelivered(self, entries: int, wall_ms: int) -> None:
+        """Counts entries that are delivered again."""
+        if entries:
+            self.redelivered += entries
+            self.last_ms = wall_ms

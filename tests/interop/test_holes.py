@@ -1,0 +1,217 @@
+"""Lesson of the Tencent article: "How to avoid acknowledgment holes", with the official client.
+
+M2 and M4 reach no consumer and stay unacknowledged, because an error interrupts their dispatch. The consumer acknowledged
+the rest and stays connected, so without compensation they would wait for ever, and the backlog quota of the topic would stop
+its producers. The broker runs in this process, so that the test can let one write to the consumer's connection fail;
+everything else is as in a broker of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pulsar
+import pytest
+
+from broker.compose.broker_service import BrokerService
+from broker.config import load_broker_settings
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.loop import clock
+from broker.loop.turn import Turn
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.entry import Entry
+from broker.net.ports import ConsumerOnConnection
+from broker.service.persistent_topic import PersistentTopic
+from tests.fakes.ledgers import on_one_bookie
+from tests.interop.support import SILENCE_MS, Admin, connect, wait_until
+from tests.vectors.broker_process import REPOSITORY, BrokerProcess
+
+TOPIC = "persistent://public/default/article"
+LIMIT = 10
+SETTINGS = {
+    "managedLedgerMaxUnackedRangesToPersist": str(LIMIT),
+    "dispatcherPauseOnAckStatePersistentEnabled": "true",
+}
+
+
+@asynccontextmanager
+async def running(*overrides: str) -> AsyncIterator[BrokerService]:
+    loop = asyncio.get_running_loop()
+    settings = load_broker_settings(
+        None,
+        environ={},
+        overrides=[
+            "brokerServicePort=0",
+            "webServicePort=0",
+            "bindAddress=127.0.0.1",
+            "advertisedAddress=127.0.0.1",
+            *overrides,
+        ],
+        profile=None,
+    )
+    metadata = MemoryMetadataStore()
+    service = BrokerService(
+        settings,
+        metadata=metadata,
+        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
+        turn=Turn(loop.call_soon, clock.monotonic_ns),
+        version="1.2.3",
+    )
+    await service.start()
+    await service.start_admin()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+@contextmanager
+def interrupted_dispatch(positions: Iterable[int]) -> Iterator[list[int]]:
+    """Lets the first write of each of these entries to a consumer's connection fail."""
+    left = set(positions)
+    failed: list[int] = []
+    deliver = ConsumerOnConnection.deliver
+
+    def fails(port: ConsumerOnConnection, entries: list[Entry]) -> None:
+        wrong = [entry.entry_id for entry in entries if entry.entry_id in left]
+        if wrong:
+            left.difference_update(wrong)
+            failed.extend(wrong)
+            raise MemoryError("by the test: no memory for the frames")
+        deliver(port, entries)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumerOnConnection, "deliver", fails)
+        yield failed
+
+
+def publish_and_acknowledge(
+    url: str, kind: pulsar.ConsumerType
+) -> tuple[pulsar.Client, pulsar.Consumer, pulsar.Producer, list[str]]:
+    """Messages M1 to M5, one by one; whatever arrives is acknowledged."""
+    client = connect(url)
+    consumer = client.subscribe(TOPIC, "s", consumer_type=kind, receiver_queue_size=100)
+    producer = client.create_producer(TOPIC, batching_enabled=False)
+    got = []
+    for number in range(1, 6):
+        producer.send(b"M%d" % number, partition_key=f"k{number % 2}")
+        if number not in (2, 4):
+            message = consumer.receive(60_000)
+            got.append(message.data().decode())
+            consumer.acknowledge(message)
+    return client, consumer, producer, got
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
+def test_holes_of_the_article_are_filled_and_the_quota_lets_producers_back(kind: pulsar.ConsumerType) -> None:
+    async def play() -> None:
+        overrides = (
+            "unackedHoleRedeliveryPeriodSeconds=1",
+            "backlogQuotaDefaultLimitBytes=100",
+            "backlogQuotaDefaultRetentionPolicy=producer_exception",
+        )
+        async with running(*overrides) as broker:
+            url, admin = broker.addresses.service_url, Admin(broker.addresses.admin_url)
+            # M2 and M4 are the entries 1 and 3.
+            with interrupted_dispatch((1, 3)) as failed:
+                client, consumer, producer, got = await asyncio.to_thread(publish_and_acknowledge, url, kind)
+            try:
+                assert failed == [1, 3]
+                assert got == ["M1", "M3", "M5"]
+                await asyncio.to_thread(fill, consumer, admin)
+                # The hole at the front counted everything behind it; it is filled, so the quota leaves the producer alone.
+                topic = broker.registry.topics[TOPIC]
+                assert isinstance(topic, PersistentTopic)
+                await topic.quotas.look()
+                await asyncio.to_thread(producer.send, b"M6", partition_key="k1")
+                await asyncio.to_thread(lambda: consumer.acknowledge(consumer.receive(60_000)))
+            finally:
+                await asyncio.to_thread(client.close)
+
+    asyncio.run(play())
+
+
+def fill(consumer: pulsar.Consumer, admin: Admin) -> None:
+    """Receives the lost messages, in order and each once, from the rounds of the broker."""
+    again = [consumer.receive(60_000) for _ in range(2)]
+    assert [message.data() for message in again] == [b"M2", b"M4"]
+    told = why(admin)
+    assert told["redelivered"] == 2
+    assert told["consumers"] == {consumer_name(told): 2}
+    for message in again:
+        consumer.acknowledge(message)
+    wait_until(lambda: admin.subscription(TOPIC, "s")["msgBacklog"] == 0, "the holes are filled")
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(SILENCE_MS)
+    assert why(admin)["redelivered"] == 2
+
+
+def why(admin: Admin) -> dict[str, object]:
+    told = admin.get("magnetar/subscriptions/why/persistent/public/default/article/s")
+    assert isinstance(told, dict)
+    return dict(told)
+
+
+def consumer_name(told: dict[str, object]) -> str:
+    consumers = told["consumers"]
+    assert isinstance(consumers, dict)
+    (name,) = consumers
+    return str(name)
+
+
+def test_subscription_pauses_while_its_acknowledgements_cannot_be_stored(
+    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+) -> None:
+    consumer = client.subscribe(
+        topic, "s", consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=1000
+    )
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(4 * LIMIT):
+        producer.send(b"%d" % number)
+    got = [consumer.receive(60_000) for _ in range(4 * LIMIT)]
+    for message in got[1::2]:
+        consumer.acknowledge(message)
+    wait_until(
+        lambda: admin.subscription(topic, "s")["nonContiguousDeletedMessagesRanges"] == 2 * LIMIT,
+        "every second message is acknowledged",
+    )
+    producer.send(b"later")
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(SILENCE_MS)
+    shown = subscription_command(broker, "why", topic, "s")
+    assert "Nothing new is sent before acknowledgements fit" in shown
+    assert f"{2 * LIMIT} entries pending at" in shown
+    for message in got[::2]:
+        consumer.acknowledge(message)
+    assert consumer.receive(60_000).data() == b"later"
+
+
+def subscription_command(broker: BrokerProcess, *words: str) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "magnetar",
+        "subscription",
+        *words,
+        "--admin-url",
+        broker.addresses.admin,
+    ]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_command_lists_evictions_and_answers_in_json(
+    broker: BrokerProcess, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    producer.send(b"one")
+    client.subscribe(topic, "late").close()
+    assert "no backlog quota has taken a message" in subscription_command(broker, "evictions", topic)
+    told = json.loads(subscription_command(broker, "why", topic, "late", "--json"))
+    assert told["conclusion"] == "Everything that was read is acknowledged."

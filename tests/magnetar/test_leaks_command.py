@@ -1,0 +1,168 @@
+"""`magnetar admin audit` against a running broker: finds planted leaks, and takes them out of use step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from leaks.quarantine import ledger_record_key
+from magnetar.__main__ import main
+from protocol.ledger_metadata import ledger_key
+from tests.crash.broker_process import BrokerProcess
+from tests.interop.support import connect
+
+KEPT, LEAKED = "kept", "leaked"
+LIST = "/managed-ledgers/public/default/persistent/"
+SCHEMA = f"/schema-versions/public/default/{LEAKED}"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("leaks"))
+    process.start()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def data(broker: BrokerProcess) -> Path:
+    return broker.data / "metadata.sqlite"
+
+
+def status(broker: BrokerProcess, method: str, path: str) -> int:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{broker.admin_url}{path}", method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def url_of(broker: BrokerProcess) -> str:
+    return f"file:{data(broker)}"
+
+
+async def _with_store(
+    broker: BrokerProcess, work: str, key: str, value: bytes = b""
+) -> bytes | list[str] | None:
+    store = SqliteMetadataStore(data(broker))
+    try:
+        if work == "get":
+            found = await store.get(key)
+            return None if found is None else found.value
+        if work == "put":
+            await store.put(key, value)
+        elif work == "delete":
+            await store.delete(key)
+        else:
+            return await store.children(key)
+    finally:
+        await store.close()
+    return None
+
+
+def store(broker: BrokerProcess, work: str, key: str, value: bytes = b"") -> bytes | list[str] | None:
+    return asyncio.run(_with_store(broker, work, key, value))
+
+
+def audit(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(
+        [
+            "admin",
+            "audit",
+            "--metadata-url",
+            url_of(broker),
+            "--admin-url",
+            broker.admin_url,
+            "--pause",
+            "0.1",
+            *flags,
+        ]
+    )
+    out = capsys.readouterr()
+    return code, out.out + out.err
+
+
+def plant(broker: BrokerProcess) -> tuple[int, int]:
+    """Leaves two topics; of one of them nobody removed cursor, schema and ledger. Returns the ids of their ledgers."""
+    client = connect(broker.url)
+    ids = []
+    for name in (KEPT, LEAKED):
+        topic = f"persistent://public/default/{name}"
+        client.subscribe(topic, "s").close()
+        producer = client.create_producer(topic, schema=pulsar.schema.StringSchema(), batching_enabled=False)
+        ids += [producer.send(f"m{number}").ledger_id() for number in range(5)][:1]
+    client.close()
+    assert status(broker, "PUT", f"/admin/v2/persistent/public/default/{LEAKED}/unload") == 204
+    store(broker, "delete", LIST + LEAKED)
+    return ids[0], ids[1]
+
+
+def test_leaks_are_found_put_into_quarantine_and_back_exported_and_deleted(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert audit(broker, capsys) == (0, "no findings; nothing was changed\n")
+    kept, leaked = plant(broker)
+    cursor = f"{LIST}{LEAKED}/s"
+    expected = {
+        f"ledgers  orphan  {leaked}  no topic, cursor, schema, compaction or delayed delivery refers to it",
+        f"metadata  cursor  {cursor}  its topic does not exist",
+        f"metadata  schema-index  {SCHEMA}  its topic does not exist",
+        f"metadata  schema-version  {SCHEMA}/0000000000  its topic does not exist",
+    }
+    before = store(broker, "get", cursor)
+    code, text = audit(broker, capsys)
+    assert (code, set(text.splitlines()[:-1])) == (1, expected)
+    assert text.splitlines()[-1].endswith("; nothing was changed")
+    assert store(broker, "get", cursor) == before, "a dry run is the default"
+
+    audit(broker, capsys, "--quarantine")
+    assert store(broker, "get", cursor) is None
+    assert store(broker, "get", ledger_key(leaked)) is not None, "bookies would give up its entries"
+    code, text = audit(broker, capsys)
+    assert [line.split()[1:3] for line in text.splitlines()[:-1]] == [["orphan", str(leaked)]]
+    assert len(audit(broker, capsys, "--list")[1].splitlines()) == 4
+
+    assert audit(broker, capsys, "--put-back", cursor) == (0, f"{cursor} is back\n")
+    assert store(broker, "get", cursor) == before
+    audit(broker, capsys, "--quarantine")
+
+    folder = tmp_path / "copies"
+    _, text = audit(broker, capsys, "--delete", str(folder))
+    assert text.count(" stays: ") == 4, text
+    assert audit(broker, capsys, "--export", str(folder)) == (0, f"4 copies in {folder}\n")
+    copy = json.loads((folder / f"ledger-{leaked}.json").read_text())
+    assert [base64.b64decode(one)[-2:] for one in copy["entries"]] == [b"m%d" % number for number in range(5)]
+    _, text = audit(broker, capsys, "--delete", str(folder))
+    assert text.count(" deleted") == 4, text
+    assert store(broker, "get", ledger_key(leaked)) is None
+    assert audit(broker, capsys, "--read-ledgers") == (0, "no findings; nothing was changed\n")
+    assert store(broker, "children", "/admin/quarantine") == []
+    assert store(broker, "get", ledger_key(kept)) is not None
+
+
+def test_ledger_that_a_list_names_is_never_deleted(broker: BrokerProcess) -> None:
+    client = connect(broker.url)
+    ledger_id = client.create_producer("persistent://public/default/needed").send(b"x").ledger_id()
+    client.close()
+    path = f"/admin/v2/magnetar/ledgers/{ledger_id}"
+    assert status(broker, "DELETE", path) == 412, "not in quarantine"
+    store(broker, "put", ledger_record_key(ledger_id), b'{"since":1,"reason":"by hand"}')
+    assert status(broker, "DELETE", path) == 412, "its list names it"
+    assert store(broker, "get", ledger_key(ledger_id)) is not None
+    store(broker, "delete", ledger_record_key(ledger_id))
+    assert status(broker, "DELETE", "/admin/v2/magnetar/ledgers/999999") == 404
+    assert status(broker, "GET", "/admin/v2/magnetar/ledgers/999999/entries") == 404
+    assert status(broker, "GET", f"{path}/entries?first=-1") == 400
