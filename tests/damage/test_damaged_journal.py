@@ -1,4 +1,4 @@
-"""Flipped bits in journals that a replay needs: everything confirmed comes back, or one line refuses the start and names it."""
+"""Flipped bits in journals that a replay needs: one line refuses the start and names file and remedy."""
 
 from __future__ import annotations
 
