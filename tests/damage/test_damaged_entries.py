@@ -13,7 +13,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from tests.crash.damage import flip_in
+from tests.damage.flips import flip_in
 from tests.interop.support import RECEIVE_MS, SILENCE_MS, Admin, connect, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
