@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiohttp import ClientSession
 
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import Versioned
 from tests.broker.admin.test_rest import call, refusal
 
 RACKS = "/admin/v2/bookies/racks-info"
@@ -41,7 +44,20 @@ async def test_bad_rack_is_refused_and_not_stored(admin: ClientSession) -> None:
     assert await call(admin, f"GET {RACKS}") == (200, {})
 
 
-async def test_racks_that_are_set_at_once_are_all_kept(admin: ClientSession) -> None:
+async def test_racks_that_are_set_at_once_are_all_kept(
+    admin: ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = MemoryMetadataStore.get
+
+    async def slow_read(store: MemoryMetadataStore, key: str) -> Versioned | None:
+        found = await read(store, key)
+        # Long enough for further requests to begin, of which one comes per turn of the loop.
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return found
+
+    # Memory answers at once, a real store does not.
+    monkeypatch.setattr(MemoryMetadataStore, "get", slow_read)
     lines = [f"POST {RACKS}/b{index}:1?group=g" for index in range(10)]
     await asyncio.gather(*(call(admin, line, RACK) for line in lines))
     groups = (await call(admin, f"GET {RACKS}"))[1]
