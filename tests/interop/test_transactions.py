@@ -96,7 +96,8 @@ async def move_the_rest(url: str) -> list[int]:
             await mover.publish(1, payload, {})
             await mover.acknowledge(position, {})
     extra = await mover.cnx.quiet(0.3)
-    assert not mover.waiting
+    twins = sorted(number for number in set(found) if found.count(number) > 1)
+    assert not mover.waiting, f"these came twice: {twins}"
     assert extra is None, extra
     await mover.cnx.close()
     return found

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
-from broker.model.errors import NotAllowed
+from broker.model.errors import BrokerError, NotAllowed
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer
@@ -72,12 +73,18 @@ async def _take_back(subscription: Subscription, keys: Sequence[tuple[int, int]]
         if dispatcher.active is not None:
             dispatcher.redeliver(dispatcher.active)
     elif dispatcher is not None:
-        hashes = dict.fromkeys(keys, 0)
+        # Entries ahead of the cursor come by reading on: queued too, they would be delivered twice. This is decided before
+        # the wait below, in which the cursor may pass and deliver them.
+        passed = [key for key in keys if subscription.cursor.has_passed(*key)]
+        hashes = dict.fromkeys(passed, 0)
         if dispatcher.keys is not None:
             # Key_Shared queues by the hash of the key, which stands in the entry.
-            for key in keys:
-                entry = await subscription.topic.ledger.read_entry(Position(*key))
-                hashes[key] = dispatcher.redelivery.hash_of(entry)
+            for key in passed:
+                # An entry that cannot be read now keeps hash 0, for a key that is known only after the next read. Raised,
+                # the error would lose the entries: the coordinator asks again, and finds no acknowledgements any more.
+                with contextlib.suppress(BrokerError):
+                    entry = await subscription.topic.ledger.read_entry(Position(*key))
+                    hashes[key] = dispatcher.redelivery.hash_of(entry)
         # The consumers may have left while this waited; the next dispatcher begins at the first open entry.
         if dispatcher.consumers:
             dispatcher.take_back(hashes.items())

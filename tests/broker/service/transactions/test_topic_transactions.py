@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import NotAllowed, TransactionConflict
-from broker.model.position import EARLIEST
+from broker.model.entry import Entry
+from broker.model.errors import NotAllowed, PersistenceError, TransactionConflict
+from broker.model.position import EARLIEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.service.consumer import SubscriptionType
@@ -267,6 +269,59 @@ async def test_acknowledgements_count_when_their_transaction_commits(
     assert subscription.cursor.backlog == (1 if commit else 3)
     again = sorted(set(port.keys) - {(0, 2)})
     assert again == ([] if commit else [(0, 0), (0, 1)])
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+@pytest.mark.parametrize("turns", [None, 0, 5, 6, 7, 8, 9, 10, 11])
+async def test_aborted_acknowledgements_ahead_of_the_reader_are_delivered_once(
+    kind: SubscriptionType, turns: int | None
+) -> None:
+    """The abort comes before the new consumer may read (`turns` None), or so many turns of the loop after that."""
+    bench = Bench(cache_bytes=0)
+    topic = await bench.open()
+    subscription, consumer, port = await bench.stage.consume(topic, kind, permits=100)
+    await bench.stage.fire()
+    await bench.publish(topic, None, b"0", b"1", b"2", b"3")
+    txn = await bench.begin("s")
+    entries = [AckedEntry(key) for key in port.keys[:2]]
+    acknowledge_in_transaction(subscription, consumer, txn, entries, cumulative=False)
+    await bench.stage.settle()
+    topic = await bench.reopened()
+    subscription, consumer, port = await bench.stage.consume(topic, kind)
+    await bench.stage.fire()
+    aborting = asyncio.ensure_future(bench.coordinators.at(0).end(txn, commit=False))
+    for _ in range(turns or 0):
+        if bench.stage.soon:
+            bench.stage.soon.popleft()()
+        await asyncio.sleep(0)
+    if turns is None:
+        await bench.stage.run(aborting)
+    subscription.flow(consumer, 100)
+    await bench.stage.run(aborting)
+    await bench.stage.settle()
+    assert sorted(port.keys) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+async def test_aborted_acknowledgements_are_delivered_again_though_their_keys_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    topic = await bench.open()
+    subscription, consumer, port = await bench.stage.consume(topic, KEY_SHARED, permits=100)
+    await bench.publish(topic, None, b"0", b"1")
+    txn = await bench.begin("s")
+    entries = [AckedEntry(key) for key in port.keys]
+    acknowledge_in_transaction(subscription, consumer, txn, entries, cumulative=False)
+    refused: list[Position] = []
+
+    async def refuse(_: ManagedLedger, position: Position) -> Entry:
+        refused.append(position)
+        raise PersistenceError("the bookie does not answer")
+
+    monkeypatch.setattr(ManagedLedger, "read_entry", refuse)
+    port.got.clear()
+    await bench.end(txn, commit=False)
+    assert (refused, port.keys) == ([(0, 0), (0, 1)],) * 2
 
 
 async def test_consumer_that_follows_does_not_get_what_a_transaction_has_acknowledged() -> None:
