@@ -124,6 +124,9 @@ class HoleRounds:
     async def _is_done(self, subscription: Subscription, search: Search) -> bool:
         """Searches on until a group is full; returns True at the end of the search."""
         dispatcher, found = search.dispatcher, 0
+        # A search of many entries takes minutes; a policy that is switched off meanwhile ends it.
+        if not self._registry.policies.of(subscription.topic.name, HOLE_REDELIVERY).active:
+            return True
         while found < GROUP_ENTRIES:
             if serving_dispatcher(subscription) is not dispatcher:
                 return True
