@@ -218,10 +218,13 @@ async def test_deletion_that_fails_is_tried_again_and_holds_the_topic_until_then
         await stage.run(stage.registry.get(name, create=True))
     await stage.run(stage.registry.deletions.resume())
     assert stage.registry.deletions.waiting, "the store still refuses"
+    await stage.pass_time(90_000)
+    assert stage.registry.deletions.oldest_age_s >= 90
     metadata.deletes_left = 1 << 30
     await stage.run(stage.registry.deletions.resume())
     assert await dump(metadata) == expected
     assert stage.registry.deletions.resumed == 1
+    assert stage.registry.deletions.oldest_age_s == 0
     assert (await stage.open(str(name))).ledger.ledgers.entries == 0
 
 
