@@ -8,8 +8,8 @@
     redelivery     a broker in memory in this process with a Shared consumer of the official client and steady traffic: CPU
                    time of the event loop's thread while the redelivery of lost entries is switched off and on, in turn
 
-The client's own threads are not counted. A subscription gets at most 1,000 lost entries per second, so 20,000 of them are
-enough for 4 pairs of measurements, and 100,000 would cost the same share of the CPU for longer.
+The client's own threads are not counted. A subscription gets at most `GROUP_ENTRIES` lost entries per second, so 20,000
+of them are enough for 4 pairs of measurements, and 100,000 would cost the same share of the CPU for longer.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ FRONT: Final = 10_000
 """Acknowledgements of entries in front that are measured."""
 TRAFFIC_PER_S: Final = 1000
 """Messages per second beside the redelivery."""
+PAIRS: Final = 4
+"""Measurements with the redelivery off and on."""
 _NO_LIMIT: Final = 1 << 40
 
 
@@ -155,7 +157,7 @@ async def redelivery_figures(lost: int, seconds: int) -> None:
         steady.start()
         plain, busy = list[float](), list[float]()
         admin = broker.addresses.admin_url
-        for _ in range(lost // (GROUP_ENTRIES * (seconds + 1))):
+        for _ in range(PAIRS):
             plain.append(await _share(seconds))
             await asyncio.to_thread(_switch, admin, on=True)
             watch = await _redelivering(subscription)
