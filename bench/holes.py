@@ -1,24 +1,28 @@
 """A million acknowledgement holes in one cursor, and the redelivery of lost entries.
 
-`python -m bench.holes [--holes 1000000] [--lost 100000] [--seconds 20]`
+`python -m bench.holes [--holes 1000000] [--lost 20000] [--seconds 4] [--only cursor|redelivery]`
 
-    cursor         for acknowledgements of every second entry, and of a random half: the CPU time of one, the memory of all,
-                   the CPU time and size of the cursor's stored info, the CPU time to restore it, and that of an
-                   acknowledgement that fills the first hole
+    cursor         for acknowledgements of every second entry, of a random half, and of one entry in 100 at random: the CPU
+                   time of one, the memory of all, the CPU time and size of the cursor's stored info, the CPU time to
+                   restore it, and that of an acknowledgement that fills the first hole
     redelivery     a broker in memory in this process with a Shared consumer of the official client and steady traffic: CPU
-                   time of the event loop's thread, without lost entries and while `--lost` entries are delivered again
+                   time of the event loop's thread while the redelivery of lost entries is switched off and on, in turn
 
-The client's own threads are not counted.
+The client's own threads are not counted. A subscription gets at most `GROUP_ENTRIES` lost entries per second, so 20,000
+of them are enough for 4 pairs of measurements, and 100,000 would cost the same share of the CPU for longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
+import statistics
 import threading
 import time
 import tracemalloc
+import urllib.request
 from collections.abc import Sequence
 from typing import Final, cast
 
@@ -28,9 +32,13 @@ from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import encode_within
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info
-from broker.model.position import Position
+from broker.model.position import EARLIEST, Position
+from broker.service.backlog.hole_rounds import GROUP_ENTRIES
+from broker.service.backlog.hole_watch import HoleWatch
+from broker.service.backlog.holes import next_holes, serving_dispatcher
 from broker.service.consumer import Consumer
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import Subscription
 from tests.support.memory_broker import memory_broker
 
 LEDGER: Final = 5
@@ -39,6 +47,8 @@ FRONT: Final = 10_000
 """Acknowledgements of entries in front that are measured."""
 TRAFFIC_PER_S: Final = 1000
 """Messages per second beside the redelivery."""
+PAIRS: Final = 4
+"""Measurements with the redelivery off and on."""
 _NO_LIMIT: Final = 1 << 40
 
 
@@ -95,8 +105,9 @@ class Traffic:
             receiver_queue_size=1_000_000,
             message_listener=self._receive,
         )
+        # Without `block_if_queue_full` the client drops messages above its queue, and `fill` waits for them for ever.
         self.producer = self.client.create_producer(
-            TOPIC, batching_enabled=False, max_pending_messages=10_000
+            TOPIC, batching_enabled=False, max_pending_messages=10_000, block_if_queue_full=True
         )
 
     def _receive(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
@@ -122,13 +133,15 @@ class Traffic:
 
 
 async def redelivery_figures(lost: int, seconds: int) -> None:
-    """Prints the CPU time of the loop's thread without lost entries and with them."""
+    """Prints the CPU time of the loop's thread with the redelivery switched off and on, in turn on one broker."""
     overrides = (
+        "unackedHoleRedeliveryEnabled=false",
         "unackedHoleRedeliveryPeriodSeconds=1",
         "maxUnackedMessagesPerConsumer=0",
         "maxUnackedMessagesPerSubscription=0",
         "backlogQuotaCheckEnabled=false",
     )
+    logging.getLogger("magnetar").setLevel(logging.ERROR)
     async with memory_broker(*overrides) as broker:
         traffic = await asyncio.to_thread(Traffic, broker.addresses.service_url)
         await asyncio.to_thread(traffic.fill, 2 * lost)
@@ -137,25 +150,58 @@ async def redelivery_figures(lost: int, seconds: int) -> None:
         (consumer,) = subscription.consumers
         keys = list(consumer.pending)
         subscription.acknowledge(consumer, keys[1::2])
+        search_ms = _search_ms(subscription)
+        _lose(consumer, keys[::2])
         traffic.acknowledging.set()
         steady = threading.Thread(target=traffic.steady, daemon=True)
         steady.start()
-        await asyncio.sleep(2)
-        plain = await _share(seconds)
-        _lose(consumer, keys[::2])
-        await asyncio.sleep(2)
-        watch = subscription.holes
-        assert watch is not None
-        before = watch.redelivered
-        busy = await _share(seconds)
-        again = watch.redelivered - before
+        plain, busy = list[float](), list[float]()
+        admin = broker.addresses.admin_url
+        for _ in range(PAIRS):
+            plain.append(await _share(seconds))
+            await asyncio.to_thread(_switch, admin, on=True)
+            watch = await _redelivering(subscription)
+            before = watch.redelivered
+            busy.append(await _share(seconds))
+            assert watch.redelivered - before >= GROUP_ENTRIES * (seconds - 1), "too few entries were lost"
+            await asyncio.to_thread(_switch, admin, on=False)
         traffic.stopped = True
         await asyncio.to_thread(steady.join)
         await asyncio.to_thread(traffic.client.close)
     print(f"redelivery of {lost:,} lost entries beside {TRAFFIC_PER_S:,} messages/s, {seconds} s each:")
-    print(f"  CPU of the loop, holes pending at the consumer   {plain:.1%}")
-    print(f"  CPU of the loop, {again:,} entries delivered again  {busy:.1%}")
-    print(f"  difference                                       {busy - plain:.1%}")
+    print(f"  a search of {lost:,} holes that finds none lost  {search_ms:.1f} ms")
+    for title, shares in (("switched off", plain), (f"{GROUP_ENTRIES:,} entries/s", busy)):
+        print(f"  CPU of the loop, {title:<16} {' '.join(f'{share:.1%}' for share in shares)}")
+    difference = statistics.median(on - off for on, off in zip(busy, plain, strict=True))
+    print(f"  difference, median of the pairs   {difference:.1%}")
+
+
+def _search_ms(subscription: Subscription) -> float:
+    """Returns the CPU time of one search through all holes, in ms."""
+    dispatcher = serving_dispatcher(subscription)
+    assert dispatcher is not None
+    at: Position | None = EARLIEST
+    began = time.thread_time()
+    while at is not None:
+        _, at = next_holes(subscription, dispatcher, at, subscription.cursor.read_position)
+    return (time.thread_time() - began) * 1e3
+
+
+def _switch(admin: str, *, on: bool) -> None:
+    """Switches the redelivery while the broker runs, as an operator does."""
+    path = f"/admin/v2/brokers/configuration/unackedHoleRedeliveryEnabled/{str(on).lower()}"
+    with urllib.request.urlopen(urllib.request.Request(admin + path, method="POST")):
+        pass
+
+
+async def _redelivering(subscription: Subscription) -> HoleWatch:
+    """Waits until further entries are delivered again."""
+    before = 0 if subscription.holes is None else subscription.holes.redelivered
+    for _ in range(6000):
+        await asyncio.sleep(0.01)
+        if subscription.holes is not None and subscription.holes.redelivered > before:
+            return subscription.holes
+    raise TimeoutError("no lost entry was delivered again within a minute")
 
 
 def _lose(consumer: Consumer, keys: list[tuple[int, int]]) -> None:
@@ -174,15 +220,19 @@ def main() -> None:
     """Prints all figures."""
     parser = argparse.ArgumentParser("bench.holes", description=__doc__, allow_abbrev=False)
     parser.add_argument("--holes", type=int, default=1_000_000)
-    parser.add_argument("--lost", type=int, default=100_000)
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--lost", type=int, default=20_000)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--only", choices=("cursor", "redelivery"))
     arguments = parser.parse_args()
-    holes = arguments.holes
-    cursor_figures("every second entry", 2 * holes + FRONT, range(1, 2 * holes, 2))
-    chance = random.Random(1)
-    scattered = chance.sample(range(1, 4 * holes), 2 * holes)
-    cursor_figures("a random half", 4 * holes + FRONT, scattered)
-    asyncio.run(redelivery_figures(arguments.lost, arguments.seconds))
+    if arguments.only != "redelivery":
+        holes = arguments.holes
+        cursor_figures("every second entry", 2 * holes + FRONT, range(1, 2 * holes, 2))
+        chance = random.Random(1)
+        scattered = chance.sample(range(1, 4 * holes), 2 * holes)
+        cursor_figures("a random half", 4 * holes + FRONT, scattered)
+        cursor_figures("one in 100", 100 * holes + FRONT, chance.sample(range(1, 100 * holes), holes))
+    if arguments.only != "cursor":
+        asyncio.run(redelivery_figures(arguments.lost, arguments.seconds))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Final
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.service.backlog.hole_rounds import HoleRounds
+from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.backlog.unused_subscriptions import delete_unused_subscriptions
 from broker.service.persistent_topic import PersistentTopic
@@ -29,24 +30,21 @@ def start_backlog_rounds(
     """Begins to make the rounds; `tasks` runs them, and cancels one that is under way when the broker stops."""
     settings = registry.settings
     expiry = TopicRounds(registry, "expiry", _expire)
-    quotas = TopicRounds(registry, "backlog quotas", _compare_with_quotas)
+    quotas = QuotaRounds(registry, now_ns)
     unused = TopicRounds(registry, "unused subscriptions", delete_unused_subscriptions)
-    for rounds, interval_s in (
+    looks: tuple[tuple[TopicRounds | QuotaRounds, int], ...] = (
         (expiry, settings.ttl_interval_min * _SECONDS_PER_MINUTE),
         (quotas, settings.quota_interval_s),
         (unused, settings.subscription_interval_min * _SECONDS_PER_MINUTE),
-    ):
+    )
+    for rounds, interval_s in looks:
         timers.every(interval_s, partial(_begin, tasks, rounds))
     timers.every(_HOLES_INTERVAL_S, partial(_begin, tasks, HoleRounds(registry, now_ns)))
 
 
-def _begin(tasks: BackgroundTasks, rounds: TopicRounds | HoleRounds) -> None:
+def _begin(tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRounds) -> None:
     tasks.spawn(rounds.run(), rounds.title)
 
 
 async def _expire(topic: PersistentTopic) -> None:
     await topic.expiry.look()
-
-
-async def _compare_with_quotas(topic: PersistentTopic) -> None:
-    await topic.quotas.look()

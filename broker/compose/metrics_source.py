@@ -97,6 +97,8 @@ class MetricsSource:
             connections_active=len(net.connections),
             ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
+            deletions=registry.deletions,
+            quota_checks=registry.quota_checks,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,
             loop_lag_s=self._broker.loop_watch.lag_s,

@@ -19,7 +19,7 @@ subscription keeps beside its position, left out when there is none.
 
 "ackedPages": {"5": ["eJxjY…", …]} in the place of "acked" where that would be long: texts per ledger. Each is base64 of
 zlib of up to 4096 pages: first their numbers as unsigned integers of 32 bits, then their bits, 32 bytes each, all
-little-endian. Bit n of page p set = entry 256 p + n acknowledged. A million holes take 0.2 to 3 MB so.
+little-endian. Bit n of page p set = entry 256 p + n acknowledged. A million ranges take 0.02 to 3.8 MB so.
 
 These texts and paths are a file format: existing stores have them, so they never change.
 """

@@ -46,6 +46,16 @@ BROKER: Final = (
         "loop_lag_s",
         "Longest time for which the event loop was held in the last ten to twenty seconds.",
     ),
+    counter(
+        "magnetar_deletions_resumed_total",
+        "deletions.resumed",
+        "Deletions that were interrupted or had failed, and were finished later.",
+    ),
+    gauge(
+        "magnetar_deletion_oldest_age_seconds",
+        "deletions.oldest_age_s",
+        "Time since the decision of the oldest deletion that is not finished; 0 without one.",
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
@@ -237,6 +247,12 @@ HISTOGRAMS: Final = (
     ),
 )
 """Label cluster and one more; cumulative since the start, unlike the buckets that Pulsar has."""
+
+QUOTA_CHECKS: Final = (
+    "pulsar_storage_backlog_quota_check_duration_seconds",
+    "Durations of the comparisons of all backlogs with their quotas.",
+)
+"""Name and help of a histogram. Label cluster."""
 
 JOINED_READS: Final = tuple(
     Family(

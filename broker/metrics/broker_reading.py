@@ -17,6 +17,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.transactions.coordinator import Coordinator
 
@@ -59,6 +60,18 @@ class RecordCounters(Protocol):
         ...
 
 
+class DeletionCounts(Protocol):
+    """Decided deletions."""
+
+    resumed: int
+    """Deletions that were interrupted or had failed, and were finished later."""
+
+    @property
+    def oldest_age_s(self) -> float:
+        """Seconds since the decision of the oldest one that is not finished; 0 without one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReading:
     """The counting objects. Only `reads` is a sum made for this reading, so that a window can keep it."""
@@ -83,6 +96,10 @@ class BrokerReading:
     """Managed ledgers, one per open persistent topic."""
     coordinators: Mapping[int, Coordinator]
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
+    deletions: DeletionCounts
+    """Deletions of topics, namespaces and tenants."""
+    quota_checks: TimeHistogram
+    """Durations of the comparisons of all backlogs with their quotas."""
     topic_loads: int
     """Topics opened since the start."""
     topic_loads_ms: Sequence[float]

@@ -23,7 +23,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from broker.entry_cache.observe.pass_stats import TimeHistogram
 from broker.metrics.broker_families import (
     BROKER,
     BROKER_BY,
@@ -32,12 +31,14 @@ from broker.metrics.broker_families import (
     HISTOGRAMS,
     JOINED_READS,
     QUANTILES,
+    QUOTA_CHECKS,
     SUMMARIES,
 )
 from broker.metrics.broker_reading import BrokerReading, value_at
 from broker.metrics.family import Family
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
+from broker.model.time_histogram import TimeHistogram
 
 Counted = TypeVar("Counted")
 NS_PER_SECOND: Final = 1e9
@@ -76,6 +77,7 @@ class BrokerCollector(Collector):
         for family in HISTOGRAMS:
             measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
             yield self._histogram(family, measured)
+        yield self._quota_checks(reading.quota_checks)
         for family, value in CONSTANTS:
             yield self._family(family, {(): value})
         yield from self._summaries()
@@ -99,6 +101,15 @@ class BrokerCollector(Collector):
             upper = [*(f"{bound / NS_PER_SECOND:g}" for bound in histogram.bounds_ns), "+Inf"]
             buckets = list(zip(upper, accumulate(histogram.counts), strict=True))
             metric.add_metric([self._cluster, value], buckets, histogram.sum_ns / NS_PER_SECOND)
+        return metric
+
+    def _quota_checks(self, histogram: TimeHistogram) -> Metric:
+        name, text = QUOTA_CHECKS
+        # Pulsar's bounds have a decimal place ("5.0"), and boards compare labels as text.
+        upper = [*(str(bound / NS_PER_SECOND) for bound in histogram.bounds_ns), "+Inf"]
+        metric = HistogramMetricFamily(name, text, labels=("cluster",))
+        buckets = list(zip(upper, accumulate(histogram.counts), strict=True))
+        metric.add_metric([self._cluster], buckets, histogram.sum_ns / NS_PER_SECOND)
         return metric
 
     def _summaries(self) -> Iterator[Metric]:

@@ -22,6 +22,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from broker.model.time_histogram import TimeHistogram
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
@@ -51,6 +52,8 @@ NAMES_PER_SLICE = 2_000
 """Names that are made before the loop serves clients again: 2 ms."""
 LOAD_TIMES_KEPT = 10_000
 """Durations of openings that are remembered, the newest ones."""
+QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
+"""Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
 
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = created, False = deleted)"""
@@ -111,6 +114,8 @@ class TopicRegistry:
         """Topics opened since the start."""
         self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
         """Durations of the last openings."""
+        self.quota_checks = TimeHistogram(QUOTA_CHECK_BOUNDS_NS)
+        """Durations of the comparisons of all backlogs with their quotas, since the start."""
         self.closed = False
         """True once the broker stops; no topic is opened any more."""
         self.transaction_states: TransactionStates | None = None

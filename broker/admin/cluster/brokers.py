@@ -13,10 +13,9 @@ from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
 from broker.model.errors import BrokerError
 from broker.service.administration.bundles import Bundles, bundles_of
-from broker.service.backlog.rounds import TopicRounds
+from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.clusters import ClusterNotFound
 from broker.service.namespaces import Json
-from broker.service.persistent_topic import PersistentTopic
 
 
 class BrokerNotFound(BrokerError):
@@ -61,12 +60,9 @@ async def names(request: web.Request) -> web.Response:
 
 async def check_quotas(request: web.Request) -> web.Response:
     """Compares the backlogs of all open topics with their quotas now, as the broker does from time to time."""
-    await TopicRounds(request.app[BROKER].registry, "backlog quotas", _compare_with_quotas).run()
+    broker = request.app[BROKER]
+    await QuotaRounds(broker.registry, broker.environment.now_ns).run()
     return done()
-
-
-async def _compare_with_quotas(topic: PersistentTopic) -> None:
-    await topic.quotas.look()
 
 
 async def migration_status(request: web.Request) -> web.Response:

@@ -12,11 +12,12 @@ from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.observe.cache_events import REASONS
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.expectations import Expectations
-from broker.entry_cache.observe.pass_stats import PassStats, TimeHistogram
+from broker.entry_cache.observe.pass_stats import PassStats
 from broker.entry_cache.policy import NO_LIMIT, Removed, Requeued
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.runs import split_runs
 from broker.model.entry import Entry
+from broker.model.time_histogram import TimeHistogram
 
 SLICE_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 2, 5, 10, 20, 50, 100))
 """The buckets of the durations of slices."""

@@ -60,6 +60,14 @@ class Deletions:
         """True while a deletion is decided and not finished."""
         return bool(self.intents.pending)
 
+    @property
+    def oldest_age_s(self) -> float:
+        """Seconds since the decision of the oldest deletion that is not finished; 0 without one."""
+        now_ms = self._environment.wall_ms()
+        oldest_ms = min((intent.decided_ms for intent in self.intents.pending.values()), default=now_ms)
+        # A wall clock that was set back must not make the age negative.
+        return max(0, now_ms - oldest_ms) / 1000
+
     # Asked for
 
     async def topic(self, name: TopicName, *, force: bool) -> None:

@@ -15,12 +15,13 @@ from broker.entry_cache.observe.cache_events import HIT_STAYS, REASONS, STILL_EX
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.expectations import CountedReads, Expectations
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
-from broker.entry_cache.observe.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
+from broker.entry_cache.observe.pass_stats import AGE_BOUNDS_NS, PassStats
 from broker.entry_cache.observe.usage import SORTS, usage_of
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
+from broker.model.time_histogram import TimeHistogram
 from tests.broker.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager, new_run
 from tests.fakes.whole_cache import WholeCache
 

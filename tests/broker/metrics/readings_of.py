@@ -11,7 +11,9 @@ from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.metrics.broker_reading import BrokerReading
+from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.topic_registry import QUOTA_CHECK_BOUNDS_NS
 
 
 @dataclass
@@ -20,6 +22,14 @@ class Connections:
 
     created: int = 0
     closed: int = 0
+
+
+@dataclass
+class Deletions:
+    """Counts of deletions, as the service room keeps them."""
+
+    resumed: int = 0
+    oldest_age_s: float = 0.0
 
 
 def reading_of(**fields: Any) -> BrokerReading:
@@ -35,6 +45,8 @@ def reading_of(**fields: Any) -> BrokerReading:
         connections_active=0,
         ledgers_open=0,
         coordinators={},
+        deletions=Deletions(),
+        quota_checks=TimeHistogram(QUOTA_CHECK_BOUNDS_NS),
         topic_loads=0,
         topic_loads_ms=(),
         loop_lag_s=0.0,

@@ -161,6 +161,20 @@ async def test_scrape_prints_counts_and_windows_of_the_broker() -> None:
     assert f'pulsar_rate_in{{cluster="standalone",{topic}}} 0.5' in lines
 
 
+async def test_quota_checks_have_the_buckets_of_pulsar() -> None:
+    broker = FakeBroker()
+    for seconds in (1, 5, 20, 400):
+        broker.reading.quota_checks.add(seconds * 1_000_000_000)
+    name = "pulsar_storage_backlog_quota_check_duration_seconds"
+    lines = [line for line in (await text_of(broker.scraper())).splitlines() if line.startswith(name)]
+    counts = {"5.0": 2, "10.0": 2, "30.0": 3, "60.0": 3, "300.0": 3, "+Inf": 4}
+    assert lines == [
+        *(f'{name}_bucket{{cluster="standalone",le="{le}"}} {count}.0' for le, count in counts.items()),
+        f'{name}_count{{cluster="standalone"}} 4.0',
+        f'{name}_sum{{cluster="standalone"}} 426.0',
+    ]
+
+
 async def test_levels_that_take_a_walk_are_counted_before_the_scrape() -> None:
     broker = FakeBroker()
     broker.levels = [ExpectedLevel(number, 10 * number) for number in (1, 2, 7)]
@@ -214,6 +228,7 @@ def test_every_family_is_in_the_documentation() -> None:
         *(family for family, _ in broker_families.CONSTANTS),
     )
     names = {family.name for family in tables} | {name for name, _ in broker_families.SUMMARIES}
+    names.add(broker_families.QUOTA_CHECKS[0])
     # The page names the prefix of these once, above their table.
     prefix = "pulsar_ml_cache_pendingreads_"
     names |= {

@@ -6,14 +6,16 @@ The store is compared byte for byte with the one before. A counter may grow: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import TopicName, parse_topic_name
@@ -27,6 +29,7 @@ from tests.broker.service.test_compaction import compact
 from tests.fakes.metadata import FakeMetadata, WritesUntilCrash
 from tests.fakes.stage import EXCLUSIVE, Stage
 
+T = TypeVar("T")
 NAMESPACE = "shop/orders"
 GROWING = {"/ledgers/idgen"}
 """Keys of counters, which a deletion must not set back."""
@@ -218,10 +221,13 @@ async def test_deletion_that_fails_is_tried_again_and_holds_the_topic_until_then
         await stage.run(stage.registry.get(name, create=True))
     await stage.run(stage.registry.deletions.resume())
     assert stage.registry.deletions.waiting, "the store still refuses"
+    await stage.pass_time(90_000)
+    assert stage.registry.deletions.oldest_age_s >= 90
     metadata.deletes_left = 1 << 30
     await stage.run(stage.registry.deletions.resume())
     assert await dump(metadata) == expected
     assert stage.registry.deletions.resumed == 1
+    assert stage.registry.deletions.oldest_age_s == 0
     assert (await stage.open(str(name))).ledger.ledgers.entries == 0
 
 
@@ -336,3 +342,62 @@ async def test_stop_of_the_broker_leaves_a_deletion_to_the_next_start() -> None:
     later = await opened(metadata, stage)
     await later.run(later.registry.deletions.resume())
     assert await dump(metadata) == expected
+
+
+BARRIER = "/test/barrier"
+"""A key that is written to wait for the writes before it."""
+TOGETHER = 50
+"""Topics that are made or deleted at once, so that their writes share syncs."""
+
+
+class StageOnDisk(Stage):
+    """A stage whose metadata store answers from a thread."""
+
+    def __init__(self, store: SqliteMetadataStore) -> None:
+        super().__init__(entries_per_ledger=3, metadata=store)
+        self.store = store
+
+    async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
+        """Turn the loop until the work is done; the store's thread needs time in between."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            while self.soon:
+                self.soon.popleft()()
+            await asyncio.sleep(0 if self.soon else 0.0002)
+        return task.result()
+
+    async def settle(self) -> None:
+        """Run everything that was asked for, also behind writes: the store carries these out in order."""
+        for _ in range(2):
+            await super().settle()
+            await self.store.put(BARRIER, b"")
+        await super().settle()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_thousand_deleted_topics_leave_a_store_on_disk_as_it_was(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "metadata"
+    store = SqliteMetadataStore(path)
+    stage = StageOnDisk(store)
+    await stage.namespaces.open()
+    await stage.registry.deletions.open()
+    await with_namespace(stage)
+    await store.put(BARRIER, b"")
+    before = await dump(store)
+    domain, make = KINDS[kind]
+    names = [topic(f"{kind} é {index}", domain) for index in range(1000)]
+    for start in range(0, len(names), TOGETHER):
+        await asyncio.gather(*(make(stage, name) for name in names[start : start + TOGETHER]))
+    assert len(await dump(store)) >= len(before) + 2 * len(names)
+    for start in range(0, len(names), TOGETHER):
+        await asyncio.gather(*(delete(stage, name) for name in names[start : start + TOGETHER]))
+    await stage.settle()
+    assert await dump(store) == before
+    await stage.run(stage.registry.close())
+    await store.close()
+    again = SqliteMetadataStore(path)
+    assert await dump(again) == before, "the file has the same"
+    await again.close()
+    assert stage.ledgers._ledgers == {}

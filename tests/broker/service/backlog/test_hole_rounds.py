@@ -182,6 +182,18 @@ async def test_search_goes_on_with_groups_second_by_second(monkeypatch: pytest.M
     assert one.got()[began:] == [0, 1, 2, 3]
 
 
+async def test_search_ends_when_its_policy_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hole_rounds, "GROUP_ENTRIES", 1)
+    one = await play()
+    began = len(one.got())
+    while len(one.got()) == began:
+        await one.rounds.after(1)
+    value: Json = {"enabled": False, "periodSeconds": PERIOD_S}
+    await one.stage.run(one.stage.namespaces.set_topic_policy(TOPIC, table.HOLE_REDELIVERY.topic_name, value))
+    await one.rounds.after(10)
+    assert one.got()[began:] == [0]
+
+
 async def test_positions_wait_in_the_log_while_consumers_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hole_rounds, "GROUP_ENTRIES", 2)
     one = await play()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.model.errors import BrokerError, QuotaExceeded, QuotaRefused
 from broker.model.position import Position
+from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.backlog.sizes import bytes_behind, position_leaving
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
@@ -165,3 +166,15 @@ def test_position_leaves_at_most_so_many_bytes_and_not_fewer_by_an_entry(
     before = ledgers.previous(position) if position.entry_id >= 0 else None
     if before is not None:
         assert bytes_behind(ledgers, Position(position.ledger_id, position.entry_id - 1)) > bytes_max
+
+
+async def test_rounds_measure_their_duration_unless_quotas_are_switched_off() -> None:
+    for checked in (True, False):
+        stage = Stage(quotas_checked=checked)
+        await stage.open()
+        times = iter((3, 3 + 7 * 1_000_000_000))
+        await stage.run(QuotaRounds(stage.registry, lambda times=times: next(times)).run())  # type: ignore[misc]
+        checks = stage.registry.quota_checks
+        assert (checks.counts, checks.sum_ns) == (
+            ([0, 1, 0, 0, 0, 0], 7 * 1_000_000_000) if checked else ([0] * 6, 0)
+        )
