@@ -221,16 +221,24 @@ class Ledgers:
 
     # Ends
 
-    async def recover(self, ledger_id: int) -> LedgerMetadata | None:
+    async def recover(self, ledger_id: int, *, keeps_damaged: bool = False) -> LedgerMetadata | None:
         """Fence and close a ledger that another writer left open.
 
         Returns its metadata, None for a missing ledger.
 
-        A closed ledger stays as it is. After PersistenceError or MetadataError the call may be tried again.
+        A closed ledger stays as it is. An entry that no bookie has whole refuses the recovery unless `keeps_damaged`,
+        which leaves it where it is, for readers that skip lost entries.
+        After PersistenceError or MetadataError the call may be tried again.
         """
         taken = await RecoveringLedger.take_over(self._store, ledger_id)
         if isinstance(taken, RecoveringLedger):
-            taken = await recover(taken, self.bookies, call_soon=self._call_soon, spawn=self._spawn)
+            taken = await recover(
+                taken,
+                self.bookies,
+                call_soon=self._call_soon,
+                spawn=self._spawn,
+                keeps_damaged=keeps_damaged,
+            )
         if taken is not None:
             self._keep(ledger_id, taken)
         return taken

@@ -30,7 +30,7 @@ from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter, Spawn
 from broker.ledger_client.own_ledger import RecoveringLedger
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
 from broker.ledger_client.result_codes import NEGATIVE, OK, error_of
-from broker.model.errors import BrokerError, PersistenceError
+from broker.model.errors import BrokerError, EntryDamaged, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, Segment
 
 READ_AHEAD_MAX = 100
@@ -39,14 +39,22 @@ have nothing behind the LAC, and questions behind a ledger's end are in vain."""
 
 
 async def recover(
-    ledger: RecoveringLedger, bookies: Bookies, *, call_soon: CallSoon, spawn: Spawn
+    ledger: RecoveringLedger,
+    bookies: Bookies,
+    *,
+    call_soon: CallSoon,
+    spawn: Spawn,
+    keeps_damaged: bool = False,
 ) -> LedgerMetadata:
     """Close the ledger; returns its metadata.
+
+    An entry that no bookie has whole refuses the recovery, or with `keeps_damaged` stays as it is: readers find it
+    lost. Nothing behind it is cut off, because its end counts from the entries that are there, damaged or whole.
 
     Raises PersistenceError when too few bookies answer, MetadataError when the end cannot be stored. Nothing is lost then,
     and the recovery may be tried again.
     """
-    recovery = _Recovery(ledger, bookies)
+    recovery = _Recovery(ledger, bookies, keeps_damaged=keeps_damaged)
     confirmed = await recovery.find_confirmed()
     writer = EnsembleWriter(
         ledger, bookies, call_soon=call_soon, spawn=spawn, first_entry_id=confirmed + 1, recovering=True
@@ -58,7 +66,8 @@ async def recover(
 class _Recovery:
     """Steps 2 and 3 for one ledger."""
 
-    def __init__(self, ledger: RecoveringLedger, bookies: Bookies) -> None:
+    def __init__(self, ledger: RecoveringLedger, bookies: Bookies, *, keeps_damaged: bool) -> None:
+        self._keeps_damaged = keeps_damaged
         self._metadata = metadata = ledger.metadata
         self._ledger_id = ledger.ledger_id
         self._bookies = bookies
@@ -83,12 +92,14 @@ class _Recovery:
             nonlocal confirmed
             if rc == OK:
                 # Damaged bytes may have any LAC, and a LAC that is too high would confirm entries that never were.
-                error = self._damage(stored)
-                if error is not None:
+                error = self._damage(segment.members[position], stored)
+                if error is None:
+                    # The highest of all: each bookie knows the LAC of the last entry that it got, and may be behind.
+                    confirmed = max(confirmed, last_add_confirmed(stored))
+                elif not self._keeps_damaged:
                     wait.failed(error)
                     return
-                # The highest of all: each bookie knows the LAC of the last entry that it got, and may be behind.
-                confirmed = max(confirmed, last_add_confirmed(stored))
+                # A bookie whose last entry is damaged is fenced all the same. Without its LAC more entries are read back.
             elif rc not in NEGATIVE:
                 wait.failed(error_of(rc, f"{what} on {segment.members[position]}"))
                 return
@@ -120,9 +131,9 @@ class _Recovery:
                     reads.append(self._read(next_read, segment, fencing=True))
                     next_read += 1
                 stored = await reads[0].over
-                reads.popleft()
+                whole = not reads.popleft().damaged
                 if stored is not None:
-                    found = stored
+                    found = stored if whole else found
                     last += 1
                     # Entries are written back while the next ones are read, and awaited at the end.
                     ahead = min(2 * ahead, READ_AHEAD_MAX)
@@ -172,15 +183,17 @@ class _Recovery:
         wait = _Wait(len(positions), what)
         negatives = 0
 
-        def read(rc: int, stored: bytes) -> None:
+        def read(position: int, rc: int, stored: bytes) -> None:
             nonlocal negatives
             if rc in NEGATIVE:
                 negatives += 1
                 wait.negative(enough=proves_absence(negatives, *self._quorums))
             elif rc != OK:
                 wait.failed(error_of(rc, what))
-            elif (error := self._damage(stored, entry_id)) is not None:
-                wait.failed(error)
+            elif (error := self._damage(segment.members[position], stored, entry_id)) is not None:
+                # Only behind the LAC: a confirmed entry is read for its length, which damaged bytes cannot tell.
+                same = self._keeps_damaged and fencing and entry_id_of(stored) == entry_id
+                wait.failed(error, stored if same else None)
             else:
                 wait.found(stored)
 
@@ -189,17 +202,19 @@ class _Recovery:
         for position in positions:
             client = self._bookies.client(segment.members[position])
             if fencing:
-                client.fence(self._ledger_id, self._digest.master_key, read, entry_id)
+                client.fence(self._ledger_id, self._digest.master_key, partial(read, position), entry_id)
             else:
-                client.read(self._ledger_id, entry_id, read)
+                client.read(self._ledger_id, entry_id, partial(read, position))
         return wait
 
-    def _damage(self, stored: bytes, entry_id: int | None = None) -> BrokerError | None:
-        """The error in a stored entry; None for a good one. Without an entry id any entry of the ledger will do."""
+    def _damage(self, address: str, stored: bytes, entry_id: int | None = None) -> BrokerError | None:
+        """The error in an entry that a bookie sent; None for a good one. Without an entry id any of the ledger will do."""
+        entry_id = entry_id_of(stored) if entry_id is None else entry_id
         try:
-            self._digest.check(self._ledger_id, entry_id_of(stored) if entry_id is None else entry_id, stored)
+            self._digest.check(self._ledger_id, entry_id, stored)
         except PersistenceError as error:
-            return error
+            file = self._bookies.client(address).file_of(self._ledger_id, entry_id)
+            return EntryDamaged(f"{error}, {file or address}")
         return None
 
 
@@ -210,6 +225,9 @@ class _Wait:
         """`bookies`: how many were asked; `what`: the question, for the error."""
         self.over: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The stored entry, None after enough negative answers, PersistenceError when neither came."""
+        self.damaged = False
+        """True when the result is an entry whose bytes are not as written."""
+        self._damaged: bytes | None = None
         self._left = bookies
         self._what = what
         self._errors: list[BrokerError] = []
@@ -230,13 +248,20 @@ class _Wait:
             self.over.set_result(None)
         self._end_if_last()
 
-    def failed(self, error: BrokerError) -> None:
-        """A bookie gave an answer that proves nothing."""
+    def failed(self, error: BrokerError, damaged: bytes | None = None) -> None:
+        """A bookie gave an answer that proves nothing.
+
+        `damaged`: the bytes that are the result when no bookie has better ones.
+        """
         self._left -= 1
+        self._damaged = damaged if self._damaged is None else self._damaged
         self._errors.append(error)
         self._end_if_last()
 
     def _end_if_last(self) -> None:
-        if self._left == 0 and not self.over.done():
+        if self._left == 0 and not self.over.done() and self._damaged is not None:
+            self.damaged = True
+            self.over.set_result(self._damaged)
+        elif self._left == 0 and not self.over.done():
             why = "; ".join(map(str, self._errors))
             self.over.set_exception(PersistenceError(f"{self._what}: too few bookies can tell: {why}"))

@@ -22,6 +22,7 @@ from broker.managed_ledger.managed_ledger_info import (
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
+from broker.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
 
 log = logging.getLogger(__name__)
@@ -114,19 +115,51 @@ async def _find_end(
     stamp: EntryStamp,
 ) -> None:
     """Recover the ledger unless it is closed, and fill in its end; take the index from its last entry."""
-    metadata = await environment.ledgers.recover(ledger.ledger_id)
+    try:
+        metadata = await environment.ledgers.recover(ledger.ledger_id, keeps_damaged=settings.skips_lost)
+    except PersistenceError as error:
+        # Clients hear only that the topic is not there yet, so this line alone tells an operator of a damaged file.
+        log.error(
+            "! cannot open %s: the end of its ledger %d: %s. Bring a damaged file back, or set"
+            " autoSkipNonRecoverableData=true",
+            *(name, ledger.ledger_id, error),
+        )
+        raise
     if metadata is None:  # List and ledger begin in one write, so the ledger was deleted since.
         log.warning("%s names ledger %d, which the metadata store does not have", name, ledger.ledger_id)
     else:
         # The bookie may have entries behind this end; none of them was ever confirmed.
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length
-        if ledger.entries:
-            at = ledger.entries - 1
+        index = await _last_index(name, ledger, environment, settings)
+        stamp.index = stamp.index if index is None else index
+    # Retention counts from here: when the former writer stopped is not known.
+    ledger.closed_at_ms = environment.wall_ms()
+
+
+async def _last_index(
+    name: str, ledger: LedgerInfo, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings
+) -> int | None:
+    """Return the index of the last entry that can be read; None for a ledger without entries or indexes.
+
+    A lost entry raises, unless `autoSkipNonRecoverableData`: then an earlier entry tells. The indexes of the lost entry
+    are given again, because its number of messages is lost too; readers skip it, so no client sees an index twice.
+    """
+    for at in reversed(range(ledger.entries)):
+        try:
             (last,) = await read_entries(
                 environment.ledgers, ledger.ledger_id, at, at, settings.read_bytes_max
             )
-            index = broker_entry_metadata.decode(last.header).index
-            stamp.index = stamp.index if index is None else index
-    # Retention counts from here: when the former writer stopped is not known.
-    ledger.closed_at_ms = environment.wall_ms()
+        except (EntryDamaged, NoSuchEntry) as error:
+            log.error(
+                "! the last entry %d:%d of %s is lost: %s%s",
+                *(ledger.ledger_id, at, name, error),
+                "; its indexes are given again"
+                if settings.skips_lost
+                else ", so its topic cannot be opened. Bring its file back, or set autoSkipNonRecoverableData=true",
+            )
+            if not settings.skips_lost:
+                raise
+        else:
+            return broker_entry_metadata.decode(last.header).index
+    return None

@@ -1,29 +1,27 @@
 """MessageExpiry: acknowledges the messages of a topic whose time to live is over.
 
 A message counts from its broker timestamp, else from its publish time, which a client's clock gives. So that one message
-from the future does not keep those behind it, all of a ledger that was closed long enough ago is old enough too. With a
-delivery time it lives on until it is due, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
-Pulsar, and is never delivered.
+from the future does not keep those behind it, all of a ledger that was closed long enough ago is old enough too. A message
+with a delivery time counts from that time, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
+Pulsar, and one whose delivery time is later than its time to live is never delivered.
 
     look -> newest_before    a binary search for the newest entry that is old enough, once for all subscriptions
-         -> _find_delays     entries that no dispatcher has looked at yet may be delayed: they are read once
-         -> _expire          per subscription, everything through that entry but what waits for its delivery time
+         -> ExpiringDelays   entries that may be delayed are read once
+         -> _expire          per subscription, everything through that entry but what counts from a later delivery time
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.errors import EntryDamaged, NoSuchEntry
-from broker.model.position import EARLIEST, Position
-from broker.model.range_set import EntryRange
+from broker.model.position import Position
+from broker.model.range_set import EntryRange, RangeSet
 from broker.model.topic_name import TopicName
+from broker.service.backlog.expiring_delays import ExpiringDelays
 from broker.service.backlog.open_runs import open_runs
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.effective_policies import EffectivePolicies
@@ -34,10 +32,6 @@ from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 _MS_PER_S: Final = 1000
-_READ_AT_ONCE: Final = 100
-"""Entries of one read while delayed ones are searched."""
-_READ_PER_LOOK: Final = 50_000
-"""Entries that one look reads for that; the next look goes on. They are read once in the broker's lifetime."""
 _ACKS_PER_SLICE: Final = 1000
 """Entries acknowledged one by one before other work of the loop: about a millisecond."""
 
@@ -64,11 +58,11 @@ class ExpiringTopic(Protocol):
 class MessageExpiry:
     """The time to live of one topic's messages."""
 
-    __slots__ = ("_delays_found_through", "_topic")
+    __slots__ = ("_delays", "_topic")
 
     def __init__(self, topic: ExpiringTopic) -> None:
         self._topic = topic
-        self._delays_found_through = EARLIEST
+        self._delays: ExpiringDelays | None = None
 
     async def look(self) -> None:
         """Expires what is old enough. Raises as `ManagedLedger.read_entry`; the next look tries again."""
@@ -88,10 +82,15 @@ class MessageExpiry:
         newest = await self._newest_old_enough(slowest, before_ms)
         if newest is None:
             return
+        held = None
         if not topic.settings.ttl_ignores_delays:
-            newest = await self._find_delays(slowest, newest)
+            # Made now: most topics never have a message that is old enough.
+            delays = self._delays = self._delays or ExpiringDelays(topic.ledger)
+            await delays.begin(slowest, before_ms)
+            newest = await delays.find(newest, topic.delays)
+            held = delays.held
         for subscription in waiting:
-            await self._expire(subscription, newest)
+            await self._expire(subscription, newest, held)
 
     async def _newest_old_enough(self, slowest: Position, before_ms: int) -> Position | None:
         """Returns the last entry that is old enough; None when none behind `slowest` is."""
@@ -109,63 +108,24 @@ class MessageExpiry:
         newest = await topic.positions.newest_before(before_ms)
         return newest if closed is None or newest is None else max(newest, closed)
 
-    async def _find_delays(self, slowest: Position, newest: Position) -> Position:
-        """Makes all delayed entries through `newest` known, and returns the position through which they are.
-
-        Dispatchers find them as they read; a subscription without a consumer has none.
-        """
-        topic = self._topic
-        after = max(slowest, self._delays_found_through)
-        read = 0
-        for wanted in _ranges(topic.ledger, after, newest):
-            if topic.delays.looks_in(wanted.ledger_id):
-                if read >= _READ_PER_LOOK:
-                    break
-                topic.delays.hold_back(await _readable(topic.ledger, wanted))
-                read += _READ_AT_ONCE
-            self._delays_found_through = Position(wanted.ledger_id, wanted.last)
-        return min(newest, max(self._delays_found_through, slowest))
-
-    async def _expire(self, subscription: Subscription, newest: Position) -> None:
-        """Acknowledges the subscription's entries through `newest` that do not wait for their delivery time."""
+    async def _expire(self, subscription: Subscription, newest: Position, held: RangeSet | None) -> None:
+        """Acknowledges the subscription's entries through `newest` that are not held."""
         topic, cursor = self._topic, subscription.cursor
         before = cursor.backlog
-        keeps = not topic.settings.ttl_ignores_delays and topic.delays.held.count
-        first_kept = self._first_held(cursor.mark_delete_position, newest) if keeps else None
-        if first_kept is None:
+        first_kept = None
+        if held is not None:
+            first_kept = _first_held(topic.ledger.ledgers, held, cursor.mark_delete_position, newest)
+        if held is None or first_kept is None:
             subscription.acknowledge_through(newest)
         else:
             subscription.acknowledge_through(topic.ledger.ledgers.previous(first_kept))
             async for run in open_runs(cursor, first_kept):
-                for positions in self._expired_in(run, newest):
+                for positions in _expired_in(run, held, newest):
                     cursor.acknowledge(positions)
                     await asyncio.sleep(0)
                 if (run.ledger_id, run.last) >= newest:
                     break
         subscription.expired.count(before - cursor.backlog, topic.ledger.environment.wall_ms())
-
-    def _first_held(self, behind: Position, through: Position) -> Position | None:
-        """Returns the first held entry in (behind, through]."""
-        ledgers, held = self._topic.ledger.ledgers, self._topic.delays.held
-        for ledger_id in held.ledger_ids():
-            if behind.ledger_id <= ledger_id <= through.ledger_id:
-                first = behind.entry_id + 1 if ledger_id == behind.ledger_id else 0
-                last = through.entry_id if ledger_id == through.ledger_id else ledgers.last_entry(ledger_id)
-                entry_id = held.first_present(ledger_id, first, last)
-                if entry_id <= last:
-                    return Position(ledger_id, entry_id)
-        return None
-
-    def _expired_in(self, run: EntryRange, newest: Position) -> Iterator[list[tuple[int, int]]]:
-        """Yields the run's entries through `newest` that are not held, in slices."""
-        held, ledger_id = self._topic.delays.held, run.ledger_id
-        if ledger_id > newest.ledger_id:
-            return
-        last = min(run.last, newest.entry_id) if ledger_id == newest.ledger_id else run.last
-        for first in range(run.first, last + 1, _ACKS_PER_SLICE):
-            slice_ = range(first, min(first + _ACKS_PER_SLICE, last + 1))
-            if positions := [(ledger_id, one) for one in slice_ if (ledger_id, one) not in held]:
-                yield positions
 
 
 def last_closed_before(ledgers: LedgerList, before_ms: int) -> Position | None:
@@ -181,25 +141,25 @@ def last_closed_before(ledgers: LedgerList, before_ms: int) -> Position | None:
     return last
 
 
-async def _readable(ledger: ManagedLedger, wanted: EntryRange) -> list[Entry]:
-    """Returns the entries of the range without lost ones, which would stop the expiry of all others for ever."""
-    try:
-        return await ledger.read_entries(wanted)
-    except (EntryDamaged, NoSuchEntry):
-        found: list[Entry] = []
-        for entry_id in range(wanted.first, wanted.last + 1):
-            with contextlib.suppress(EntryDamaged, NoSuchEntry):
-                found += await ledger.read_entries(EntryRange(wanted.ledger_id, entry_id, entry_id))
-        return found
+def _first_held(ledgers: LedgerList, held: RangeSet, behind: Position, through: Position) -> Position | None:
+    """Returns the first held entry in (behind, through]."""
+    for ledger_id in held.ledger_ids():
+        if behind.ledger_id <= ledger_id <= through.ledger_id:
+            first = behind.entry_id + 1 if ledger_id == behind.ledger_id else 0
+            last = through.entry_id if ledger_id == through.ledger_id else ledgers.last_entry(ledger_id)
+            entry_id = held.first_present(ledger_id, first, last)
+            if entry_id <= last:
+                return Position(ledger_id, entry_id)
+    return None
 
 
-def _ranges(ledger: ManagedLedger, after: Position, through: Position) -> Iterator[EntryRange]:
-    """Yields the entries in (after, through] in ranges of one read each."""
-    position = ledger.ledgers.next_valid(after)
-    while position <= through and ledger.ledgers.has_entry(*position):
-        ledger_id, first = position
-        last = min(first + _READ_AT_ONCE - 1, ledger.ledgers.last_entry(ledger_id))
-        if ledger_id == through.ledger_id:
-            last = min(last, through.entry_id)
-        yield EntryRange(ledger_id, first, last)
-        position = ledger.ledgers.next_valid((ledger_id, last))
+def _expired_in(run: EntryRange, held: RangeSet, newest: Position) -> Iterator[list[tuple[int, int]]]:
+    """Yields the run's entries through `newest` that are not held, in slices."""
+    ledger_id = run.ledger_id
+    if ledger_id > newest.ledger_id:
+        return
+    last = min(run.last, newest.entry_id) if ledger_id == newest.ledger_id else run.last
+    for first in range(run.first, last + 1, _ACKS_PER_SLICE):
+        slice_ = range(first, min(first + _ACKS_PER_SLICE, last + 1))
+        if positions := [(ledger_id, one) for one in slice_ if (ledger_id, one) not in held]:
+            yield positions

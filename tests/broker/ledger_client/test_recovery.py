@@ -57,6 +57,22 @@ async def test_recovery_fails_when_every_copy_is_damaged(at: tuple[int, int]) ->
     assert found[0].state is LedgerState.IN_RECOVERY
 
 
+@pytest.mark.parametrize("at", [LAC, LENGTH, PAYLOAD])
+@pytest.mark.parametrize("entry_id", range(ENTRIES))
+async def test_recovery_keeps_the_place_of_a_damaged_entry_when_told_to(
+    entry_id: int, at: tuple[int, int]
+) -> None:
+    """The end stays that of the highest entry, so nothing good behind the damaged one is cut off."""
+    cluster = await filled(2, 2, 2, 2)
+    for bookie in cluster.bookies:
+        bookie.damage(entry_id, *at)
+    closed = await cluster.restarted(LedgerSettings()).recover(LEDGER, keeps_damaged=True)
+    assert closed is not None
+    assert closed.last_entry_id == ENTRIES - 1
+    whole = ENTRIES - 1 if entry_id == ENTRIES - 1 else ENTRIES
+    assert closed.length == whole * len(b"body 0")
+
+
 @pytest.mark.parametrize("failed", range(3))
 async def test_recovery_needs_only_an_ack_quorum_without_a_spare_bookie(failed: int) -> None:
     cluster = await filled(3, 3, 3, 2)

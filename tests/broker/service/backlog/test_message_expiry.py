@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.position import Position
+from broker.model.position import EARLIEST, Position
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
@@ -62,18 +62,54 @@ async def test_policy_of_a_topic_outranks_that_of_its_namespace() -> None:
     assert left(subscription) == []
 
 
-async def test_delayed_message_lives_until_it_is_due() -> None:
+async def test_time_to_live_of_a_delayed_message_begins_at_its_delivery_time() -> None:
     stage = Stage(ttl_s=60)
     topic = await stage.open()
     subscription = await unread(stage, topic)
     await stage.publish(topic, 4, delays_ms=[0, 600_000, 0, 30_000])
     await look(stage, topic, 61_000)
-    assert left(subscription) == [1], "the last one was due before its time to live ended"
-    await look(stage, topic, 530_000)
-    assert left(subscription) == [1], "no dispatcher has taken it out, so it is still held"
-    await stage.pass_time(20_000)
-    await look(stage, topic, 0)
+    assert left(subscription) == [1, 3]
+    await look(stage, topic, 30_000)
+    assert left(subscription) == [1]
+    await look(stage, topic, 569_000)
+    assert left(subscription) == [1], "60 s after its delivery time, which is not above the limit"
+    await look(stage, topic, 1)
     assert left(subscription) == []
+
+
+async def test_delayed_message_that_is_due_waits_for_its_consumer() -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription, consumer, _ = await stage.consume(topic, SHARED, permits=1)
+    await stage.publish(topic, 1, delays_ms=[600_000])
+    await stage.settle()
+    # The message is due, its dispatcher was told, and its only consumer is gone.
+    subscription.remove_consumer(consumer)
+    await stage.pass_time(601_000)
+    assert topic.delays.held.count == 0
+    await stage.run(topic.expiry.look())
+    assert left(subscription) == [0]
+    _, _, connection = await stage.consume(topic, SHARED, permits=1)
+    await stage.settle()
+    assert len(connection.got) == 1
+    await look(stage, topic, 61_000)
+    assert left(subscription) == []
+
+
+async def test_cursor_that_goes_back_finds_delayed_messages_again() -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3, delays_ms=[600_000, 0, 0])
+    await look(stage, topic, 61_000)
+    assert left(subscription) == [0]
+    subscription.acknowledge_through(topic.ledger.last_confirmed)
+    await stage.publish(topic, 1)
+    await look(stage, topic, 61_000)
+    assert left(subscription) == []
+    await stage.run(subscription.seek(EARLIEST))
+    await look(stage, topic, 0)
+    assert left(subscription) == [0]
 
 
 async def test_delayed_message_of_a_former_lifetime_is_found() -> None:

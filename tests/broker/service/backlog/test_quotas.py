@@ -143,6 +143,24 @@ async def test_each_level_may_set_one_type_alone() -> None:
     assert await may_produce(stage, topic) is QuotaExceeded
 
 
+@pytest.mark.parametrize("reaction", [HOLD, EXCEPTION, EVICTION])
+async def test_quota_that_is_lowered_below_the_backlog_acts_at_the_next_look(reaction: str) -> None:
+    stage = Stage(quota_bytes=1_000_000)
+    topic = await stage.open()
+    subscription = await backlog(stage, topic, 40)
+    producer = await stage.producer(topic)
+    await stage.run(topic.quotas.look())
+    assert subscription.cursor.backlog == 40
+    lowered: dict[str, Any] = {SIZE: {"limitSize": 500, "policy": reaction}}
+    await stage.run(stage.namespaces.set_topic_policy(TOPIC, table.BACKLOG.topic_name, lowered))
+    await stage.run(topic.quotas.look())
+    evicts = reaction == EVICTION
+    assert ("closed" in port_of(producer).events) is not evicts
+    assert (subscription.cursor.backlog < 40) is evicts
+    subscription.acknowledge_through(topic.ledger.last_confirmed)
+    assert await may_produce(stage, topic) is None
+
+
 async def test_quotas_act_by_their_key_alone() -> None:
     stage = Stage(quota_bytes=1, quotas_checked=False)
     topic = await stage.open()
