@@ -162,3 +162,17 @@ async def test_count_of_a_deleted_topic_is_not_written_back() -> None:
     with pytest.raises(TopicNotFound):
         await partitions.set_properties(topic("p"), {"a": "b"})
     assert not await partitions.count(topic("p"))
+
+
+async def test_namespace_with_a_key_that_no_topic_name_gives_is_not_deleted_for_ever() -> None:
+    metadata = MemoryMetadataStore()
+    stage = await started(metadata)
+    await stage.open(str(topic("t")))
+    foreign = f"/managed-ledgers/{NAMESPACE}/persistent/a%7Eb"
+    await metadata.put(foreign, b"{}")
+    with pytest.raises(MetadataError, match="a~b"):
+        await stage.run(stage.registry.deletions.namespace(NAMESPACE, force=True))
+    await metadata.delete(foreign)
+    await stage.run(stage.registry.deletions.resume())
+    assert not stage.registry.deletions.waiting
+    assert not stage.namespaces.exists(NAMESPACE)
