@@ -27,9 +27,10 @@ from broker.ledger_client.ledger_client import (
     LedgerClient,
     ReadDone,
 )
+from broker.ledger_client.result_codes import UNREACHABLE
 from broker.ledger_client.settings import QuarantineSettings
 from broker.model.errors import NotEnoughBookies
-from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR, RC_OK
+from protocol.bookie_frame import LAST_ENTRY, RC_OK
 
 log = logging.getLogger(__name__)
 _NS_PER_SECOND = 1_000_000_000
@@ -178,21 +179,21 @@ class Unreachable:
         done: AddDone,
     ) -> None:
         """Fails."""
-        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, entry_id)
+        asyncio.get_running_loop().call_soon(done, UNREACHABLE, entry_id)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Fails."""
-        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
+        asyncio.get_running_loop().call_soon(done, UNREACHABLE, b"")
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
         """Fails."""
-        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, [])
+        asyncio.get_running_loop().call_soon(done, UNREACHABLE, [])
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
         """Fails."""
-        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
+        asyncio.get_running_loop().call_soon(done, UNREACHABLE, b"")
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:
         """Empty: nothing is known of it."""

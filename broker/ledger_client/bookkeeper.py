@@ -23,6 +23,7 @@ from functools import partial
 from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
+from broker.ledger_client.result_codes import UNREACHABLE
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
 from protocol.bookie_frame import (
@@ -30,7 +31,6 @@ from protocol.bookie_frame import (
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     LAST_ENTRY,
-    RC_IO_ERROR,
     RC_OK,
     RC_TOO_MANY_REQUESTS,
     AddResponse,
@@ -142,7 +142,7 @@ class BookKeeperLedgerClient:
         head, header, body = parts
         size = len(head) + len(header) + len(body)
         if self._unavailable:
-            self._loop.call_soon(done, RC_IO_ERROR, entry_id)
+            self._loop.call_soon(done, UNREACHABLE, entry_id)
             return
         # An answer and no exception: an ensemble writer takes it as any refusal and asks another bookie.
         if self._add_bytes + size > self._outstanding_bytes_max:
@@ -174,7 +174,7 @@ class BookKeeperLedgerClient:
     ) -> None:
         """The answer has at most a frame of bytes."""
         if self._unavailable:
-            self._loop.call_soon(done, RC_IO_ERROR, [])
+            self._loop.call_soon(done, UNREACHABLE, [])
             return
         self._next_batch += 1
         self._batches[self._next_batch] = done
@@ -201,7 +201,7 @@ class BookKeeperLedgerClient:
 
     def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:
         if self._unavailable:
-            self._loop.call_soon(done, RC_IO_ERROR, b"")
+            self._loop.call_soon(done, UNREACHABLE, b"")
             return
         queue = self._reads.setdefault(key, deque())
         queue.append((frame, done))
@@ -325,10 +325,10 @@ class BookKeeperLedgerClient:
         self._add_bytes = 0
         calls: list[Callable[[], None]] = []
         for key, add_done in adds.items():
-            calls += [partial(done, RC_IO_ERROR, key[1]) for done in (add_done, *more_adds.get(key, ()))]
+            calls += [partial(done, UNREACHABLE, key[1]) for done in (add_done, *more_adds.get(key, ()))]
         for queue in reads.values():
-            calls += [partial(done, RC_IO_ERROR, b"") for _, done in queue]
-        calls += [partial(done, RC_IO_ERROR, []) for done in batches.values()]
+            calls += [partial(done, UNREACHABLE, b"") for _, done in queue]
+        calls += [partial(done, UNREACHABLE, []) for done in batches.values()]
         if calls:
             log.warning("%d requests to the bookie failed with the connection", len(calls))
         for call in calls:

@@ -26,6 +26,11 @@ from protocol.bookie_frame import (
 OK = RC_OK
 NOT_ENOUGH_BOOKIES = -6
 """Never on the wire: the number in BookKeeper's own client (NotEnoughBookiesException)."""
+UNREACHABLE = -8
+"""Never on the wire: the request got no answer, which proves nothing (BookieHandleNotAvailableException).
+
+With the wire's code for a failed disk in its place, a bookie that starts again would look as if it had lost its entries.
+"""
 NEGATIVE = (RC_NO_LEDGER, RC_NO_ENTRY)
 """The bookie certainly does not have the entry. Every other code except OK proves nothing."""
 DAMAGED = RC_IO_ERROR

@@ -284,6 +284,9 @@ class CursorInfoWriter:
             self._writing = True
             try:
                 stored = await self._encoded()
+                if self.closed:
+                    # Abandoned while a thread encoded: a cursor made anew may have the version that this write expects.
+                    return
                 await self._info.put(stored.value)
             except MetadataError as error:
                 self.last_error = error

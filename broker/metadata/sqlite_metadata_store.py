@@ -42,6 +42,13 @@ INSERT INTO commits VALUES (1, 0) ON CONFLICT DO NOTHING;
 """
 _ADD_CRC = "ALTER TABLE node ADD COLUMN crc INTEGER"
 """For stores of earlier versions; their records are not checked until they are written again."""
+_OF_EARLIER_VERSION = """
+CREATE TRIGGER IF NOT EXISTS value_of_an_earlier_version AFTER UPDATE OF value ON node
+WHEN NEW.crc IS OLD.crc AND NEW.value IS NOT OLD.value
+BEGIN UPDATE node SET crc = NULL WHERE key = NEW.key; END
+"""
+"""Removes the checksum of a record that an earlier version writes, which keeps the old one: the next start of this version
+would take the record for damaged, and refuse the store."""
 _UPSERT = """
 INSERT INTO node (key, value, version, crc) VALUES (?, ?, 0, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc, version = version + 1 RETURNING version
@@ -109,6 +116,7 @@ class SqliteMetadataStore:
             columns = [row[1] for row in self._reader.execute("PRAGMA table_info(node)")]
             if "crc" not in columns:
                 self._reader.execute(_ADD_CRC)
+            self._reader.execute(_OF_EARLIER_VERSION)
             (commits,) = self._reader.execute("SELECT number FROM commits").fetchone()
             check_commits(self._path, self._count, commits)
             check_records(self._reader, self._path)

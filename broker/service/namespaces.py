@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.removal.deletion import together
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
+from broker.model.errors import BrokerError, InvalidTopicName, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.security.authorization.permissions import (
     NamespacePermissions,
@@ -109,8 +109,9 @@ class Namespaces:
         # Parsed permissions by namespace, so that a check of rights parses nothing.
         self._permissions: dict[str, NamespacePermissions] = {}
         self._changing = asyncio.Lock()
-        self.ending: set[str] = set()
-        """Tenants and namespaces whose deletion has begun: nothing is created in them. `Deletions` changes it."""
+        self.is_ending: Callable[[str], bool] = _is_never_ending
+        """Returns True for a tenant or namespace whose deletion has begun and goes on: nothing is created in it, nor it
+        anew. `Deletions` sets it."""
         self.listener: PolicyListener | None = None
         """Called after each change of a policy and before the change returns; the topic registry sets itself."""
         self.rights_changed: Callable[[], None] | None = None
@@ -202,6 +203,8 @@ class Namespaces:
         async with self._changing:
             if tenant in self._tenants:
                 raise AlreadyExists("Tenant already exist")
+            if self.is_ending(tenant):
+                raise ServiceNotReady(f"Tenant {tenant} is being deleted; ask again")
 
             async def change() -> None:
                 # The store first, here and below: memory must not show a change that was not stored.
@@ -245,8 +248,11 @@ class Namespaces:
             self.tenant(tenant)
             if namespace in self._policies:
                 raise AlreadyExists("Namespace already exists")
-            if tenant in self.ending:
+            if self.is_ending(tenant):
                 raise NamespaceNotFound("Tenant is being deleted")
+            if self.is_ending(namespace):
+                # Otherwise the rest of the deletion, perhaps after a restart, would take the new one too.
+                raise ServiceNotReady(f"Namespace {namespace} is being deleted; ask again")
 
             async def change() -> None:
                 await self._store.put(f"{ROOT}/{namespace}", _dump_bounded(policies), ABSENT)
@@ -406,6 +412,10 @@ class Namespaces:
         found = await self._store.get(f"{root}/{name}")
         values = {} if found is None else cast("dict[str, Json]", json.loads(found.value))
         return {_OLD_NAMES.get(key, key): value for key, value in values.items()}
+
+
+def _is_never_ending(_name: str) -> bool:
+    return False
 
 
 def _dump(value: Mapping[str, Json]) -> bytes:

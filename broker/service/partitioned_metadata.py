@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 from broker.loop.uninterrupted import uninterrupted
-from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Versioned
+from broker.model.errors import TopicNotFound
 from broker.model.topic_name import PERSISTENT, TopicName
 
 PARTITIONED_ROOT = "/admin/partitioned-topics"
@@ -55,20 +56,29 @@ class PartitionedMetadata:
         await uninterrupted(change())
 
     async def set_count(self, name: TopicName, count: int) -> None:
-        """Changes the number of partitions and keeps the properties."""
+        """Changes the number of partitions and keeps the properties. TopicNotFound, or BadVersion as `create`."""
         # The value is written as a whole, so the properties have to be read first.
-        metadata = {"partitions": count, "properties": await self.properties(name)}
+        stored = await self._stored(name)
+        metadata = {"partitions": count, "properties": json.loads(stored.value).get("properties") or {}}
 
         async def change() -> None:
-            await self._store.put(_key(name), json.dumps(metadata).encode())
+            await self._store.put(_key(name), json.dumps(metadata).encode(), stored.version)
             self._counts[str(name)] = count
 
         await uninterrupted(change())
 
     async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Replaces the properties and keeps the number of partitions."""
+        """Replaces the properties and keeps the number of partitions. TopicNotFound, or BadVersion as `create`."""
+        stored = await self._stored(name)
         metadata = {"partitions": await self.count(name), "properties": dict(properties)}
-        await self._store.put(_key(name), json.dumps(metadata).encode())
+        await self._store.put(_key(name), json.dumps(metadata).encode(), stored.version)
+
+    async def _stored(self, name: TopicName) -> Versioned:
+        """Returns what is stored; a write by its version makes no topic that was deleted meanwhile anew."""
+        stored = await self._store.get(_key(name))
+        if stored is None:
+            raise TopicNotFound(f"Partitioned topic {name} does not exist")
+        return stored
 
     async def delete(self, name: TopicName) -> None:
         """Forgets a partitioned topic; its partitions are deleted before."""

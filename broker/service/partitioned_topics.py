@@ -63,8 +63,11 @@ class PartitionedTopics:
         check_partitions(count, self._policies.settings.partitions_max)
         if name.partition >= 0:
             raise InvalidTopicName(f"{name} is the name of a partition")
-        if not self._registry.namespaces.exists(name.namespace):
+        namespaces = self._registry.namespaces
+        if not namespaces.exists(name.namespace) or namespaces.is_ending(name.namespace):
             raise TopicNotFound("Namespace not found")
+        # Otherwise the rest of an interrupted deletion would take the new topic too.
+        self._registry.deletions.check_open(name)
         if await self._registry.exists(name):
             raise AlreadyExists("This topic already exists")
         # Before the first is made, so that a refusal leaves nothing behind.
@@ -90,6 +93,7 @@ class PartitionedTopics:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
+        self._registry.deletions.check_open(name)
         # Before the partitions: the registry creates none whose index is not below the stored count.
         await self._metadata.set_count(name, count)
         try:

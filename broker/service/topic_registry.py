@@ -200,7 +200,7 @@ class TopicRegistry:
         # One that is being deleted would never become empty.
         if (
             not namespaces.exists(namespace)
-            or namespace in namespaces.ending
+            or namespaces.is_ending(namespace)
             or namespaces.policy(namespace, DELETED)
         ):
             raise TopicNotFound("Namespace not found")
@@ -344,14 +344,23 @@ class TopicRegistry:
         """
         await self.deletions.topic(name, force=force)
 
-    async def shut(self, name: TopicName, work: Callable[[], Awaitable[None]], *, force: bool) -> None:
-        """See `Topics.shut` of `broker/service/deletion/deletions.py`."""
+    async def shut(
+        self,
+        name: TopicName,
+        work: Callable[[], Awaitable[None]],
+        *,
+        force: bool,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """See `Topics.shut` of `broker/service/deletion/steps.py`."""
         key = str(name)
         while (running := self._opening.get(key) or self._closing.get(key)) is not None:
             await asyncio.wait((running,))
         # No await from here to `_begin_closing`: no client may come in between.
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
+        if wanted is not None and not wanted():
+            return
         topic = self.topics.get(key)
         if topic is None and not name.is_persistent:
             raise TopicNotFound(f"Topic {name} does not exist")
@@ -371,7 +380,9 @@ class TopicRegistry:
         openings = [
             task for name, task in self._opening.items() if parse_topic_name(name).namespace == namespace
         ]
-        await asyncio.gather(*openings, return_exceptions=True)
+        if openings:
+            # Not `gather`: a cancelled caller would cancel the openings, which clients wait for.
+            await asyncio.wait(openings)
 
     async def forget_partitioned(self, name: TopicName) -> None:
         """Deletes metadata, schema and policies of a partitioned topic, unless one of its partitions exists."""

@@ -34,6 +34,8 @@ class Found(NamedTuple):
     """Why it counts as a leak, or as a loss."""
     topic: str | None
     """Its topic, where it is known."""
+    version: int | None = None
+    """Version of the judged node; one that changes is no finding any more. None for a ledger."""
 
 
 class _NodeRow(NamedTuple):
@@ -42,6 +44,7 @@ class _NodeRow(NamedTuple):
     namespace: str | None
     topic: str | None
     empty: bool
+    version: int
 
 
 class _Reference(NamedTuple):
@@ -105,11 +108,12 @@ def _take_names(facts: Facts, path: str) -> None:
 
 def _take_row(facts: Facts, table: str, row: tuple[object, ...]) -> None:
     if table == "nodes":
-        path, kind, namespace, topic, size, _, _, children = row
+        path, kind, namespace, topic, size, version, _, children = row
         if kind in rules.JUDGED:
             # A store that does not count children has no empty parents either.
             empty = size == 0 and children == 0 and not _ROOTS.search(str(path))
-            facts.nodes.append(_NodeRow(str(path), str(kind), _text(namespace), _text(topic), empty))
+            assert isinstance(version, int)
+            facts.nodes.append(_NodeRow(str(path), str(kind), _text(namespace), _text(topic), empty, version))
     elif table == "topics":
         topic, _, partitions = row
         assert isinstance(partitions, int)
@@ -141,7 +145,7 @@ def judge(facts: Facts) -> Iterator[Found]:
     for node in facts.nodes:
         reason = rules.judge_node(_node_facts(facts, node))
         if reason is not None:
-            yield Found("metadata", node.kind, node.path, reason, node.topic)
+            yield Found("metadata", node.kind, node.path, reason, node.topic, node.version)
     needed = {one.ledger_id for one in facts.references if one.kind != rules.DECIDED}
     decided = {one.ledger_id: one.topic for one in facts.references if one.kind == rules.DECIDED}
     for ledger_id, of_pulsar in facts.ledgers.items():

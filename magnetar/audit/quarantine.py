@@ -59,6 +59,9 @@ async def put_in(store: MetadataStore, found: Found) -> str:
     node = await store.get(found.subject)
     if node is None:
         return "is gone"
+    if node.version != found.version:
+        # Its topic may have been made anew since the look, and with it this node.
+        return "was changed meanwhile and stays"
     about["value"] = base64.b64encode(node.value).decode()
     key = node_record_key(found.subject)
     # The copy first: a crash in between leaves both, and the next audit finds the original again.

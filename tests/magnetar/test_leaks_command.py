@@ -166,3 +166,22 @@ def test_ledger_that_a_list_names_is_never_deleted(broker: BrokerProcess) -> Non
     assert status(broker, "DELETE", "/admin/v2/magnetar/ledgers/999999") == 404
     assert status(broker, "GET", "/admin/v2/magnetar/ledgers/999999/entries") == 404
     assert status(broker, "GET", f"{path}/entries?first=-1") == 400
+
+
+def test_orphan_stays_out_of_quarantine_while_a_node_that_may_name_it_cannot_be_read(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = connect(broker.url)
+    topic = "persistent://public/default/unreadable"
+    ledger_id = client.create_producer(topic).send(b"x").ledger_id()
+    client.close()
+    key = f"{LIST}unreadable"
+    assert status(broker, "PUT", "/admin/v2/persistent/public/default/unreadable/unload") == 204
+    value = store(broker, "get", key)
+    assert isinstance(value, bytes)
+    store(broker, "put", key, b"{")
+    _, text = audit(broker, capsys, "--quarantine")
+    assert f"{ledger_id} stays: 1 nodes could not be read" in text
+    assert store(broker, "get", ledger_record_key(ledger_id)) is None
+    store(broker, "put", key, value)
+    assert audit(broker, capsys) == (0, "no findings; nothing was changed\n")

@@ -15,7 +15,8 @@ from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ensemble_writer import EnsembleWriter, _Member
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger
-from protocol.bookie_frame import RC_IO_ERROR, RC_NO_ENTRY, RC_NO_LEDGER
+from broker.ledger_client.result_codes import UNREACHABLE
+from protocol.bookie_frame import RC_NO_ENTRY, RC_NO_LEDGER
 from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.bookie import SimBookie, SimJournal
 from tests.sim.network import SimConnection
@@ -111,7 +112,7 @@ def _one_no_is_enough() -> object:
 
 
 def _an_error_is_a_no() -> object:
-    return mock.patch.object(recovery, "NEGATIVE", (RC_NO_LEDGER, RC_NO_ENTRY, RC_IO_ERROR))
+    return mock.patch.object(recovery, "NEGATIVE", (RC_NO_LEDGER, RC_NO_ENTRY, UNREACHABLE))
 
 
 def _nothing_is_written_back() -> object:

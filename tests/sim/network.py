@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
-from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR
+from broker.ledger_client.result_codes import UNREACHABLE
+from protocol.bookie_frame import LAST_ENTRY
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop
 
@@ -93,11 +94,11 @@ class SimConnection:
         self._ask(
             lambda reply: self._bookie.add(ledger_id, entry_id, entry, master_key, recovery, reply),
             done,
-            (RC_IO_ERROR, entry_id),
+            (UNREACHABLE, entry_id),
         )
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        self._ask(lambda reply: self._bookie.read(ledger_id, entry_id, reply), done, (RC_IO_ERROR, b""))
+        self._ask(lambda reply: self._bookie.read(ledger_id, entry_id, reply), done, (UNREACHABLE, b""))
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
@@ -105,14 +106,14 @@ class SimConnection:
         self._ask(
             lambda reply: self._bookie.batch_read(ledger_id, first, count_max, reply),
             done,
-            (RC_IO_ERROR, []),
+            (UNREACHABLE, []),
         )
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
         self._ask(
             lambda reply: self._bookie.fence(ledger_id, master_key, entry_id, reply),
             done,
-            (RC_IO_ERROR, b""),
+            (UNREACHABLE, b""),
         )
 
     def file_of(self, ledger_id: int, entry_id: int) -> str:

@@ -6,7 +6,7 @@
 
     topic        the mark is "deleted" in the list of its log
     namespace    the mark is "deleted" in its policies
-    others       the intent itself, which `check_open` and `Namespaces.ending` obey
+    others       the intent itself, which `check_open` and `Namespaces.is_ending` obey
 
 A step that fails leaves the intent. `resume` tries again: at the start of a broker and every minute after it.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +26,7 @@ from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
 from broker.service.deletion.steps import DeletionSteps, Topics, Work
-from broker.service.namespaces import NamespaceNotFound, Namespaces, NotEmpty
+from broker.service.namespaces import DELETED, NamespaceNotFound, Namespaces, NotEmpty
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.topic_schemas import TopicSchemas
 
@@ -53,6 +54,9 @@ class Deletions:
         self._schemas = schemas
         self._topics = topics
         self._running: dict[tuple[Kind, str], asyncio.Task[None]] = {}
+        self._asked: Counter[str] = Counter()
+        """Requests under way, by tenant or namespace."""
+        namespaces.is_ending = self._is_ending
         self._steps = DeletionSteps(environment, namespaces, partitions, schemas, topics, self)
 
     @property
@@ -111,14 +115,19 @@ class Deletions:
         if not self._namespaces.exists(namespace):
             raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
         # From here on no topic is created in it, so an empty namespace stays empty.
-        self._namespaces.ending.add(namespace)
+        self._asked[namespace] += 1
         try:
             if not force:
                 await self._check_empty(namespace)
             intent = Intent(Kind.NAMESPACE, namespace, self._environment.wall_ms())
             await self._run(intent, partial(self._decide_namespace, intent))
         finally:
-            self._namespaces.ending.discard(namespace)
+            self._asked[namespace] -= 1
+
+    def _is_ending(self, name: str) -> bool:
+        """See `Namespaces.is_ending`. A decided deletion counts until its intent is gone, also after a restart."""
+        has = self.intents.has
+        return self._asked[name] > 0 or has(Kind.NAMESPACE, name) or has(Kind.TENANT, name)
 
     async def _check_empty(self, namespace: str) -> None:
         await self._topics.openings_ended(namespace)
@@ -135,11 +144,11 @@ class Deletions:
             await self._namespaces.delete_tenant(tenant)
             return
         intent = Intent(Kind.TENANT, tenant, self._environment.wall_ms())
-        self._namespaces.ending.add(tenant)
+        self._asked[tenant] += 1
         try:
             await self._run(intent, partial(self.intents.decide, intent))
         finally:
-            self._namespaces.ending.discard(tenant)
+            self._asked[tenant] -= 1
 
     # Carried out
 
@@ -210,7 +219,12 @@ class Deletions:
         if intent.kind is Kind.TOPIC:
             await self._resume_topic(parse_topic_name(intent.name), intent)
         elif intent.kind is Kind.NAMESPACE and self._namespaces.exists(intent.name):
-            await self.namespace(intent.name, force=True)
+            if self._namespaces.policy(intent.name, DELETED):
+                await self.namespace(intent.name, force=True)
+            else:
+                # Its deletion has removed everything else before; each start makes `public/default` where it is missing.
+                log.warning("! namespace %s was made anew after its deletion and stays", intent.name)
+                await self.intents.finished(intent)
         elif intent.kind is Kind.TENANT and self._namespaces.tenant_exists(intent.name):
             await self.tenant(intent.name, force=True)
         else:
@@ -219,13 +233,22 @@ class Deletions:
     async def _resume_topic(self, name: TopicName, intent: Intent) -> None:
         if name.is_persistent:
             found = await self._environment.metadata.get(managed_ledger_key(name.ledger_name))
+            if not self._is_pending(intent):
+                return
             if found is not None and not decode_ledger_info(found.value).deleted:
                 log.warning("! %s was made anew after its deletion and stays", name)
                 await self.intents.finished(intent)
                 return
-            await self._topics.shut(name, partial(self._carry_out, intent), force=True)
+            # A request may finish the same deletion while this one waits, and a client may make the topic anew.
+            await self._topics.shut(
+                name, partial(self._carry_out, intent), force=True, wanted=partial(self._is_pending, intent)
+            )
         else:
             await self._run(intent, _nothing)
+
+    def _is_pending(self, intent: Intent) -> bool:
+        # This one, and not a later deletion of the same name.
+        return self.intents.pending.get((intent.kind, intent.name)) is intent
 
     async def close(self) -> None:
         """Ends the deletions that run; the next start goes on with them."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
-from broker.model.errors import TopicNotFound
+from broker.model.errors import MetadataError, TopicNotFound
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
 from broker.service.namespaces import Namespaces
@@ -40,9 +40,12 @@ Step = tuple[str, Callable[[Intent], Awaitable[None]]]
 class Topics(Protocol):
     """The open topics, as deletions need them; the topic registry."""
 
-    async def shut(self, name: TopicName, work: Work, *, force: bool) -> None:
+    async def shut(
+        self, name: TopicName, work: Work, *, force: bool, wanted: Callable[[], bool] | None = None
+    ) -> None:
         """Closes a topic for ever and disconnects its clients, then runs `work`; only then it may be opened again.
 
+        Does nothing if `wanted` returns False after the wait for another opening or closing of the topic.
         TopicBusy while clients are connected, unless forced; TopicNotFound for a non-persistent topic that is not open.
         """
         ...
@@ -137,15 +140,30 @@ class DeletionSteps:
 
     async def _delete_partitions(self, intent: Intent) -> None:
         name = parse_topic_name(intent.name)
-        await self._shut_all([str(name.with_partition(index)) for index in range(intent.partitions)])
+        # The topic may have grown while its deletion was decided.
+        count = max(intent.partitions, await self._partitions.count(name))
+        await self._shut_all([str(name.with_partition(index)) for index in range(count)])
 
     async def _delete_metadata(self, intent: Intent) -> None:
         await self._partitions.delete(parse_topic_name(intent.name))
 
     async def _delete_topics(self, intent: Intent) -> None:
         # Again and again, because a topic may have been in creation when the deletion was decided.
-        while names := await self._topics.names(intent.name):
+        before: list[str] = []
+        while True:
+            # One that began before the decision may not be stored yet, and would be left in a namespace that is gone.
+            await self._topics.openings_ended(intent.name)
+            names = await self._topics.names(intent.name)
+            if not names:
+                return
+            if names == before:
+                # A key that another program has written in its own way, for example with %7E for ~.
+                raise MetadataError(
+                    f"namespace {intent.name} has topics under keys that this broker does not write, such as that of"
+                    f" {names[0]}: remove these nodes from the metadata store"
+                )
             await self._shut_all(names)
+            before = names
 
     async def _shut_all(self, names: Sequence[str]) -> None:
         await self._in_slices([partial(self._shut_one, name) for name in names])

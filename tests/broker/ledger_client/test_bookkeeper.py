@@ -22,7 +22,7 @@ from protocol.bookie_frame import (
 )
 from tests.support.ports import free_port
 
-IO_ERROR, TOO_MANY = 101, 106
+UNREACHABLE, TOO_MANY = -8, 106
 
 
 class ScriptedBookie:
@@ -140,14 +140,14 @@ async def test_dropped_connection_fails_every_outstanding_request(
     client.fence(1, master_key(b""), lambda rc, _: fence.set_result(rc))
     await until(lambda: len(peer.requests) == 7)  # the fence waits for the read of the last entry
     peer.drop()
-    assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {IO_ERROR}
+    assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {UNREACHABLE}
 
 
 @pytest.mark.parametrize(("host", "port"), [("bookie..example", 3181), ("127.0.0.1", 99999)])
 async def test_impossible_address_fails_requests_at_once(host: str, port: int) -> None:
     """A ledger's metadata may name such an address."""
     client = make(port, host)
-    assert await asyncio.wait_for(add(client, 0), 60) == IO_ERROR
+    assert await asyncio.wait_for(add(client, 0), 60) == UNREACHABLE
     with pytest.raises(ConnectionError, match=f"{host}:{port}"):
         await client.connected()
     await client.close()
@@ -159,7 +159,7 @@ async def test_client_reconnects_after_the_bookie_restarts(
     peer.answer = positive
     assert await add(client, 0) == 0
     await peer.stop()
-    assert await add(client, 1) == IO_ERROR
+    assert await add(client, 1) == UNREACHABLE
     await peer.start()
     await until_added(client, 2)
 
@@ -182,7 +182,7 @@ async def test_client_reconnects_when_a_connection_ends_before_it_is_used(
     monkeypatch.setattr(loop, "create_connection", lose_the_first)
     peer.answer = positive
     client = make(peer.port)
-    assert await asyncio.wait_for(add(client, 0), 60) == IO_ERROR
+    assert await asyncio.wait_for(add(client, 0), 60) == UNREACHABLE
     await until_added(client, 1)
     assert attempts == 2
     await client.close()
@@ -191,17 +191,17 @@ async def test_client_reconnects_when_a_connection_ends_before_it_is_used(
 async def test_requests_fail_when_no_bookie_listens() -> None:
     client = make(1)
     waiting = add(client, 0)
-    assert await waiting == IO_ERROR
+    assert await waiting == UNREACHABLE
     with pytest.raises(ConnectionError):
         await client.connected()
-    assert await add(client, 1) == IO_ERROR
+    assert await add(client, 1) == UNREACHABLE
     await client.close()
 
 
 async def test_silent_bookie_is_dropped_after_the_timeout(peer: ScriptedBookie) -> None:
     client = make(peer.port, timeout_s=0.5)
     await client.connected()
-    assert await asyncio.wait_for(add(client, 0), 60) == IO_ERROR
+    assert await asyncio.wait_for(add(client, 0), 60) == UNREACHABLE
     await client.close()
 
 
@@ -216,7 +216,7 @@ async def test_bookie_that_answers_only_reads_is_dropped(peer: ScriptedBookie) -
             client.read(7, 1, read_on)
 
     read_on()
-    assert await asyncio.wait_for(waiting, 60) == IO_ERROR
+    assert await asyncio.wait_for(waiting, 60) == UNREACHABLE
     await client.close()
 
 
@@ -227,7 +227,7 @@ async def test_adds_beyond_the_outstanding_bytes_are_refused(peer: ScriptedBooki
     assert await adds[2] == TOO_MANY
     peer.answer = positive
     peer.drop()
-    assert await asyncio.gather(*adds[:2]) == [IO_ERROR] * 2
+    assert await asyncio.gather(*adds[:2]) == [UNREACHABLE] * 2
     await until_added(client, 3)
     await client.close()
 
@@ -259,7 +259,7 @@ async def test_unexpected_answer_drops_the_connection(
     waiting = add(client, 0)
     await until(lambda: len(peer.requests) == 1)
     peer.writers[0].write(junk)
-    assert await waiting == IO_ERROR
+    assert await waiting == UNREACHABLE
 
 
 async def test_close_fails_every_outstanding_request(peer: ScriptedBookie) -> None:
@@ -267,4 +267,4 @@ async def test_close_fails_every_outstanding_request(peer: ScriptedBookie) -> No
     await client.connected()
     waiting = add(client, 0)
     await client.close()
-    assert await waiting == IO_ERROR
+    assert await waiting == UNREACHABLE

@@ -223,3 +223,26 @@ async def test_sqlite_has_every_answered_write_after_kill_9(tmp_path: Path) -> N
     assert len(kept) % 10 == 0, "a group was stored in part"
     await store.close()
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_record_that_an_earlier_version_has_written_meanwhile_does_not_look_damaged(
+    tmp_path: Path,
+) -> None:
+    """An operator goes back to the version without checksums, and forwards again."""
+    path = tmp_path / "store.sqlite"
+    store = SqliteMetadataStore(path)
+    await store.put("/a", b"1")
+    await store.put("/b", b"1")
+    await store.close()
+    connection = sqlite3.connect(path)
+    # The statement of that version.
+    connection.execute("UPDATE node SET value = ?, version = version + 1 WHERE key = ?", (b"2", "/a"))
+    connection.commit()
+    connection.close()
+    store = SqliteMetadataStore(path)
+    assert await store.get("/a") == Versioned(b"2", 1)
+    await store.put("/a", b"3", 1)
+    await store.close()
+    connection = sqlite3.connect(path)
+    assert [crc is None for (crc,) in connection.execute("SELECT crc FROM node ORDER BY key")] == [False] * 2
+    connection.close()
