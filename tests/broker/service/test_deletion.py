@@ -377,7 +377,7 @@ class StageOnDisk(Stage):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_thousand_deleted_topics_leave_a_store_on_disk_as_it_was(kind: str, tmp_path: Path) -> None:
+async def test_many_deleted_topics_leave_a_store_on_disk_as_it_was(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "metadata"
     store = SqliteMetadataStore(path)
     stage = StageOnDisk(store)
