@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from autorecovery.fragments import due_bookies, follow_lost, fragments_of, lost_of
-from autorecovery.marks import Marks
+from autorecovery.marks import BadMark, Marks
 from autorecovery.replicas import missing_positions
 from autorecovery.settings import AutoRecoverySettings
 from autorecovery.stats import AuditorStats
@@ -90,8 +90,9 @@ class Auditor:
             return
         version = await self._marks.delay_version()
         asked = self._delay_version not in (None, version)
-        self._delay_version = version
         await self._audit(registered, at_once=asked)
+        # Behind the audit: one that failed is still asked for.
+        self._delay_version = version
         await self._check_if_due(registered)
 
     # Lost bookies
@@ -140,9 +141,18 @@ class Auditor:
         async for ledger_id, metadata in self.ledgers():
             missing = [bookie for bookie in lost_of(metadata, registered) if bookie in lost]
             if missing:
-                count += await self._marks.add(ledger_id, missing, self._wall_ms())
+                count += await self._add(ledger_id, missing)
         self._stats.marked += count
         log.info("bookie %s is lost: %d ledgers are marked", ", ".join(sorted(lost)), count)
+
+    async def _add(self, ledger_id: int, missing: Sequence[str]) -> bool:
+        """Marks a ledger; returns False if it was marked for these bookies before. Raises MetadataError."""
+        try:
+            return await self._marks.add(ledger_id, missing, self._wall_ms())
+        except BadMark as error:
+            # Raised, it would end the search at this ledger, and those behind it would never be marked.
+            log.warning("a mark stays as it is: %s", error)
+            return False
 
     # The check of all ledgers
 
@@ -176,7 +186,7 @@ class Auditor:
                     )
                     missing.update(fragment.segment.members[position] for position in positions)
             if missing:
-                count += await self._marks.add(ledger_id, sorted(missing), self._wall_ms())
+                count += await self._add(ledger_id, sorted(missing))
         self._stats.marked += count
         return count
 

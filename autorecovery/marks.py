@@ -41,6 +41,10 @@ _LEVELS = 4
 _FOLDER_VALUE = b"marks\n"
 
 
+class BadMark(MetadataError):
+    """The value of a mark cannot be read; its ledger counts as marked."""
+
+
 class Marked(NamedTuple):
     """A ledger that lacks copies."""
 
@@ -121,7 +125,7 @@ class Marks:
     async def add(self, ledger_id: int, replicas: Sequence[str], now_ms: int) -> bool:
         """Marks a ledger that lacks the copies of these bookies; returns False if the mark said so before.
 
-        Raises MetadataError.
+        Raises MetadataError; BadMark for a mark that cannot be read.
         """
         key = mark_key(ledger_id)
         while True:
@@ -213,4 +217,6 @@ def _decoded(key: str, value: bytes) -> Mark:
     try:
         return decode_mark(value)
     except ValueError as error:
-        raise MetadataError(f"{key}: {error}") from error
+        raise BadMark(
+            f"{key}: {error}; remove the node, and the next check marks the ledger again"
+        ) from error

@@ -35,17 +35,14 @@ class _Nodes:
         """Returns the node of a key."""
         return self._requests.url.root + key
 
-    async def create(self, key: str, value: bytes) -> bool:
-        """Returns False when another session has the node."""
+    async def create(self, key: str, value: bytes) -> None:
+        """Makes the node in the present session, unless it exists. Raises MetadataError."""
         path = self.path(key)
         answer = await self._requests.ask(
             lambda: self.client.create_async(path, value, ephemeral=True, makepath=True)
         )
-        if answer.refused(NodeExistsError):
-            # An attempt whose answer was lost may have made it.
-            return answer.asked > 1 and await self.owner(key) == self.session_id
-        answer.value_or_raise()
-        return True
+        if not answer.refused(NodeExistsError):
+            answer.value_or_raise()
 
     async def create_in_order(self, prefix: str, value: bytes) -> None:
         """Makes an ephemeral node whose name ends with the next number. Raises MetadataError."""
@@ -106,12 +103,13 @@ class ZookeeperLocks:
 
     async def take(self, ledger_id: int) -> ZookeeperLock | None:
         """See `Locks.take`."""
-        # Before the request: a session that begins later has not made the node.
-        session_id = self._nodes.session_id
         key = lock_key(ledger_id)
-        if not await self._nodes.create(key, self._owner):
-            return None
-        return ZookeeperLock(self._nodes, key, session_id)
+        await self._nodes.create(key, self._owner)
+        # The node says whose it is. The request may have waited for another session than the one it began in, and a lock
+        # under the number of the former could never be released. A node that this session has left is taken again: a
+        # process works on one ledger at a time, so no other part of it has the lock.
+        owner, session_id = await self._nodes.owner(key), self._nodes.session_id
+        return ZookeeperLock(self._nodes, key, session_id) if owner == session_id else None
 
 
 class ZookeeperLock:

@@ -62,8 +62,12 @@ class DiskReserve:
             self._make()
 
     def start(self) -> None:
-        """Looks now, and from now on in a thread. Raises OSError."""
-        self.look()
+        """Looks now, and from now on in a thread."""
+        try:
+            self.look()
+        except OSError as error:
+            # A quota may be used up on a disk with space. Such a start must succeed too: it is what the reserve is for.
+            log.warning("! there is no reserve for a full disk in %s: %s", self._path.parent, error)
         self._thread.start()
 
     def close(self) -> None:

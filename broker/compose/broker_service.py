@@ -43,7 +43,6 @@ from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.faults.controls import TestControls
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop.clock import CallLater, Clock
@@ -80,6 +79,8 @@ from tls.listener import TlsListener
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
+
+    from broker.faults.controls import TestControls
 
 log = logging.getLogger("magnetar")
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from broker.faults.controls import TestControls
 from broker.faults.held_clock import ADVANCE_MS_MAX
-from broker.faults.script import BadFault, Fault
+from broker.faults.script import DELAY_S_MAX, BadFault, Fault
 
 CLOCK: Final = "/magnetar/test/clock"
 FAULTS: Final = "/magnetar/test/faults"
@@ -113,6 +113,8 @@ def _fault(given: dict[str, object]) -> Fault:
             raise BadFault(f"{number}={value!r}: give a whole number")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise BadFault(f"seconds={seconds!r}: give a number")
+    if not 0 <= seconds <= DELAY_S_MAX:  # Here too: a whole number may be too long for a float.
+        raise BadFault(f"seconds={str(seconds)[:20]}: give up to {DELAY_S_MAX:.0f}")
     return Fault(
         on=str(texts["on"]),
         do=str(texts["do"]),

@@ -4,7 +4,21 @@ These modules import the standard library alone. The broker runs in a process of
 nothing else of this package.
 """
 
-from magnetar.kit.broker import Broker, BrokerFailedError
-from magnetar.kit.controls import Clock, Fault, Faults
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from magnetar.kit.broker import Broker, BrokerFailedError
+    from magnetar.kit.controls import Clock, Fault, Faults
 
 __all__ = ["Broker", "BrokerFailedError", "Clock", "Fault", "Faults"]
+
+
+def __getattr__(name: str) -> object:
+    # Imported when it is asked for: pytest imports this package at each start, for the plugin.
+    if name not in __all__:
+        raise AttributeError(f"module 'magnetar.kit' has no attribute {name!r}")
+    from magnetar.kit import broker, controls
+
+    return getattr(broker if name.startswith("Broker") else controls, name)

@@ -3,24 +3,27 @@
 pytest finds it by itself where Magnetar is installed. Each process of a run (pytest-xdist has several) starts a broker
 when its first test asks for one. To run the same tests against a real Pulsar, give `--pulsar-url` and
 `--pulsar-admin-url`; tests that need the clock or faults are then skipped.
+
+The parts of the kit are imported by the fixtures: pytest loads this module in every project on the machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pytest
 
-from magnetar.kit.broker import Broker
 from magnetar.kit.errors import KitError
-from magnetar.kit.left_behind import left_in
-from magnetar.kit.remote import RemotePulsar
+
+if TYPE_CHECKING:
+    from magnetar.kit.broker import Broker
+    from magnetar.kit.remote import RemotePulsar
 
 LEFT: Final = "magnetar_left"
 """Name of the property under which a test's report carries what it left behind."""
-Pulsar = Broker | RemotePulsar
+Pulsar: TypeAlias = "Broker | RemotePulsar"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,8 +44,12 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Pulsar]:
     """The broker of this process, in memory; with `--pulsar-url` the Pulsar that it names."""
     url = request.config.getoption("--pulsar-url")
     if url:
+        from magnetar.kit.remote import RemotePulsar
+
         yield RemotePulsar(url, request.config.getoption("--pulsar-admin-url"))
         return
+    from magnetar.kit.broker import Broker
+
     with Broker() as broker:
         yield broker
 
@@ -65,6 +72,8 @@ def pulsar_namespace(request: pytest.FixtureRequest, pulsar_broker: Pulsar) -> I
 
     A real Pulsar that forbids this (`forceDeleteNamespaceAllowed=false`) keeps it.
     """
+    from magnetar.kit.left_behind import left_in
+
     namespace = pulsar_broker.namespace()
     logged = len(pulsar_broker.log)
     yield namespace

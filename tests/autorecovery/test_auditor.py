@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import AsyncMock
+
+import pytest
+
 from autorecovery.auditor import all_ledgers
+from autorecovery.marks import BadMark
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.errors import MetadataError
 from protocol.ledger_metadata import ledger_key
+from protocol.underreplication import mark_key
 from tests.autorecovery.stage import Stage
 from tests.broker.ledger_client.ensemble_fakes import LEDGER
 
@@ -141,3 +148,38 @@ async def test_all_ledgers_are_found_and_other_nodes_left_out() -> None:
         await store.put(key, b"x")
     await store.put("/ledgers/underreplication/ledgers/0000/0000/0000/0007/urL0000000007", b"x")
     assert sorted([each async for each in all_ledgers(store)]) == ledger_ids
+
+
+async def test_mark_that_cannot_be_read_does_not_keep_other_ledgers_unmarked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage(3, WHOLE)
+    await stage.written(3)
+    found = await stage.store.get(ledger_key(LEDGER))
+    assert found is not None
+    other = LEDGER - 1
+    await stage.store.put(ledger_key(other), found.value)
+    await stage.store.put(mark_key(other), b"not a mark")
+    assert [one async for one in all_ledgers(stage.store)] == [other, LEDGER]
+    stage.lose(0)
+    await stage.auditor.look()
+    assert await stage.marks.get(LEDGER) is not None
+    assert "a mark stays as it is" in caplog.text
+    with pytest.raises(BadMark, match="remove the node"):
+        await stage.marks.get(other)
+
+
+async def test_audit_that_was_asked_for_and_failed_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(3, WHOLE)
+    await stage.written(3)
+    await stage.marks.set_delay_s(60)
+    await stage.auditor.look()
+    stage.lose(0)
+    await stage.marks.set_delay_s(60)
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.marks, "add", AsyncMock(side_effect=MetadataError("the session is lost")))
+        with pytest.raises(MetadataError):
+            await stage.auditor.look()
+    assert await stage.marked() == []
+    await stage.auditor.look()
+    assert await stage.marked() == [LEDGER]

@@ -1,7 +1,8 @@
 """Parses the JSON of a request in bounded time, and refuses values that Pulsar's types cannot hold. Pure.
 
-Law: a value that this module returns can be written and read again: it is at most DEPTH_MAX levels deep, and each of its
-whole numbers fits into Java's long. Deeper JSON would be stored and then fail to load at the next start.
+Law: a value that this module returns can be written and read again: it is at most DEPTH_MAX levels deep, each of its
+whole numbers fits into Java's long, and each of its texts into UTF-8. Deeper JSON would be stored and then fail to load at
+the next start.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ VALUES_MAX = 20_000
 500,000 of them and would stop the broker for a quarter of a second."""
 
 
-def parse_json(data: bytes) -> Json:
-    """Returns the value in `data`. Raises ValueError, whose text names the limit or the mistake."""
+def parse_json(data: bytes, *, any_text: bool = False) -> Json:
+    """Returns the value in `data`. Raises ValueError, whose text names the limit or the mistake.
+
+    `any_text`: accepts texts that do not fit into UTF-8, for a caller that keeps `data` and drops the value.
+    """
     openings = data.count(b"[") + data.count(b"{")
     # Counted inside of strings too: a text with so many is refused although it may have fewer values.
     if openings + data.count(b",") > VALUES_MAX:
@@ -31,7 +35,17 @@ def parse_json(data: bytes) -> Json:
         raise ValueError(_too_deep()) from None
     if openings > DEPTH_MAX:
         _check_depth(value)
+    if not any_text and (b"\\u" in data or b"\xed" in data):
+        _check_texts(value)
     return value
+
+
+def _check_texts(value: Json) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Python reads half of a surrogate pair, escaped or not, and fails when it is to write it.
+        raise ValueError("a text has half of a surrogate pair (\\ud800 to \\udfff)") from None
 
 
 def _check_depth(value: Json) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -58,3 +60,17 @@ def test_reserve_of_a_former_start_is_kept(tmp_path: Path, free: list[int]) -> N
     assert reserve.held
     reserve.look()
     assert not reserve.held
+
+
+def test_start_succeeds_without_the_space_for_a_reserve(
+    tmp_path: Path, free: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    reserve = DiskReserve(tmp_path)
+    reserve.start()
+    reserve.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "there is no reserve" in caplog.text

@@ -52,6 +52,8 @@ async def status_of(admin: ClientSession, line: str, text: str | BytesIO) -> int
         b'{"a": -Infinity}',
         b"\xff",
         b"[1",
+        b'{"\\ud800": 1}',
+        b'"a\xed\xa0\x80"',
     ],
 )
 def test_json_beyond_the_limits_is_refused(text: bytes) -> None:
@@ -70,6 +72,7 @@ def test_json_beyond_the_limits_is_refused(text: bytes) -> None:
         "[" * 5000,
         [[]] * 5000,
         {"a": {"b": [1, {"c": "d"}]}},
+        "\U0001f600 \ud7ff",
     ],
 )
 def test_json_within_the_limits_is_read(value: Json) -> None:

@@ -119,6 +119,7 @@ async def test_messages_of_one_key_go_to_one_partition_and_others_in_turns(admin
         ("BOOLEAN", True, b"\x01"),
         ("STRING", "ä", "ä".encode()),
         ("JSON", '{"a": 1}', b'{"a": 1}'),
+        ("JSON", r'{"a": "\ud83d"}', rb'{"a": "\ud83d"}'),
     ],
 )
 async def test_payload_becomes_the_bytes_of_its_schema(
@@ -147,6 +148,18 @@ async def test_payload_becomes_the_bytes_of_its_schema(
         ({"messages": [{"payload": {"a": 5}}]}, 400),
         ({"messages": [{"payload": "x", "sequenceId": "y"}]}, 400),
         ({"messages": [{"payload": "x", "sequenceId": 10**23}]}, 400),
+        ({"messages": [{"payload": "x", "sequenceId": -1}]}, 412),
+        ({"messages": [{"payload": "x", "deliverAfterMs": 2**63 - 1}]}, 400),
+        ({"messages": [{"payload": "x", "key": "\ud800"}]}, 400),
+        ({"messages": [{"payload": "x"}], "producerName": "\udfff"}, 400),
+        ({"messages": [{"payload": "x"}], "valueSchema": '{"type": []}'}, 400),
+        (
+            {
+                "messages": [{"payload": "{}"}],
+                "valueSchema": '{"type": "STRING", "properties": {"\\ud800": ""}}',
+            },
+            400,
+        ),
         ({"messages": [{"payload": "x"}], "valueSchema": "zzz"}, 400),
         ({"messages": [{"payload": "x"}], "valueSchema": '{"type": "FOO"}'}, 400),
         ({"messages": [{"payload": "x"}], "valueSchema": '{"type": "AVRO", "schema": "e30="}'}, 400),
