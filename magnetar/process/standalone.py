@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,6 +109,8 @@ class ProcessSettings(NamedTuple):
 def run(options: BrokerOptions) -> int:
     """Runs the process. Returns 0 after a clean stop, 1 when it could not start, 2 for a bad setting."""
     try:
+        if options.until_eof:
+            _check_standard_input()
         settings = load(options)
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -344,6 +347,18 @@ class _AtEof(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The pipe has failed."""
         self._stop.set()
+
+
+def _check_standard_input() -> None:
+    """Raises SettingsError unless standard input is a pipe or a socket; of a file libuv would end the process."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        mode = 0
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise SettingsError(
+            "--until-eof: standard input is no pipe; start the broker with one, and keep its other end open"
+        )
 
 
 async def _stop_at_eof(stop: asyncio.Event) -> None:

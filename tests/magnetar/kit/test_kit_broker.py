@@ -119,6 +119,15 @@ def test_use_before_the_start_says_how_to_start() -> None:
         _ = magnetar.Broker().pulsar_url
 
 
+def test_end_of_input_needs_a_pipe() -> None:
+    command = [sys.executable, "-m", "magnetar", "standalone", "--memory", "--until-eof"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "--until-eof: standard input is no pipe; start the broker with one, and keep its other end open\n",
+    )
+
+
 # Clock
 
 
