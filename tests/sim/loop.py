@@ -13,6 +13,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+CLOSING_TURNS = 10
+"""Turns of the loop for cancelled tasks."""
+
+
 class Stuck(AssertionError):
     """A task waits although no event is scheduled."""
 
@@ -61,5 +65,7 @@ def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:
     finally:
         for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        # A cancelled task may wait for the end of tasks that it began, and these for theirs.
+        for _ in range(CLOSING_TURNS):
+            loop.run_until_complete(asyncio.sleep(0))
         loop.close()
