@@ -24,8 +24,11 @@ from broker.service.namespaces import Namespaces
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.topic_schemas import TopicSchemas
 
-AT_ONCE: Final = 10
-"""Topics or schemas that are deleted at the same time. Each takes the loop for less than a millisecond."""
+AT_ONCE: Final = 3
+"""Topics or schemas that are deleted at the same time.
+
+With 10, messages of other topics wait 3.4 times as long as without a deletion; with 3, 1.3 times (99th percentile).
+"""
 
 PAUSE: Final = 2.0
 """Length of the pause behind a slice, in lengths of that slice."""
