@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
+from google.protobuf.message import DecodeError
+
 from broker.faults.held_clock import HeldClock
 from broker.faults.refusals import refusal_of
 from broker.faults.script import DELAY, DROP, REFUSE, Fault, FaultScript
@@ -187,6 +189,9 @@ class FilteredConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Cuts frames and passes them on, as far as no fault changes them."""
         for frame in self._received.cut(memoryview(self._buffer)[:nbytes]):
+            if self._transport is None or self._transport.is_closing():
+                # Frames behind a drop never arrived, so they count for no fault.
+                return
             command = _command(frame)
             fault = self._script.happens(_name(command))
             if fault is not None and fault.do == REFUSE:
@@ -230,7 +235,7 @@ def _command(frame: bytes) -> BaseCommand:
     command = BaseCommand()
     try:
         command.ParseFromString(frame[SIZES.size : SIZES.size + size])
-    except ValueError:  # protobuf's DecodeError.
+    except DecodeError:
         return BaseCommand()
     return command
 
@@ -253,7 +258,7 @@ def _moved(frame: bytes, command: BaseCommand, by_ms: int) -> bytes:
     try:
         start, end = metadata_span(body)
         metadata = MessageMetadata.FromString(body[start:end])
-    except ValueError:
+    except (ValueError, DecodeError):
         return frame  # The broker refuses it.
     metadata.publish_time += by_ms
     if metadata.deliver_at_time:

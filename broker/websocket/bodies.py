@@ -11,6 +11,7 @@ from broker.compaction.entry_content import batch_messages, read_entry, unpacked
 from broker.model.entry import Entry
 from broker.websocket.json_forms import NO_INDEX, DeliveredMetadata, SendRequest, encryption_context
 from protocol.frame import message_body
+from protocol.message_metadata import describe
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 _U32: Final = struct.Struct(">I")
@@ -28,15 +29,7 @@ class Sender(NamedTuple):
 def single_body(sender: Sender, sequence_id: int, now_ms: int, request: SendRequest) -> bytes:
     """Returns the body of an entry with one message."""
     metadata = _metadata(sender, sequence_id, now_ms, len(request.payload))
-    for name, value in request.properties.items():
-        metadata.properties.add(key=name, value=value)
-    if request.key is not None:
-        metadata.partition_key = request.key
-    if request.event_time_ms:
-        metadata.event_time = request.event_time_ms
-    if request.deliver_at_ms:
-        metadata.deliver_at_time = request.deliver_at_ms
-    metadata.replicate_to.extend(request.replicate_to)
+    describe(metadata, request)
     return message_body(metadata, pack(sender.compression, request.payload))
 
 

@@ -103,6 +103,19 @@ def ask(address: AdminAddress, method: str, path: str) -> Answer:
     return Answer(_json(address.url, response.text), response.warnings)
 
 
+def ask_for_object(address: AdminAddress, path: str, title: str) -> dict[str, Json]:
+    """Returns the JSON object at a path of Magnetar's own; CommandError names `title` where another broker answers."""
+    body = ask(address, "GET", path).body
+    if not isinstance(body, dict):
+        raise CommandError(f"{address.url} answers without {title}: name a Magnetar broker with --admin-url")
+    return body
+
+
+def as_text(body: Json) -> str:
+    """Returns JSON for people: two spaces of indentation, letters of all scripts as they are."""
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
 def send(
     address: AdminAddress,
     method: str,

@@ -107,18 +107,12 @@ def _replay(folders: list[Path]) -> int:
 
 
 def _ask(arguments: argparse.Namespace, path: str) -> dict[str, Json]:
-    from magnetar.clients.admin_client import admin_address, ask
+    from magnetar.clients.admin_client import admin_address, ask_for_object
 
-    address = admin_address(arguments)
-    body = ask(address, "GET", PATH + path).body
-    if not isinstance(body, dict):
-        raise CommandError(
-            f"{address.url} answers without a description of a cache: name a Magnetar broker with --admin-url"
-        )
-    return body
+    return ask_for_object(admin_address(arguments), PATH + path, "a description of a cache")
 
 
 def _json(body: dict[str, Json]) -> str:
-    import json  # Imported here because only `--json` pays for it.
+    from magnetar.clients.admin_client import as_text
 
-    return json.dumps(body, indent=2, ensure_ascii=False)
+    return as_text(body)

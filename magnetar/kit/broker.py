@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from magnetar.kit.controls import Clock, Faults, ask
+from magnetar.kit.controls import Clock, Faults
 from magnetar.kit.errors import BrokerFailedError, KitError
+from magnetar.kit.pulsar_under_test import PulsarUnderTest
 
 STOP_S: Final = 30.0
 """Time for a clean stop; the process is killed after it."""
@@ -27,7 +27,7 @@ _LOG_LINES: Final = 20
 __all__ = ["Broker", "BrokerFailedError"]
 
 
-class Broker:
+class Broker(PulsarUnderTest):
     """A Pulsar broker for tests: `with Broker() as broker: pulsar.Client(broker.pulsar_url)`.
 
     Also `async with Broker()`. Without `data` it keeps everything in memory. It listens on free ports of the
@@ -160,20 +160,6 @@ class Broker:
         if self._process is None:
             raise KitError("the broker does not run: call start()")
         return self._process.pid
-
-    def topic(self, name: str = "topic", namespace: str = "public/default") -> str:
-        """Returns the full name of a topic that does not exist yet."""
-        return f"persistent://{namespace}/{name}-{uuid.uuid4().hex[:12]}"
-
-    def namespace(self, name: str = "test", tenant: str = "public") -> str:
-        """Creates a namespace with a name of its own and returns `tenant/name-…`."""
-        full = f"{tenant}/{name}-{uuid.uuid4().hex[:12]}"
-        self.ask("PUT", f"/admin/v2/namespaces/{full}")
-        return full
-
-    def ask(self, method: str, path: str, body: object = None) -> object:
-        """Sends a request to the admin API and returns the JSON of its answer. KitError carries Pulsar's reason."""
-        return ask(self.admin_url, method, path, body, self._token)
 
     @property
     def log(self) -> str:

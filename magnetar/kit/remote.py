@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import NoReturn
 
 import pytest
 
-from magnetar.kit.controls import ask
+from magnetar.kit.pulsar_under_test import PulsarUnderTest
 
 
-class RemotePulsar:
+class RemotePulsar(PulsarUnderTest):
     """The Pulsar that `--pulsar-url` and `--pulsar-admin-url` name."""
 
     def __init__(self, pulsar_url: str, admin_url: str) -> None:
-        self.pulsar_url = pulsar_url
-        """`pulsar://host:port`."""
-        self.admin_url = admin_url.rstrip("/")
-        """`http://host:port`."""
+        self._pulsar_url = pulsar_url
+        self._admin_url = admin_url.rstrip("/")
         self.log = ""
         """Empty: the log of a real Pulsar is not at hand."""
+
+    @property
+    def pulsar_url(self) -> str:
+        """The URL that was given."""
+        return self._pulsar_url
+
+    @property
+    def admin_url(self) -> str:
+        """The URL that was given, without a slash at the end."""
+        return self._admin_url
 
     @property
     def clock(self) -> NoReturn:
@@ -30,17 +37,3 @@ class RemotePulsar:
     def faults(self) -> NoReturn:
         """Skips the test: faults cannot be set there."""
         pytest.skip("a real Pulsar commits no faults on demand; run without --pulsar-url")
-
-    def topic(self, name: str = "topic", namespace: str = "public/default") -> str:
-        """As `Broker.topic`."""
-        return f"persistent://{namespace}/{name}-{uuid.uuid4().hex[:12]}"
-
-    def namespace(self, name: str = "test", tenant: str = "public") -> str:
-        """As `Broker.namespace`."""
-        full = f"{tenant}/{name}-{uuid.uuid4().hex[:12]}"
-        self.ask("PUT", f"/admin/v2/namespaces/{full}")
-        return full
-
-    def ask(self, method: str, path: str, body: object = None) -> object:
-        """As `Broker.ask`."""
-        return ask(self.admin_url, method, path, body)

@@ -8,8 +8,6 @@ intent may stay; every message of the other namespace must be there, and an audi
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +23,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
 from tests.crash.deletion_broker import POINTS
+from tests.crash.every_point import try_points
 
 SETTINGS: Final = (
     "forceDeleteNamespaceAllowed=true",
@@ -48,15 +47,7 @@ TIMEOUT_S: Final = 60.0
 
 def main(*, keep: bool) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = 0
-    for point in POINTS:
-        folder = Path(tempfile.mkdtemp(prefix="deletion-"))
-        began = time.monotonic()
-        findings = run_point(point, folder)
-        failed += bool(findings)
-        print(f"{point:26} {time.monotonic() - began:5.1f} s  {'; '.join(findings) or 'ok'}", flush=True)
-        if not (findings or keep):
-            shutil.rmtree(folder)
+    failed = try_points(POINTS, run_point, keep=keep)
     print(f"{len(POINTS)} points, {failed} failed")
     return 1 if failed else 0
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +24,7 @@ from protocol.ledger_metadata import ledger_key
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
+from tests.crash.every_point import try_points
 from tests.crash.trimming_broker import CURSOR, POINTS
 
 TOPIC: Final = "persistent://public/default/trimmed"
@@ -45,15 +44,7 @@ LEDGER_IDS: Final = 3000
 
 def main(*, keep: bool) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = 0
-    for point in POINTS:
-        folder = Path(tempfile.mkdtemp(prefix="trimming-"))
-        began = time.monotonic()
-        findings = run_point(point, folder)
-        failed += bool(findings)
-        print(f"{point:16} {time.monotonic() - began:5.1f} s  {'; '.join(findings) or 'ok'}", flush=True)
-        if not (findings or keep):
-            shutil.rmtree(folder)
+    failed = try_points(POINTS, run_point, keep=keep)
     print(f"{len(POINTS)} points, {len(POINTS) * MESSAGES} confirmed, {failed} failed")
     return 1 if failed else 0
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
-def flip(path: Path, offset: int) -> None:
-    """Changes one bit of the byte at the offset."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes((byte ^ 0x10,)))
+from tests.bookie_stub.files import flip
 
 
 def flip_in(folder: Path, pattern: str, text: bytes) -> Path:

@@ -10,7 +10,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from tests.damage.flips import flip
+from tests.bookie_stub.files import flip
 from tests.interop.support import connect
 from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
 

@@ -260,5 +260,5 @@ def test_a_kill_while_publishing_loses_and_doubles_nothing(
     assert [int(reader.read_next(RECEIVE_MS).data()) for _ in range(3500)] == list(range(3500))
     assert nothing_comes(reader)
     got = {int(consumer.receive(RECEIVE_MS).data()) for _ in range(3500)}
-    while len(got) < 3500:  # What was in its queue when the broker went comes again.
+    while len(got) < 3500:  # Messages in its queue when the broker went come again.
         got.add(int(consumer.receive(RECEIVE_MS).data()))

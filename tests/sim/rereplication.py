@@ -106,7 +106,7 @@ class LocksOf:
 
 @dataclass
 class Moved:
-    """What the phase did."""
+    """Counts of the phase."""
 
     lost: int = 0
     copied: int = 0

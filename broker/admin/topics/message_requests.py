@@ -24,6 +24,7 @@ from broker.schemas.schema import Schema, SchemaType
 from broker.service.namespaces import Json
 from broker.service.policies.forms import LONG_MAX, Flag, Form, Names, Text, Texts, Whole
 from protocol.frame import message_body
+from protocol.message_metadata import describe
 from protocol.pulsar_api_pb2 import MessageMetadata
 
 _LOCAL_ALONE: Final = "__local__"
@@ -234,13 +235,5 @@ def entry_of(
         uncompressed_size=len(payload),
         schema_version=schema_version,
     )
-    for name, value in message.properties.items():
-        metadata.properties.add(key=name, value=value)
-    if message.key is not None:
-        metadata.partition_key = message.key
-    if message.event_time_ms:
-        metadata.event_time = message.event_time_ms
-    if message.deliver_at_ms:
-        metadata.deliver_at_time = message.deliver_at_ms
-    metadata.replicate_to.extend(message.replicate_to)
+    describe(metadata, message)
     return message_body(metadata, payload)

@@ -178,9 +178,8 @@ class DeletionSteps:
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
         intent = self._deletions.intents.pending.get((Kind.TOPIC, str(name)))
-        if (
-            intent is not None
-        ):  # An interrupted deletion of the topic alone; the present one has done its work.
+        if intent is not None:
+            # An interrupted deletion of the topic alone; the present one has done its work.
             await self._deletions.intents.finished(intent)
 
     async def _delete_partitioned(self, intent: Intent) -> None:

@@ -16,8 +16,7 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_file import journal_ids
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
-from tests.bookie_stub.files import crash
-from tests.damage.flips import flip
+from tests.bookie_stub.files import crash, flip
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
 

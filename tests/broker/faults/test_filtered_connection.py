@@ -1,0 +1,121 @@
+"""Frames pass a filtered connection unchanged and in order; faults act on whole frames."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.faults.filtered_connection import FilteredConnection
+from broker.faults.held_clock import HeldClock
+from broker.faults.script import Fault, FaultScript
+from protocol.answers import ping, success
+from protocol.frame import command_frame, message_body
+from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+
+class Inner(asyncio.BufferedProtocol):
+    """A broker's connection that keeps the bytes it gets."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.transport: Any = None
+        self._buffer = bytearray(7)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.got += bytes(self._buffer[:nbytes])
+
+
+class Socket(asyncio.Transport):
+    """The transport of the socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read here."""
+
+
+def stage(*faults: Fault) -> tuple[FilteredConnection, Inner, Socket, HeldClock]:
+    script, held, inner, socket = FaultScript(), HeldClock(), Inner(), Socket()
+    for fault in faults:
+        script.add(fault)
+    connection = FilteredConnection(inner, script, held)
+    connection.connection_made(socket)
+    return connection, inner, socket, held
+
+
+def receive(connection: FilteredConnection, data: bytes) -> None:
+    place = connection.get_buffer(-1)
+    place[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def test_frames_pass_in_pieces_and_broken_ones_too() -> None:
+    connection, inner, socket, _ = stage()
+    broken = b"\0\0\0\x08\0\0\0\x04\xff\xff\xff\xff"
+    data = ping() + broken + ping() + b"\0\0\0\x02ab" + ping()
+    for byte in data:
+        receive(connection, bytes([byte]))
+    assert inner.got == data
+    inner.transport.write(data[:9])
+    inner.transport.write(data[9:])
+    assert socket.sent == data
+
+
+def test_frames_behind_a_drop_count_for_no_fault() -> None:
+    fault = Fault("PING", "drop", times=2)
+    connection, inner, socket, _ = stage(fault)
+    receive(connection, ping() * 3)
+    assert (inner.got, socket.closing, fault.seen, fault.fired) == (b"", True, 1, 1)
+
+
+def test_frames_wait_while_the_connection_is_not_read() -> None:
+    connection, inner, _, _ = stage()
+    inner.transport.pause_reading()
+    receive(connection, ping())
+    assert inner.got == b""
+
+
+async def test_delayed_answer_holds_back_those_behind_it() -> None:
+    fault = Fault("SUCCESS", "delay", seconds=0.01)
+    _, inner, socket, _ = stage(fault)
+    inner.transport.write(success(1) + ping())
+    assert socket.sent == b""
+    async with asyncio.timeout(60):
+        while len(socket.sent) < len(success(1) + ping()):  # noqa: ASYNC110 - nothing tells of a write
+            await asyncio.sleep(0.001)
+    assert socket.sent == success(1) + ping()
+
+
+def test_dates_of_a_client_move_with_the_clock() -> None:
+    connection, inner, _, held = stage()
+    held.ahead_ns = 5_000 * 10**6
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=10, deliver_at_time=20)
+    command = BaseCommand(type=BaseCommand.SEND)
+    command.send.producer_id = command.send.sequence_id = 1
+    alone = command_frame(command)
+    body = message_body(metadata, b"payload")
+    frame = (len(alone) - 4 + len(body)).to_bytes(4, "big") + alone[4:] + body
+    receive(connection, frame)
+    metadata.publish_time, metadata.deliver_at_time = 5_010, 5_020
+    assert inner.got.endswith(message_body(metadata, b"payload"))
