@@ -72,13 +72,19 @@ class Redelivery:
         """Returns True while the position waits, or its entry is being read or was read and not sent."""
         if key in self.queue or key in self.fetching:
             return True
-        return bool(self._fetched) and any(entry.position == key for entry in self._fetched)
+        ledger_id, entry_id = key
+        return any(entry.entry_id == entry_id and entry.ledger_id == ledger_id for entry in self._fetched)
 
     def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
         """Queues (position, key hash) pairs whose entries were delivered before."""
         pairs = list(keys)
         self._cursor.redelivery.expect_redelivery([key for key, _ in pairs])
         self._add(pairs)
+
+    def add_fetched(self, entries: list[Entry]) -> None:
+        """Takes entries that were delivered before and have been read again; the next run sends them."""
+        self._cursor.redelivery.expect_redelivery([entry.position for entry in entries])
+        self._fetched += entries
 
     def add_unsent(self, entries: Iterable[Entry]) -> None:
         """Queues entries that were read and not delivered."""
@@ -117,16 +123,16 @@ class Redelivery:
             self._cursor.redelivery.drop_redeliveries((key,))
 
     def read(self, entries_max: int, allowed: Callable[[Key, int], bool] | None) -> list[Entry]:
-        """Returns entries to send now: those fetched before, and cached ones of the queue's first positions.
+        """Returns up to `entries_max` entries to send now: fetched ones, then cached ones of the queue's first positions.
 
         Starts a storage read for positions that the cache does not have. Positions being fetched count towards
         `entries_max`, so one read at a time is out while consumers have few permits.
         """
-        fetched, self._fetched = self._fetched, []
+        fetched, self._fetched = self._fetched[:entries_max], self._fetched[entries_max:]
         # They may have been acknowledged since storage read them.
         entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
         # Without the subtraction a slow read would let each wake begin another one, past the consumers' permits.
-        due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
+        due = self.queue.remove_first(max(0, entries_max - len(entries) - len(self.fetching)), allowed)
         if due:
             found, missing = self._cursor.redelivery.read_cached([Position(*key) for key in due])
             entries += found

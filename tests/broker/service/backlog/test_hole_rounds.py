@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.redelivery_reads import RedeliveryReads
 from broker.model.errors import EntryDamaged
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
@@ -134,8 +135,11 @@ async def test_late_acknowledgement_wins_over_the_redelivery() -> None:
     assert one.got()[6:] == [0, 2]
 
 
-async def test_acknowledgement_while_the_group_is_read_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await play(KEY_SHARED)
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_acknowledgement_while_the_group_is_read_wins(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await play(kind)
     real = ManagedLedger.read_entries
 
     async def acknowledged_meanwhile(self: ManagedLedger, wanted: EntryRange) -> Any:
@@ -202,6 +206,38 @@ async def test_positions_wait_in_the_log_while_consumers_take_none(monkeypatch: 
     assert one.subscription.waiting_for_redelivery == 2
     one.subscription.flow(one.consumer, 100)
     await one.rounds.after(5)
+    assert one.got()[6:] == [0, 1, 2, 3]
+
+
+async def test_holes_between_acknowledged_entries_are_read_once_and_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await play()
+    await one.acknowledge(1)
+    real, reads = ManagedLedger.read_entries, list[EntryRange]()
+
+    async def counted(self: ManagedLedger, wanted: EntryRange) -> Any:
+        reads.append(wanted)
+        return await real(self, wanted)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("a lost entry is read a second time")
+
+    monkeypatch.setattr(ManagedLedger, "read_entries", counted)
+    monkeypatch.setattr(RedeliveryReads, "request", refused)
+    await one.rounds.after(400)
+    assert one.got()[6:] == [0, 2, 3]
+    assert reads == [EntryRange(one.ledger_id, 0, 3)]
+
+
+async def test_lost_entries_come_one_by_one_when_few_are_asked_for() -> None:
+    one = await play()
+    one.consumer.permits = 1
+    await one.rounds.after(400)
+    assert one.got()[6:] == [0]
+    for _ in range(3):
+        one.subscription.flow(one.consumer, 1)
+        await one.stage.settle()
     assert one.got()[6:] == [0, 1, 2, 3]
 
 
