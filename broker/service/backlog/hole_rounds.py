@@ -180,14 +180,15 @@ class HoleRounds:
     async def _read(self, subscription: Subscription, keys: list[Key]) -> list[Entry]:
         """Returns those of the entries that can be read and may be delivered now, in order."""
         topic, cursor = subscription.topic, subscription.cursor
-        wanted, found = set(keys), list[Entry]()
+        missing, found = set(keys), list[Entry]()
         for one in joined(keys):
             try:
-                entries = await topic.ledger.read_entries(one)
+                entries = await topic.ledger.read_readable(one)
             except BrokerError as error:
                 log.warning("! lost entries %s of %s cannot be read: %s", one, topic.name, error)
                 continue
-            entries = [entry for entry in entries if entry.position in wanted]
+            entries = [entry for entry in entries if entry.position in missing]
+            missing.difference_update([entry.position for entry in entries])
             if topic.delays.looks_in(one.ledger_id):
                 entries, _ = topic.delays.hold_back(entries)
             if cursor.ledger.view is not None:
@@ -195,6 +196,7 @@ class HoleRounds:
                 if dead:
                     cursor.acknowledge(dead)
             found += entries
+        cursor.skip_lost(sorted(missing))
         return found
 
 

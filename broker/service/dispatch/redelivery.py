@@ -21,6 +21,7 @@ from broker.model.position import Position
 from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 
 if TYPE_CHECKING:
+    from broker.managed_ledger.ledger_context import ReadView
     from broker.managed_ledger.managed_cursor import ManagedCursor
     from broker.service.dispatch.read_retry import ReadRetry
 
@@ -99,7 +100,10 @@ class Redelivery:
     def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
         by_hash: dict[int, list[Key]] = {}
         for key, sticky_hash in pairs:
-            by_hash.setdefault(sticky_hash, []).append(key)
+            # A transaction that acknowledged an entry while it was read, and was aborted, gives it back here. The read
+            # brings it; read twice, the entry would be fetched under one key twice and lost with an error.
+            if key not in self.fetching:
+                by_hash.setdefault(sticky_hash, []).append(key)
         for sticky_hash, keys in by_hash.items():
             self.queue.add(keys, sticky_hash)
 
@@ -138,7 +142,16 @@ class Redelivery:
             entries += found
             if missing:
                 self._fetch(missing, {key: due[key] for key in missing})
-        return entries
+        view = self._cursor.ledger.view
+        return entries if view is None or not entries else self._shown(view, entries)
+
+    def _shown(self, view: ReadView, entries: list[Entry]) -> list[Entry]:
+        """Returns the entries without those that a transaction has acknowledged since they were asked for."""
+        shown = self._cursor.shown(view, entries)
+        # The dispatcher takes nothing for "nothing waits"; the positions behind these would wait for the next event.
+        if not shown and self.has_work:
+            self._wake()
+        return shown
 
     def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
         if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.
