@@ -15,6 +15,8 @@ from tests.fakes.stage import Stage
 T = TypeVar("T")
 BARRIER = "/test/barrier"
 """A key that is written to wait for the writes before it."""
+PER_NAMESPACE = 200
+"""Topics of one namespace: each has a grant there, and a namespace's grants are one value."""
 TOGETHER = 50
 """Topics that are made or deleted at once, so that their writes share syncs."""
 
@@ -65,11 +67,14 @@ async def compare(kind: str, count: int, path: Path) -> Compared:
     await stage.namespaces.open()
     await stage.registry.deletions.open()
     await with_namespace(stage)
+    namespaces = [f"shop/n{number}" for number in range(-(-count // PER_NAMESPACE))]
+    for namespace in namespaces:
+        await stage.namespaces.create(namespace, {"bundles": {"numBundles": 4}})
     await store.put(BARRIER, b"")
     before = await dump(store)
     began = time.monotonic()
     domain, make = KINDS[kind]
-    names = [topic(f"{kind} é {index}", domain) for index in range(count)]
+    names = [topic(f"{kind} é {index}", domain, namespaces[index // PER_NAMESPACE]) for index in range(count)]
     for start in range(0, count, TOGETHER):
         await asyncio.gather(*(make(stage, name) for name in names[start : start + TOGETHER]))
     between = len(await dump(store))

@@ -29,8 +29,8 @@ async def dump(store: MetadataStore, key: str = "") -> dict[str, bytes]:
     return found
 
 
-def topic(local: str, domain: str = "persistent") -> TopicName:
-    return parse_topic_name(f"{domain}://{NAMESPACE}/{local}")
+def topic(local: str, domain: str = "persistent", namespace: str = NAMESPACE) -> TopicName:
+    return parse_topic_name(f"{domain}://{namespace}/{local}")
 
 
 async def opened(metadata: MetadataStore, before: Stage | None = None, **settings: Any) -> Stage:
@@ -53,7 +53,7 @@ async def decorate(stage: Stage, name: TopicName) -> None:
     await stage.namespaces.set_topic_policy(str(name.base), "maxMessageSize", 1000)
     await stage.namespaces.set_topic_policy(str(name.base), "global:messageTTL", 10)
     await stage.namespaces.change_permissions(
-        NAMESPACE, lambda now: now.grant_on_topics([str(name.base)], "clerk", [Action.PRODUCE])
+        name.namespace, lambda now: now.grant_on_topics([str(name.base)], "clerk", [Action.PRODUCE])
     )
     if not name.is_persistent:
         return
