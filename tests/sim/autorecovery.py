@@ -31,7 +31,11 @@ class Cluster(Protocol):
 
     loop: SimLoop
     bookies: list[SimBookie]
-    state: SharedState
+
+    @property
+    def state(self) -> SharedState:
+        """Returns what all clients share."""
+        ...
 
     def ledgers_of(self, client: Client) -> Ledgers:
         """Returns the ledgers as the client sees them."""
