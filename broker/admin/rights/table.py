@@ -40,10 +40,14 @@ GROUPS: Final = (
         AUTHENTICATED,
         "",
         """
+        GET /
+        GET /console/{file}
         GET /metrics
         GET /metrics/
         GET /status.html
         GET /openapi.json
+        GET /admin/v2/magnetar/console/rights
+        GET /admin/v2/magnetar/console/session
         GET /admin/v2/brokers/ready
         GET /admin/v2/brokers/version
         GET /admin/v2/clusters
