@@ -108,7 +108,7 @@ class Console {
 
   #allowed(route) {
     const known = VIEWS[route.view] ? route : { view: "overview", parts: [], query: {} };
-    if (this.rights.superuser || OPEN_TO_ALL.has(known.view)) return known;
+    if (this.rights.console || OPEN_TO_ALL.has(known.view)) return known;
     return { view: "topics", parts: [], query: {} };
   }
 

@@ -10,6 +10,10 @@ const HEIGHT = 132;
 const MARGIN = { top: 8, right: 8, bottom: 20, left: 58 };
 const TABLE_ROWS_MAX = 60;
 const LABEL_WIDTH = 90;
+/** The axis is at least as long as this, so that the first values of a fresh broker are not drawn apart. */
+const SHORTEST_MS = 60e3;
+/** A shorter axis names the seconds. */
+const MINUTES_MS = 600e3;
 
 /**
  * One line of a chart.
@@ -59,12 +63,12 @@ export class LineChart {
   /**
    * Shows columns of the history.
    * @param {import("../shell/history.js").Columns} columns
-   * @param {number} spanMs length of the time axis
+   * @param {number} longestMs length of the time axis; it is shorter while there are no older values
    */
-  show(columns, spanMs) {
-    this.#shown = {
-      times: columns.column("atMs"), lines: this.#series.map(({ name }) => columns.column(name)), spanMs,
-    };
+  show(columns, longestMs) {
+    const times = columns.column("atMs");
+    const spanMs = Math.min(longestMs, Math.max(SHORTEST_MS, times.at(-1) - times[0] || 0));
+    this.#shown = { times, lines: this.#series.map(({ name }) => columns.column(name)), spanMs };
     this.#draw();
   }
 
@@ -124,7 +128,8 @@ export class LineChart {
     return Array.from({ length: count + 1 }, (_, place) => {
       const time = end - spanMs * (1 - place / count);
       const anchor = place === 0 ? "start" : place === count ? "end" : "middle";
-      return svg("text", { class: "axis", x: x(time), y: HEIGHT - 4, "text-anchor": anchor }, clock(time));
+      return svg("text", { class: "axis", x: x(time), y: HEIGHT - 4, "text-anchor": anchor },
+        spanMs < MINUTES_MS ? clockWithSeconds(time) : clock(time));
     });
   }
 

@@ -45,16 +45,13 @@ export function linear(from, to, start, end) {
  * @param {(number|null)[]} ys
  */
 export function linePath(xs, ys) {
-  let drawn = false;
+  const isKnown = (place) => ys[place] !== null && ys[place] !== undefined && Number.isFinite(ys[place]);
   return xs.map((x, place) => {
-    const y = ys[place];
-    if (y === null || y === undefined || !Number.isFinite(y)) {
-      drawn = false;
-      return "";
-    }
-    const command = drawn ? "L" : "M";
-    drawn = true;
-    return `${command}${x.toFixed(1)} ${y.toFixed(1)}`;
+    if (!isKnown(place)) return "";
+    const point = `${x.toFixed(1)} ${ys[place].toFixed(1)}`;
+    if (isKnown(place - 1)) return `L${point}`;
+    // A value between two unknown ones has no line; "h0" makes the round ends of the stroke a dot.
+    return isKnown(place + 1) ? `M${point}` : `M${point}h0`;
   }).join("");
 }
 

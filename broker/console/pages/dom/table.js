@@ -85,6 +85,8 @@ export class Table {
       cell.drawn = text;
       if (column.node) cell.replaceChildren(column.node(row));
       else setText(cell, text);
+      // Zeros step back, so that the eye finds the rows in use.
+      cell.classList.toggle("zero", Boolean(column.number) && /^0( |$)/.test(text));
     });
   }
 }

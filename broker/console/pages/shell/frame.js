@@ -25,7 +25,7 @@ export class Frame {
   #app;
   #links = new Map();
   #nav = h("nav", { "aria-label": "Pages", hidden: true });
-  #cluster = h("span", { class: "quiet" });
+  #cluster = h("span", { class: "cluster quiet" });
   #role = h("div", { class: "role" });
   #connection = h("p", { class: "connection", role: "status" });
   #lostText = h("p");
@@ -45,7 +45,7 @@ export class Frame {
 
   /** Shows the navigation of a session. */
   enter(session, rights) {
-    const pages = rights.superuser ? PAGES : PAGES.filter(([name]) => name === "topics");
+    const pages = rights.console ? PAGES : PAGES.filter(([name]) => name === "topics");
     this.#links = new Map(pages.map(([name, text]) => [name, h("a", { href: format(name) }, text)]));
     replace(this.#nav, h("ul", {}, [...this.#links.values()].map((link) => h("li", {}, link))));
     this.#nav.hidden = false;

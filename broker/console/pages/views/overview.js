@@ -12,6 +12,8 @@ import { warningRow } from "./log.js";
 const HOUR_MS = 3600e3;
 const FIVE_MINUTES_MS = 300e3;
 const WARNINGS_SHOWN = 5;
+/** Rows of ten seconds from which on the last hour is drawn of them. */
+const ROWS_WANTED = 30;
 
 const TILES = [
   ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency, median"], ["hits", "Cache hit ratio"],
@@ -41,7 +43,9 @@ export function openOverview({ live }) {
 
   const draw = () => {
     if (live.overview) showTiles(tiles, live.overview);
-    const columns = spanMs === HOUR_MS ? live.history.tens : live.history.seconds;
+    const { seconds, tens } = live.history;
+    // Of a fresh broker the seconds tell more.
+    const columns = spanMs === HOUR_MS && tens.length >= ROWS_WANTED ? tens : seconds;
     for (const chart of charts) chart.show(columns, spanMs);
     replace(warnings, live.warnings.length ? live.warnings.slice(0, WARNINGS_SHOWN).map(warningRow) : h("li", { class: "quiet" }, "None."));
   };

@@ -76,7 +76,7 @@ export class SubscriptionPanel {
       [this.#rights.skip, "Skip", acting(skip)],
       [this.#rights.reset, "Reset", acting(reset)],
       [this.#rights.expire, "Expire", acting(expire)],
-      [this.#rights.consume, "Delete", acting(deleteSubscription), "danger"],
+      [this.#rights.unsubscribe, "Delete", acting(deleteSubscription), "danger"],
     ].filter(([allowed]) => allowed).map(([, ...action]) => action);
   }
 

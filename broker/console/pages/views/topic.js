@@ -72,11 +72,10 @@ class TopicView {
   }
 
   async #load(signal) {
-    const [domain] = topicParts(this.#name);
     const asked = new URLSearchParams({ topic: this.#name });
     return Promise.all([
       get(`${PATH}/topics/${topicPath(this.#name)}`, { signal }),
-      get(`${PATH}/rights?${asked}`, { signal }).then((answer) => ({ ...answer.topic, why: answer.superuser, domain })),
+      get(`${PATH}/rights?${asked}`, { signal }).then((answer) => ({ ...answer.topic, why: answer.console })),
     ]);
   }
 

@@ -5,7 +5,7 @@
 import { h, setText } from "../dom/element.js";
 import { button, searchField } from "../dom/parts.js";
 import { Table } from "../dom/table.js";
-import { byteRate, bytes, count, percent, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, duration, percent, rate, short } from "../format/numbers.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 import { format, topicHash, topicParts } from "../shell/routes.js";
@@ -41,7 +41,7 @@ export function topicLink(name) {
 
 /** Opens the view. */
 export function openTopics(app, route) {
-  return app.rights.superuser ? openAllTopics(app, route) : openTopicByName(app);
+  return app.rights.console ? openAllTopics(app, route) : openTopicByName(app);
 }
 
 function openAllTopics(app, route) {
@@ -56,7 +56,7 @@ function openAllTopics(app, route) {
   const show = (answer) => {
     table.show(answer.topics);
     table.markOrder(asked.sort, asked.descending);
-    setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${answer.windowSeconds} s`);
+    setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${duration(Math.round(answer.windowSeconds))}`);
     pages.show(answer);
   };
   const refresh = new Refresh((signal) => get(`${PATH}?${new URLSearchParams({ ...asked, limit: PAGE })}`, { signal }), show, EVERY_MS);
