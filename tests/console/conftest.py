@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from tests.console.traffic import busy_broker
 from tests.interop.support import Admin
@@ -20,6 +20,9 @@ WAIT_MS: Final = 60_000
 """How long anything on a page may take on a busy machine."""
 SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
+
+
+expect.set_options(timeout=WAIT_MS)
 
 
 class Watch:
@@ -40,6 +43,12 @@ class Watch:
     def errors(self) -> list[str]:
         """Returns what went wrong and was not expected."""
         return [text for status, text in self._errors if status not in self.expected]
+
+    def take(self) -> set[int]:
+        """Returns the status codes so far, and forgets them; 0 is an error of the page itself."""
+        found = {status for status, _ in self._errors}
+        self._errors.clear()
+        return found
 
     def _message(self, message: ConsoleMessage) -> None:
         # "Failed to load resource: the server responded with a status of 409 (Conflict)"; `_response` tells of it.

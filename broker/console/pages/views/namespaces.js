@@ -7,9 +7,8 @@ import { button, panel, searchField } from "../dom/parts.js";
 import { count } from "../format/numbers.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
-import { format } from "../shell/routes.js";
+import { format, topicHash, topicParts } from "../shell/routes.js";
 import { createNamespace, createTopic, deleteNamespace, namespacePath } from "./namespace_actions.js";
-import { topicLink } from "./topics.js";
 
 const TOPICS_SHOWN = 200;
 
@@ -49,7 +48,7 @@ function openNamespace(app, namespace) {
     const found = topics.filter((name) => name.toLowerCase().includes(wanted));
     const more = found.length > TOPICS_SHOWN ? `; the first ${TOPICS_SHOWN} are shown` : "";
     setText(amount, `${count(found.length)} of ${count(topics.length)} topics${more}`);
-    replace(list, found.slice(0, TOPICS_SHOWN).map((name) => h("li", {}, topicLink(name))));
+    replace(list, found.slice(0, TOPICS_SHOWN).map((name) => h("li", {}, topicItem(name))));
   };
   const refresh = new Refresh((signal) => get(`${namespacePath(namespace)}/topics?mode=ALL`, { signal }), (found) => { topics = found.sort(); draw(); }, 0);
   refresh.now();
@@ -61,4 +60,9 @@ function openNamespace(app, namespace) {
     h("p", {}, h("a", { href: format("namespaces") }, "All namespaces")),
     amount, refresh.error, h("section", { class: "panel", "aria-label": "Topics" }, list));
   return { title: namespace, element, close: () => refresh.close() };
+}
+
+function topicItem(name) {
+  const [domain, , , local] = topicParts(name);
+  return [h("a", { href: topicHash(name) }, local), domain === "persistent" ? null : h("span", { class: "quiet" }, " non-persistent")];
 }
