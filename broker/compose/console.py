@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import Protocol
 
+from broker.console.bookies import journal_latency
+from broker.console.cache_page import CachePage
 from broker.console.hub import Hub
 from broker.console.log_warnings import LogWarnings
 from broker.console.routes import ConsoleRoutes
@@ -29,9 +32,17 @@ class Console:
         self._warnings = LogWarnings()
         # The machine's clock, not the one that a test may advance: rates are those of real seconds.
         traffic = Traffic(broker.registry.topics)
-        sampler = Sampler(broker, traffic, _unknown, time.monotonic_ns, broker.environment.wall_ms)
+        sampler = Sampler(
+            broker,
+            traffic,
+            partial(journal_latency, broker.environment.ledgers.bookies),
+            time.monotonic_ns,
+            broker.environment.wall_ms,
+        )
         self._hub = Hub(sampler, self._warnings)
-        self.routes = ConsoleRoutes(self._hub, traffic)
+        self.routes = ConsoleRoutes(
+            self._hub, traffic, CachePage(broker.cache, broker.registry.topics, broker.environment.now_ns)
+        )
         """The page and its data."""
 
     async def run(self) -> None:
@@ -42,7 +53,3 @@ class Console:
             await self._hub.run()
         finally:
             root.removeHandler(self._warnings)
-
-
-def _unknown() -> tuple[float | None, float | None]:
-    return None, None

@@ -102,11 +102,11 @@ class Hub:
             async with asyncio.timeout(ten_s):
                 await self._opened.wait()
 
-    def open(self, topic: ReadTopic | None) -> Stream:
-        """Returns a new stream. Raises TooManyStreams."""
+    def open(self, topic: ReadTopic | None, *, whole: bool = True) -> Stream:
+        """Returns a new stream; `whole`: with the events of the whole broker. Raises TooManyStreams."""
         if self.closed or len(self._streams) >= STREAMS_MAX:
             raise TooManyStreams(f"{STREAMS_MAX} pages of the console are open: close one")
-        stream = Stream(self, topic)
+        stream = Stream(self, topic, whole=whole)
         self._streams.add(stream)
         self._opened.set()
         return stream
@@ -125,7 +125,7 @@ class Hub:
 class Stream:
     """The events of one page."""
 
-    def __init__(self, hub: Hub, topic: ReadTopic | None) -> None:
+    def __init__(self, hub: Hub, topic: ReadTopic | None, *, whole: bool) -> None:
         """Made by `Hub.open`; `topic` reads the topic that the page shows."""
         self.wake = asyncio.Event()
         """Set when there is something new."""
@@ -133,29 +133,29 @@ class Stream:
         """The newest event `overview` that was not sent."""
         self._hub = hub
         self._topic = topic
+        self._whole = whole
         self._warned = 0
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yields what is to be sent, until the broker stops. The caller must `Hub.leave` the stream."""
         hub = self._hub
-        yield event("history", hub.history.shown()) + self._news()
+        if self._whole:
+            yield event("history", hub.history.shown()) + self._warnings()
         while True:
             await self.wake.wait()
             self.wake.clear()
             if hub.closed:
                 return
             overview, self.overview = self.overview, b""
-            yield overview + self._news()
+            topic = b"" if self._topic is None else event("topic", self._topic())
+            yield (overview + self._warnings() if self._whole else b"") + topic
 
-    def _news(self) -> bytes:
-        """Returns warnings that the page has not got, and its topic."""
+    def _warnings(self) -> bytes:
+        """Returns the warnings that the page has not got."""
         lines = self._hub.warnings.after(self._warned)
         if lines:
             self._warned = int(str(lines[-1]["number"]))
-        found = [event("warning", line) for line in lines]
-        if self._topic is not None:
-            found.append(event("topic", self._topic()))
-        return b"".join(found)
+        return b"".join([event("warning", line) for line in lines])
 
 
 def event(name: str, data: Json) -> bytes:

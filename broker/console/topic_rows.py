@@ -58,11 +58,7 @@ def cached_bytes_of(topic: Topic) -> int:
 
 def hit_ratio_of(topic: Topic) -> float | None:
     """Returns hits divided by all reads since the topic was opened; None before the first read."""
-    if not isinstance(topic, PersistentTopic):
-        return None
-    reads = topic.ledger.cache.reads
-    total = reads.hit_entries + reads.miss_entries + reads.coalesced_entries
-    return reads.hit_entries / total if total else None
+    return topic.ledger.cache.reads.hit_ratio if isinstance(topic, PersistentTopic) else None
 
 
 LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
@@ -101,15 +97,18 @@ class TopicsQuery:
     """Rows of the answer, at most."""
 
 
-async def topics_page(topics: Mapping[str, Topic], traffic: Traffic, query: TopicsQuery) -> dict[str, Json]:
-    """Returns the answer for the open topics."""
-    total = len(topics)
-    found = await _found(topics, query.search.lower())
+async def topics_page(
+    topics: Mapping[str, Topic], traffic: Traffic, query: TopicsQuery, listed: Callable[[str], bool]
+) -> dict[str, Json]:
+    """Returns the answer for the open topics; `listed` tells of a `domain://tenant/namespace` if it may be shown."""
+    names = await _chosen([*topics], lambda name: listed(name.rpartition("/")[0]))
+    search = query.search.lower()
+    found = await _chosen(names, lambda name: search in name.lower()) if search else names
     key = _key_of(query.sort, topics, traffic)
     page = await _ordered(found, key, query)
     rows: list[Json] = [_row(name, topics[name], traffic) for name in page if name in topics]
     return {
-        "total": total,
+        "total": len(names),
         "found": len(found),
         "offset": query.offset,
         "sort": query.sort,
@@ -119,13 +118,10 @@ async def topics_page(topics: Mapping[str, Topic], traffic: Traffic, query: Topi
     }
 
 
-async def _found(topics: Mapping[str, Topic], search: str) -> list[str]:
-    names = list(topics)
-    if not search:
-        return names
+async def _chosen(names: list[str], fits: Callable[[str], bool]) -> list[str]:
     found: list[str] = []
     for part in _slices(names):
-        found += [name for name in part if search in name.lower()]
+        found += [name for name in part if fits(name)]
         await asyncio.sleep(0)
     return found
 

@@ -92,8 +92,7 @@ def counts_of(topic: Topic, before: TopicCounts = NOTHING) -> TopicCounts:
                 messages_out += consumer.messages_out
                 bytes_out += consumer.bytes_out
         cache = topic.ledger.cache.reads
-        hits = cache.hit_entries
-        reads = hits + cache.miss_entries + cache.coalesced_entries
+        hits, reads = cache.hit_entries, cache.entries
         stats = topic.ledger.stats
         entries = stats.entries_added
         # Most topics have added nothing since, so their ten buckets need no copy.

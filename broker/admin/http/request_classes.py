@@ -47,6 +47,7 @@ _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
     "/admin/v2/brokers/health": LOOKUP,
     "/admin/v2/brokers/ready": LOOKUP,
+    "/admin/v2/magnetar/console/cache": HEAVY,
     "/metrics": SCRAPE,
     "/metrics/": SCRAPE,
 }
