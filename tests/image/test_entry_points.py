@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.compose.__main__ import wait_for
+from tests.support.ports import free_port
+
 BIN = Path(__file__).resolve().parents[2] / "docker" / "bin"
 
 
@@ -42,32 +45,52 @@ def run(*words: str, environ: dict[str, str] | None = None) -> subprocess.Comple
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, True), (503, False), (404, False)])
-def test_health_check_judges_by_the_status(server: str, status: int, healthy: bool) -> None:
-    done = run("bash", str(BIN / "healthcheck"), f"{server}/{status}")
+def test_health_check_judges_by_the_status(server: str, status: int, healthy: bool, tmp_path: Path) -> None:
+    done = run("bash", private(tmp_path)[0], f"{server}/{status}")
     assert (done.returncode == 0) is healthy
     assert f"HTTP/1.0 {status} " in done.stdout
 
 
-def test_health_check_fails_when_nobody_listens() -> None:
-    done = run("bash", str(BIN / "healthcheck"), "http://127.0.0.1:1/200")
+def test_health_check_fails_when_nobody_listens(tmp_path: Path) -> None:
+    done = run("bash", private(tmp_path)[0], "http://127.0.0.1:1/200")
     assert (done.returncode, done.stdout) == (1, "http://127.0.0.1:1/200: connection refused\n")
 
 
-def test_health_check_waits_after_a_good_one_alone(server: str, tmp_path: Path) -> None:
-    """`sleep` of the path is ours, and notes that it was called."""
+def private(tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """Returns a check with a mark of its own, and an environment whose `sleep` notes how long it was to last."""
     (tmp_path / "sleep").write_text(f'#!/bin/sh\necho "$1" >>{tmp_path}/slept\n')
     (tmp_path / "sleep").chmod(0o755)
     script = tmp_path / "healthcheck"
     script.write_text((BIN / "healthcheck").read_text().replace("good=/tmp/", f"good={tmp_path}/"))
-    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    return str(script), {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def test_steady_health_check_waits_after_a_good_one_alone(server: str, tmp_path: Path) -> None:
+    script, environ = private(tmp_path)
 
     def check(path: str) -> int:
-        return run("bash", str(script), "--steady", "4", f"{server}/{path}", environ=environ).returncode
+        return run("bash", script, "--steady", "4", f"{server}/{path}", environ=environ).returncode
 
     assert [check("503"), check("200")] == [1, 0]
     assert not (tmp_path / "slept").exists()
     assert [check("200"), check("503"), check("200")] == [0, 1, 0]
     assert (tmp_path / "slept").read_text() == "4\n4\n"
+
+
+def test_steady_health_check_waits_for_a_port_that_is_to_open(tmp_path: Path) -> None:
+    script, environ = private(tmp_path)
+    port = free_port()
+    with HTTPServer(("127.0.0.1", port), Answers, bind_and_activate=False) as closed:
+        url = f"http://127.0.0.1:{port}/200"
+        words = ["bash", script, "--steady", "60", url]
+        with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as checking:
+            wait_for((tmp_path / "slept").exists, 60, "a first attempt")
+            closed.server_bind()
+            closed.server_activate()
+            closed.handle_request()
+            assert checking.stdout is not None
+            assert " 200 " in checking.stdout.read()
+        assert checking.returncode == 0
 
 
 def test_health_check_starts_no_python() -> None:
