@@ -89,6 +89,7 @@ image:
 
 generate: $(DEVELOPMENT)
 	$(PY) -m magnetar.commands.generate
+	$(PY) -m tests.vectors.queue_pictures
 
 constraints: $(DEVELOPMENT)
 	$(PIP) install uv
