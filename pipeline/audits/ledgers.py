@@ -36,8 +36,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
     )
     left = (
         # An anti join first: nearly all ledgers are needed, and the next join sees the few that are left.
-        ledgers.join(needed, "ledger_id", "left_anti")
-        .join(decided, "ledger_id", "left")
+        ledgers.join(needed, "ledger_id", "left_anti").join(decided, "ledger_id", "left")
     )
     judged = left.select(
         "*",

@@ -21,7 +21,7 @@ from pipeline.audits.metadata import audit_metadata
 from pipeline.audits.plan import YOUNG
 from pipeline.audits.snapshot import open_snapshot
 from pipeline.jobs.page import write
-from pipeline.jobs.report import Report, Table, TableRow, as_text, mib
+from pipeline.jobs.report import Report, Table, TableRow, bytes_text
 
 AUDITS = MappingProxyType(
     {
@@ -78,11 +78,12 @@ def run_audit(
         )
     report = Report(f"audit-{name}", f"Audit: {name}", text)
     report.tables["classes"] = Table("By class", [_row(one) for one in found])
+    report.listed = {"classes": len(found)} if found else {}
     report.tables["largest"] = Table(
         f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
     )
     write(report, out)
-    return "\n".join(report.text)
+    return "\n".join(report.lines())
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:
@@ -111,8 +112,6 @@ def describe(name: str, found: list[ClassSummary], unreadable: int, out: Path) -
     """Return the text for the terminal, line by line."""
     total = sum(one.findings for one in found)
     lines = [f"audit {name}: {total:,} findings, nothing was changed; plan and page in {out}"]
-    if found:
-        lines += as_text([_row(one) for one in found])
     if unreadable:
         lines.append(
             f"{unreadable:,} nodes could not be read and were not judged; see the table `unreadable`"
@@ -124,6 +123,6 @@ def _row(one: ClassSummary) -> TableRow:
     return {
         "class": one.name,
         "findings": one.findings,
-        "size": "not known" if one.bytes is None else mib(one.bytes),
+        "size": "not known" if one.bytes is None else bytes_text(one.bytes),
         "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / _DAY_S:,.1f} days",
     }

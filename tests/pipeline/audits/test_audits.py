@@ -38,7 +38,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[
 
 
 def found(spark: Any, name: str, folder: Path, limits: Limits | None = None) -> list[Any]:
-    rows: list[Any] = AUDITS[name](open_snapshot(spark, folder), limits or Limits()).where("not young").collect()
+    rows: list[Any] = (
+        AUDITS[name](open_snapshot(spark, folder), limits or Limits()).where("not young").collect()
+    )
     return rows
 
 
