@@ -85,12 +85,21 @@ async def find_newest(
     A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing behind
     it. Raises as `read_entry`.
     """
-    low, high = 0, context.ledgers.entries
+    ledgers = context.ledgers
+    newest: Position | None = None
+    low, high = 0, ledgers.entries
     # By index over all ledgers, so each step halves the entries and not the ledgers.
     while low < high:
-        middle = (low + high) // 2
-        if holds(await read_entry(context, storage_reads, context.ledgers.position_at(middle))):
-            low = middle + 1
+        middle = ledgers.position_at((low + high) // 2)
+        end = ledgers.position_at(high - 1)
+        holding = holds(await read_entry(context, storage_reads, middle))
+        # Counted anew: trimming takes ledgers from the front during the read, which lowers every index. With the former
+        # ones the search would end at a newer entry than those that it has looked at.
+        if holding:
+            newest = middle
+            high = ledgers.rank(end)
         else:
-            high = middle
-    return context.ledgers.position_at(low - 1) if low else None
+            high = max(ledgers.rank(middle) - 1, 0)
+        low = 0 if newest is None else ledgers.rank(newest)
+    # Nothing at the place of one that is gone: everything through it is gone too.
+    return newest if newest is not None and ledgers.rank(newest) else None
