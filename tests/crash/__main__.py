@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run, deletion_run, trimming_run
+from tests.crash import bookie_run, compaction_run, deletion_run, quarantine_run, trimming_run
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -31,6 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
     )
+    parser.add_argument(
+        "--quarantine",
+        action="store_true",
+        help="kill an operator or the broker at each step of a quarantine instead",
+    )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
     arguments = parser.parse_args(argv)
     if arguments.bookie:
@@ -39,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         return deletion_run.main(keep=arguments.keep)
     if arguments.compaction:
         return compaction_run.main(keep=arguments.keep)
+    if arguments.quarantine:
+        return quarantine_run.main(keep=arguments.keep)
     if arguments.trimming:
         return trimming_run.main(keep=arguments.keep)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
