@@ -42,9 +42,9 @@ TIMEOUT_S: Final = 60.0
 SETTINGS: Final = ("brokerDeleteInactiveTopicsEnabled=false", "managedLedgerDefaultMarkDeleteRateLimit=0")
 
 
-def main(*, keep: bool) -> int:
+def main(*, keep: bool, audit: bool = False) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = try_points(POINTS, run_point, keep=keep)
+    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
     print(f"{len(POINTS)} points, {2 * len(POINTS) * MESSAGES} confirmed, {failed} failed")
     return 1 if failed else 0
 

@@ -10,7 +10,6 @@ pytest.importorskip("pulsar", reason="needs the official client, pip install pul
 
 from tests.crash import compaction_broker, quarantine_run, trimming_broker
 
-
 QUARANTINE_POINTS = (
     "quarantine.delete.before",
     "put-back.delete.before",
