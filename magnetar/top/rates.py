@@ -167,16 +167,19 @@ class _Span:
         self.seconds = seconds
 
     def of(self, name: str) -> list[Sample]:
+        """Returns the later series of a family."""
         return self.now.get(name, [])
 
     def gauge(self, name: str) -> float:
+        """Returns the later sum of a family."""
         return _sum(self.of(name))
 
     def rate(self, name: str) -> float:
+        """Returns what all series of a counter together grew by per second."""
         return self.per_second(_sum(self.before.get(name, [])), self.gauge(name))
 
     def per_second(self, before: float, now: float) -> float:
-        """A counter that fell began again at 0, with a new process."""
+        """Returns the growth of a counter per second; one that fell began again at 0, with a new process."""
         if not self.seconds:
             return 0.0
         return (now - before if now >= before else now) / self.seconds

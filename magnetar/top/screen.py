@@ -26,12 +26,14 @@ class TopScreen(App[None]):
     """Shows readings of `read` every `interval_s` seconds until a key ends it."""
 
     TITLE = "magnetar top"
+    """Title of the terminal's window."""
     CSS = """
     #head { height: auto; padding: 0 1; text-style: bold; }
     #state { height: 1; padding: 0 1; color: $text-muted; }
     #filter { display: none; height: 3; }
     DataTable { height: 1fr; }
     """
+    """Layout, in Textual's style sheets."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
         Binding("space", "pause", "pause"),
@@ -39,6 +41,7 @@ class TopScreen(App[None]):
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("escape", "clear", "no filter"),
     ]
+    """Keys with the actions below."""
 
     def __init__(self, read: Callable[[], Reading], interval_s: float, sort: str, text: str) -> None:
         super().__init__()
