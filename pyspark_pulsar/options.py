@@ -10,12 +10,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
 from pyspark_pulsar.client.connection import Credentials, Security
+from pyspark_pulsar.cutting.decryption import read_key
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.nearest_name import nearest_name
 from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
@@ -41,6 +42,7 @@ _CONNECTION = (
     "pulsar.client.tlsKeyFilePath",
 )
 _SCHEMA = ("schemaType", "schemaDefinition")
+_CRYPTO_FAILURE: Final = "pulsar.reader.cryptoFailureAction"
 _SOURCE_NAMES: Final = (
     *_CONNECTION,
     *_SCHEMA,
@@ -63,6 +65,9 @@ _SOURCE_NAMES: Final = (
     "maxEntriesPerTrigger",
     "maxRowsPerTrigger",
     "offsetsLocation",
+    "pushFilters",
+    "decryptionKeys",
+    _CRYPTO_FAILURE,
 )
 _SINK_NAMES: Final = (
     *_CONNECTION,
@@ -147,6 +152,12 @@ class SourceOptions:
     """None uses the topics' schema."""
     offsets_location: str | None
     """Path or URI of the folder for large offsets; None keeps them in Spark's checkpoint."""
+    push_filters: bool = False
+    """True lets the conditions of a batch query narrow what is read."""
+    private_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """PEM by the name of the public key; the empty name stands for every other one. Secret."""
+    discard_encrypted: bool = False
+    """True leaves entries out that cannot be decrypted; False raises MalformedEntry."""
 
 
 @dataclass(frozen=True)
@@ -299,6 +310,9 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         ),
         schema=_schema(given),
         offsets_location=given.text("offsetsLocation"),
+        push_filters=given.flag("pushFilters", False),
+        private_keys=_private_keys(given),
+        discard_encrypted=given.one_of(_CRYPTO_FAILURE, ("FAIL", "DISCARD"), "FAIL") == "DISCARD",
     )
 
 
@@ -429,6 +443,17 @@ def _topics(given: _Given) -> TopicChoice:
         return TopicChoice((full_topic_name(topic),), None)
     names = [full_topic_name(name.strip()) for name in (named["topics"] or "").split(",") if name.strip()]
     return TopicChoice(tuple(dict.fromkeys(names)), None)
+
+
+def _private_keys(given: _Given) -> Mapping[str, bytes]:
+    """Returns the keys of `decryptionKeys`, read here on the driver, so that the workers need no copy of the files."""
+    text = given.text("decryptionKeys")
+    if text is None:
+        return {}
+    if not text.lstrip().startswith("{"):
+        return {"": read_key("", text.strip())}
+    places = given.parsed("decryptionKeys", json.loads, "a path or a JSON object from name to path", {})
+    return {name: read_key(name, str(place)) for name, place in places.items()}
 
 
 _SCHEMA_TYPES: Final = (
