@@ -24,7 +24,7 @@ from protocol.pulsar_api_pb2 import (  # noqa: E402
     SingleMessageMetadata,
 )
 from pyspark_pulsar.cutting.compression import pack  # noqa: E402
-from pyspark_pulsar.cutting.decryption import Decryption
+from pyspark_pulsar.cutting.decryption import Decryption  # noqa: E402
 from pyspark_pulsar.cutting.entry_table import EntryField, cut_entries  # noqa: E402
 from pyspark_pulsar.cutting.message_table import MessageField, cut_messages  # noqa: E402
 from pyspark_pulsar.cutting.messages import Messages  # noqa: E402
