@@ -40,10 +40,16 @@ GROUPS: Final = (
         AUTHENTICATED,
         "",
         """
+        GET /
+        GET /console/{file}
         GET /metrics
         GET /metrics/
         GET /status.html
         GET /openapi.json
+        GET /admin/v2/magnetar/console/events
+        GET /admin/v2/magnetar/console/rights
+        GET /admin/v2/magnetar/console/session
+        GET /admin/v2/magnetar/console/topics
         GET /admin/v2/brokers/ready
         GET /admin/v2/brokers/version
         GET /admin/v2/clusters
@@ -273,6 +279,21 @@ GROUPS: Final = (
         GET /partitions
         GET /properties
         GET /stats
+        """,
+    ),
+    Rows(
+        CONSUME,
+        "/admin/v2/magnetar/console/messages/{domain}/{tenant}/{namespace}/{topic}",
+        """
+        GET /ledger/{ledger}/entry/{entry}
+        GET /subscription/{subscription}
+        """,
+    ),
+    Rows(
+        LOOK_UP,
+        "/admin/v2/magnetar/console/topics/{domain}/{tenant}/{namespace}/{topic}",
+        """
+        GET .
         """,
     ),
     Rows(
