@@ -20,6 +20,7 @@ import pytest
 from magnetar.audit.facts import gather, judge
 from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
+from tests.support.bookies import BookieProcess, ensemble_settings
 from tests.vectors.broker_process import BrokerProcess
 
 DISK_MIB = 72
@@ -243,3 +244,39 @@ def may_publish(client: pulsar.Client) -> bool:
     except (pulsar.Timeout, pulsar.PulsarException):
         return False
     return True
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_bookie_process_starts_on_a_full_disk_and_serves(small_disk: Path, tmp_path: Path, how: str) -> None:
+    """The broker has its data on another disk: entries alone are on the full one."""
+    bookie = BookieProcess(tmp_path / "bookie", {"journalPreAllocSizeMB": "1", "diskCheckInterval": "200"})
+    (tmp_path / "bookie" / "data").symlink_to(small_disk)
+    bookie.spawn()
+    bookie.wait_ready()
+    broker = BrokerProcess(tmp_path, ensemble_settings([bookie.address]))
+    broker.start()
+    try:
+        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
+            client.subscribe("full", "s").close()
+            producer = client.create_producer("full", batching_enabled=False)
+            for number in range(STORED):
+                producer.send(b"%06d" % number + BODY)
+            producer.close()
+        if how == "kill":
+            bookie.kill()
+        else:
+            bookie.stop()
+        fill(small_disk)
+        bookie.spawn()
+        bookie.wait_ready()
+        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
+            consumer = client.subscribe("full", "s")
+            received = [int(consumer.receive(int(WAIT_S * 1000)).data()[:6]) for _ in range(STORED)]
+            assert received == list(range(STORED))
+            producer = client.create_producer("full-too", batching_enabled=False, send_timeout_millis=2000)
+            with pytest.raises(pulsar.Timeout):
+                send_many(producer)
+    finally:
+        broker.kill()
+        bookie.kill()
+    assert "is full: its reserve of" in (tmp_path / "bookie" / "bookie.log").read_text()
