@@ -87,12 +87,10 @@ export class Stream {
       this.#expectSound(controller);
       const { value, done } = await reader.read();
       if (done || controller !== this.#controller) return;
-      for (const { event, data } of text.add(value)) {
-        if (!live) this.#onState({ name: "live" });
-        live = true;
-        this.#failures = 0;
-        this.#onEvent(event, JSON.parse(data));
-      }
+      if (!live) this.#onState({ name: "live" });
+      live = true;
+      this.#failures = 0;
+      for (const { event, data } of text.add(value)) this.#onEvent(event, JSON.parse(data));
     }
   }
 
