@@ -100,7 +100,7 @@ class TopicView {
     const [domain, tenant, namespace, local] = topicParts(this.#name);
     return h("div", { class: "head" },
       h("div", { class: "title" }, h("p", { class: "quiet" }, `${domain}://${tenant}/${namespace}/`), h("h1", { tabindex: "-1" }, local)),
-      rights?.produce ? button("Send a message", () => sendMessage(this.#app, this.#name, this.#answer.schema), "primary") : null,
+      rights?.produce ? button("Send a message", () => sendMessage(this.#app, this.#name), "primary") : null,
       rights?.delete ? button("Delete topic", () => deleteTopic(this.#app, this.#name), "danger") : null);
   }
 
