@@ -76,7 +76,7 @@ export class Frame {
   #drawConnection() {
     if (this.#nav.hidden) return;
     const { name, error, retryAtMs } = this.#app.live.state;
-    const texts = { connecting: "connecting", live: "live", lost: "connection lost", refused: "no live values" };
+    const texts = { idle: "", connecting: "connecting", live: "live", lost: "connection lost", refused: "no live values" };
     setText(this.#connection, texts[name]);
     setAttributes(this.#connection, { "data-state": name });
     this.#lost.hidden = name !== "lost" && name !== "refused";

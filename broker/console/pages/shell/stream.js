@@ -4,7 +4,7 @@
  * EventSource would send no Authorization header, so the stream is read with fetch.
  */
 
-import { openStream } from "./api.js";
+import { ApiError, openStream } from "./api.js";
 import { EventText } from "./event_text.js";
 
 const PATH = "/admin/v2/magnetar/console/events";
@@ -68,13 +68,15 @@ export class Stream {
   async #read(controller) {
     this.#onState({ name: "connecting" });
     const query = this.#topic ? `?topic=${encodeURIComponent(this.#topic)}` : "";
-    let failure = new Error("The broker ended the stream");
+    let failure = null;
     try {
       const response = await openStream(PATH + query, controller.signal);
       await this.#readBody(response.body, controller);
     } catch (error) {
       failure = error;
     }
+    // A stream that breaks after its beginning has an error of the browser, "network error" or the like.
+    if (!(failure instanceof ApiError)) failure = new ApiError(0, "The connection to the broker was lost", `GET ${PATH}`);
     clearTimeout(this.#watch);
     if (controller === this.#controller) this.#lost(failure);
   }
@@ -96,7 +98,7 @@ export class Stream {
 
   #expectSound(controller) {
     clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => controller.abort(new Error("The broker was silent")), SILENCE_MS);
+    this.#watch = setTimeout(() => controller.abort(), SILENCE_MS);
   }
 
   #lost(error) {
