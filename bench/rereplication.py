@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import uvloop
+
 from autorecovery.copying import Copying
 from autorecovery.fragments import lost_of
 from autorecovery.marks import Marks
@@ -83,7 +85,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="rereplication-", dir=arguments.data) as name:
             folder = Path(name)
             plain.append(_plain_copy(folder, arguments.entries * arguments.bytes))
-            ours.append(asyncio.run(_rereplicate(folder, arguments)))
+            ours.append(uvloop.run(_rereplicate(folder, arguments)))  # as `magnetar bookie` runs it
             shutil.rmtree(folder / "bookies")
             plain.append(_plain_copy(folder, arguments.entries * arguments.bytes))
         print(

@@ -3,9 +3,9 @@
 Such adds differ in entry id and payload only, and hundreds of them arrive together with equal headers. Frames of equal
 length are taken apart with few calls that loop in C: `struct` over 64 frames, slices with a stride, `bytes.join`.
 
-Law: a run holds plain adds alone. A recovery add, another version, an entry that is too short, and an entry id that is
-negative or not below 2**56 end the run. `bookie_frame.decode_request` reads those one by one and finds their errors, so
-the rules about errors are written once. Pure: no I/O, no clock.
+Law: all adds of a run have the same flags, which are none or those of a recovery. Another version, another flag, an entry
+that is too short, and an entry id that is negative or not below 2**56 end the run. `bookie_frame.decode_request` reads
+those one by one and finds their errors, so the rules about errors are written once. Pure: no I/O, no clock.
 
     bookie connection -> cut_add_run -> journal and write cache -> encode_add_answers
 """
@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 from protocol.bookie_frame import (
     ADD_PREFIX_BYTES,
     ENTRY_BYTES_MIN,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
     HEADER,
     LENGTH,
     LENGTH_BYTES,
@@ -33,7 +35,13 @@ Received = bytes | bytearray
 """Bytes of a connection."""
 
 PLAIN_ADD: Final = HEADER.pack(VERSION, OP_ADD, 0)
-"""Header of an add that can be in a run: version 2, no flags."""
+"""Header of an add of a ledger's writer: version 2, no flags."""
+RUN_HEADERS: Final = (
+    PLAIN_ADD,
+    HEADER.pack(VERSION, OP_ADD, FLAG_RECOVERY_ADD),
+    HEADER.pack(VERSION, OP_ADD, FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY),
+)
+"""Headers of the adds that can be in a run. Apache's re-replication sends the second one, ours the third."""
 _ENTRY_AT: Final = LENGTH_BYTES + ADD_PREFIX_BYTES
 _ID_AT: Final = _ENTRY_AT + 8
 # Frames of a piece are equal up to the first byte of the entry id, which is 0 below 2**56.
@@ -56,6 +64,8 @@ _ONES: Final = pack(">q", 1) * PIECE_MAX
 class AddRun(NamedTuple):
     """Adds of one ledger that came together, with one master key."""
 
+    flags: int
+    """Flags of all adds: 0, or FLAG_RECOVERY_ADD with or without FLAG_HIGH_PRIORITY."""
     ledger_id: int
     """Ledger of all adds."""
     master_key: bytes
@@ -79,7 +89,7 @@ def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRu
     the run.
     """
     common = bytes(data[start + LENGTH_BYTES : start + _HEAD_BYTES])
-    if common[: HEADER.size] != PLAIN_ADD or common[-1]:
+    if not common.startswith(RUN_HEADERS) or common[-1]:
         return None
     pieces: list[tuple[bytes, bytes, int]] = []
     at, last = start, stop - _HEAD_BYTES
@@ -106,11 +116,13 @@ def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRu
         at += count * stride
     if not pieces:
         return None
+    return _joined(common, pieces, at)
+
+
+def _joined(common: bytes, pieces: list[tuple[bytes, bytes, int]], end: int) -> AddRun:
+    _, _, flags = HEADER.unpack_from(common)
+    master_key = common[HEADER.size : ADD_PREFIX_BYTES]
     ledger_id = int.from_bytes(common[-9:-1], "big", signed=True)
-    return _joined(ledger_id, common[HEADER.size : ADD_PREFIX_BYTES], pieces, at)
-
-
-def _joined(ledger_id: int, master_key: bytes, pieces: list[tuple[bytes, bytes, int]], end: int) -> AddRun:
     ids, records, count = pieces[0]
     starts: Sequence[int] = range(0, len(records), len(records) // count)
     if len(pieces) > 1:
@@ -118,7 +130,7 @@ def _joined(ledger_id: int, master_key: bytes, pieces: list[tuple[bytes, bytes, 
         lengths = [len(piece) // count for _, piece, count in pieces for _ in range(count)]
         starts = (0, *accumulate(lengths[:-1]))
         records = b"".join([piece[1] for piece in pieces])
-    return AddRun(ledger_id, master_key, numbers_of(ids), ids, records, starts, end)
+    return AddRun(flags, ledger_id, master_key, numbers_of(ids), ids, records, starts, end)
 
 
 def numbers_of(ids: bytes) -> Sequence[int]:

@@ -401,15 +401,17 @@ _REQUEST_ID = struct.Struct(">q")
 
 def _entries(packet: Buffer) -> list[bytes]:
     entries = []
-    offset = BATCH_OVERHEAD_BYTES - LENGTH_BYTES
-    while offset < len(packet):
-        (size,) = LENGTH.unpack_from(packet, offset)
-        offset += LENGTH_BYTES
-        if size < 0 or offset + size > len(packet):
+    # Copied as a whole: slices of bytes cost half as much as slices of a view that are copied one by one.
+    data = bytes(packet)
+    offset, end, length_at = BATCH_OVERHEAD_BYTES - LENGTH_BYTES, len(data), LENGTH.unpack_from
+    while offset < end:
+        (size,) = length_at(data, offset)
+        start = offset + LENGTH_BYTES
+        offset = start + size
+        if size < 0 or offset > end:
             # A size from the wire: unchecked, the slice would be short and look like a damaged entry.
             raise FrameError(f"batch read response with an entry of {size} bytes")
-        entries.append(bytes(packet[offset : offset + size]))
-        offset += size
+        entries.append(data[start:offset])
     return entries
 
 

@@ -15,7 +15,7 @@ from bookie_stub.base.record import KEY, LENGTH_BYTES
 from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.wire.large_adds import LARGE_BYTES
 from bookie_stub.wire.peer import Peer
-from protocol.add_runs import PLAIN_ADD, Received, cut_add_run, encode_add_answers
+from protocol.add_runs import RUN_HEADERS, Received, cut_add_run, encode_add_answers
 from protocol.bookie_frame import (
     AUTH_DISABLED,
     FLAG_FENCE,
@@ -72,21 +72,23 @@ class V2Requests:
             self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
 
     def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
-        """Adds the run of plain adds that begins at `start`.
+        """Adds the run of adds that begins at `start`.
 
         Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
         `length_max` bytes behind its length belongs to no run."""
-        # One comparison of bytes: every frame that is no plain add costs no more than this.
-        plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
-        run = cut_add_run(data, start, stop, length_max) if plain else None
+        # One comparison of bytes: every frame that is no add costs no more than this.
+        adds = data.startswith(RUN_HEADERS, start + LENGTH_BYTES)
+        run = cut_add_run(data, start, stop, length_max) if adds else None
         if run is None:
             return start
-        ledger_id, master_key, entry_ids, ids, records, starts, end = run
+        flags, ledger_id, master_key, entry_ids, ids, records, starts, end = run
+        if flags and self._availability.read_only:
+            return start  # `_add` knows the rule for each of them.
         size = len(records)
         self.adds_are_large = size - starts[-1] >= LARGE_BYTES
         self._peer.begin_adds(len(entry_ids), size)
         done = partial(self._run_added, ledger_id, ids, size)
-        self._adds.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        self._adds.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, flags != 0, done))
         return end
 
     def _run_added(self, ledger_id: int, ids: bytes, size: int, rc: int, _first: int) -> None:

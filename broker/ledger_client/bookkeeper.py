@@ -52,6 +52,8 @@ _BACKOFF_S_MIN = 0.1
 _BACKOFF_S_MAX = 5.0
 _RECOVERY_FLAGS = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
 _Key = tuple[int, int]
+_Add = tuple[AddDone, int]
+"""An add without an answer: its completion, and its bytes."""
 _Oldest = tuple[object, ...]
 
 
@@ -91,8 +93,8 @@ class BookKeeperLedgerClient:
         self._closed = False
         self._output: list[Buffer] = []
         """Frames of this turn, in parts."""
-        self._adds: dict[_Key, AddDone] = {}
-        self._more_adds: dict[_Key, deque[AddDone]] = {}
+        self._adds: dict[_Key, _Add] = {}
+        self._more_adds: dict[_Key, deque[_Add]] = {}
         """Further adds of an entry that is out already, in order. Beside `_adds`, because nearly all entries are added
         once and a queue for each would cost more than the add."""
         self._reads: dict[_Key, deque[tuple[bytes, ReadDone]]] = {}
@@ -100,7 +102,6 @@ class BookKeeperLedgerClient:
         self._batches: dict[int, BatchReadDone] = {}
         self._next_batch = 0
         self._add_bytes = 0
-        self._add_sizes: dict[_Key, int] = {}
         self._oldest_seen: _Oldest = ()
         """For each kind of request, the oldest that was out at the last look."""
         # One timer per bookie and not per request: a request is late between one and two intervals after it was sent.
@@ -150,11 +151,10 @@ class BookKeeperLedgerClient:
             return
         key = (ledger_id, entry_id)
         if key in self._adds:
-            self._more_adds.setdefault(key, deque()).append(done)
+            self._more_adds.setdefault(key, deque()).append((done, size))
         else:
-            self._adds[key] = done
+            self._adds[key] = (done, size)
         self._add_bytes += size
-        self._add_sizes[key] = self._add_sizes.get(key, 0) + size
         # The first frame of a turn asks for the write at its end.
         output = self._output
         if not output:
@@ -242,15 +242,15 @@ class BookKeeperLedgerClient:
     def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
         """Pass the answer to the oldest add of that entry."""
         key = (ledger_id, entry_id)
-        done = self._adds.pop(key, None)
-        if done is None:
+        add = self._adds.pop(key, None)
+        if add is None:
             raise FrameError(f"answer to an add of {ledger_id}:{entry_id}, which was not asked")
-        more = self._more_adds.get(key)
-        if more:
+        if self._more_adds and (more := self._more_adds.get(key)):
             self._adds[key] = more.popleft()
-        else:
-            self._add_bytes -= self._add_sizes.pop(key)
-            self._more_adds.pop(key, None)
+            if not more:
+                del self._more_adds[key]
+        done, size = add
+        self._add_bytes -= size
         done(rc, entry_id)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
@@ -321,11 +321,10 @@ class BookKeeperLedgerClient:
         reads, self._reads = self._reads, {}
         batches, self._batches = self._batches, {}
         self._output.clear()
-        self._add_sizes.clear()
         self._add_bytes = 0
         calls: list[Callable[[], None]] = []
-        for key, add_done in adds.items():
-            calls += [partial(done, UNREACHABLE, key[1]) for done in (add_done, *more_adds.get(key, ()))]
+        for key, add in adds.items():
+            calls += [partial(done, UNREACHABLE, key[1]) for done, _ in (add, *more_adds.get(key, ()))]
         for queue in reads.values():
             calls += [partial(done, UNREACHABLE, b"") for _, done in queue]
         calls += [partial(done, UNREACHABLE, []) for done in batches.values()]

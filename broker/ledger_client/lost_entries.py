@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from broker.model.errors import BrokerError, EntryDamaged, NoSuchEntry, NoSuchLedger
+from broker.model.errors import LOST_ENTRY, BrokerError
 from broker.model.range_set import EntryRange, RangeSet
 
 log = logging.getLogger("magnetar")
 
 ATTEMPTS_BEFORE_SKIP: Final = 3
 """Failed reads after which an entry may be skipped: a disk that answers with an error once may have it again."""
-_LOST: Final = (EntryDamaged, NoSuchEntry, NoSuchLedger)
 
 
 class LostEntries:
@@ -37,7 +36,7 @@ class LostEntries:
 
     def read_failed(self, ledger_id: int, entry_id: int, error: BrokerError) -> None:
         """Notes the first entry that a storage read could not bring, if the error proves its loss."""
-        if not isinstance(error, _LOST):
+        if not isinstance(error, LOST_ENTRY):
             return
         self._attempts[ledger_id, entry_id] = self._attempts.get((ledger_id, entry_id), 0) + 1
         if self.positions.add(ledger_id, entry_id):

@@ -200,11 +200,11 @@ class ManagedCursor:
                 # As in Pulsar: a delayed entry is released, and read from storage or cache when it is due.
                 self.ledger.environment.caches.delivered(deferred)
         if view is not None and taken:
-            taken = self._shown(view, taken)
+            taken = self.shown(view, taken)
         self.ledger.stats.took(taken)
         return taken
 
-    def _shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
+    def shown(self, view: ReadView, taken: list[Entry]) -> list[Entry]:
         """Return the entries that the view shows; acknowledge those that no reader will ever get.
 
         The result may be empty although there is more; the dispatcher then reads on from storage.

@@ -29,7 +29,7 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.opening import EntryStamp, open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry
+from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Trimming
 from broker.model.entry import Entry
@@ -163,6 +163,10 @@ class ManagedLedger:
     async def read_entries(self, wanted: EntryRange) -> list[Entry]:
         """See `single_entry.read_entries`."""
         return await read_entries(self.context, self.storage_reads, wanted)
+
+    async def read_readable(self, wanted: EntryRange) -> list[Entry]:
+        """See `single_entry.read_readable`."""
+        return await read_readable(self.context, self.storage_reads, wanted)
 
     async def find_newest(self, holds: Callable[[Entry], bool]) -> Position | None:
         """See `single_entry.find_newest`."""

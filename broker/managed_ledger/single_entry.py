@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
+from broker.model.errors import LOST_ENTRY, BrokerError, NoSuchEntry, NoSuchLedger
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
 
@@ -77,20 +78,55 @@ async def read_entries(
         read.permits.release()
 
 
+async def read_readable(
+    context: LedgerContext, storage_reads: StorageReads, wanted: EntryRange
+) -> list[Entry]:
+    """Return consecutive entries as `read_entries`, without those that are lost."""
+    try:
+        return await read_entries(context, storage_reads, wanted)
+    except LOST_ENTRY:
+        ledger_id, first, last = wanted
+        found: list[Entry] = []
+        for entry_id in range(first, last + 1):
+            with contextlib.suppress(*LOST_ENTRY):
+                found += await read_entries(context, storage_reads, EntryRange(ledger_id, entry_id, entry_id))
+        return found
+
+
 async def find_newest(
     context: LedgerContext, storage_reads: StorageReads, holds: Callable[[Entry], bool]
 ) -> Position | None:
     """Return the newest entry for which the predicate holds, or None.
 
     A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing behind
-    it. Raises as `read_entry`.
+    it. A lost entry tells nothing, so one near it tells in its place. The result is an entry that was read; beside many
+    lost ones it may be a little older than the newest. Raises as `read_entry` for other errors.
     """
-    low, high = 0, context.ledgers.entries
+    ledgers = context.ledgers
+    low, high = 0, ledgers.entries
+    newest = None
     # By index over all ledgers, so each step halves the entries and not the ledgers.
     while low < high:
-        middle = (low + high) // 2
-        if holds(await read_entry(context, storage_reads, context.ledgers.position_at(middle))):
-            low = middle + 1
+        for index in _around((low + high) // 2, low, high):
+            with contextlib.suppress(*LOST_ENTRY):
+                entry = await read_entry(context, storage_reads, ledgers.position_at(index))
+                break
         else:
-            high = middle
-    return context.ledgers.position_at(low - 1) if low else None
+            break  # All that is left is lost. The result stays before it, so nothing behind it counts as older.
+        if holds(entry):
+            low, newest = index + 1, entry.position
+        else:
+            high = index
+    return newest
+
+
+def _around(middle: int, low: int, high: int) -> Iterator[int]:
+    """Yields indexes in [low, high) at growing distances from the middle, so that a lost ledger takes few reads."""
+    yield middle
+    distance = 1
+    while middle + distance < high or middle - distance >= low:
+        if middle + distance < high:
+            yield middle + distance
+        if middle - distance >= low:
+            yield middle - distance
+        distance *= 2

@@ -26,7 +26,7 @@ The numbers are Pulsar's `ServerError`, because clients act on them: some are re
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class BrokerError(Exception):
@@ -96,6 +96,10 @@ class NoSuchLedger(PersistenceError):
 
     status = 404
     retriable = False
+
+
+LOST_ENTRY: Final = (EntryDamaged, NoSuchEntry, NoSuchLedger)
+"""Errors of a read that prove the loss of an entry; silence, time-outs and refusals prove nothing."""
 
 
 class Unauthorized(BrokerError):

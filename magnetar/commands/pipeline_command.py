@@ -7,6 +7,7 @@ a record are one sentence each.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -74,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
                 "--sample",
                 type=_share,
                 metavar="SHARE",
-                help="replay this share of the entries, 0.01 = 1 %% (default: all, but for a curve 0.01 to 1)",
+                help="replay this share of the entries, 0.01 = 1 %% (default: all, for recommend and a curve as many as a "
+                "minute or two allow)",
             )
         if name in ("what-if", "miss-ratio-curve"):
             job.add_argument(
@@ -82,10 +84,53 @@ def _parser() -> argparse.ArgumentParser:
             )
         if name == "what-if":
             _grid_options(job)
+        if name == "recommend":
+            _budget_options(job)
         job.set_defaults(run=_run_record_job)
     audit_command.add_to(jobs)
     live_command.add_to(jobs)
     return parser
+
+
+def _budget_options(job: argparse.ArgumentParser) -> None:
+    one_of = job.add_mutually_exclusive_group()
+    one_of.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="SIZE",
+        help="the best settings, policy included, with at most this cache on each broker: 8MiB, 2GiB",
+    )
+    one_of.add_argument(
+        "--reads",
+        type=_rate,
+        metavar="N/s",
+        help="the smallest cache with which all brokers together read at most so many entries from bookies: 1000/s",
+    )
+    job.add_argument("--price", type=_price, metavar="N", help="of one GiB of memory for a month: adds costs")
+
+
+def _memory(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(m|mb|mib|g|gb|gib)", text.strip().lower())
+    size = 0 if match is None else round(float(match[1]) * (1 if match[2][0] == "m" else 1024))
+    if size < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size of a cache: give whole MiB or GiB, as 8MiB or 2GiB, 1 MiB at least"
+        )
+    return size << 20
+
+
+def _rate(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/s)?", text.strip())
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above 0: give entries per second, as 1000/s")
+    return float(match[1])
+
+
+def _price(text: str) -> float:
+    (price,) = _numbers(text) if "," not in text else [-1.0]
+    if price < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no price of a GiB for a month: give a number, as 4.50")
+    return price
 
 
 def _grid_options(job: argparse.ArgumentParser) -> None:
@@ -168,7 +213,7 @@ def _run(arguments: argparse.Namespace) -> int:
             page = session.write(report, arguments.out)
     except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(report.text))
+    print("\n".join(report.lines()))
     print(f"\n{page} ({time.monotonic() - began:.0f} s)")
     return 0 if good else 1
 

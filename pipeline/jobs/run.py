@@ -14,6 +14,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.jobs.budget import Budget, recommend_within
 from pipeline.jobs.compare import compare
 from pipeline.jobs.hit_report import hit_report
 from pipeline.jobs.miss_ratio_curve import miss_ratio_curve
@@ -144,9 +145,11 @@ def _curve(session: Session, arguments: Namespace) -> tuple[Report, bool]:
 
 def _recommend(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     checked = session.checked(arguments.paths)
-    return recommend(
-        session.spark(arguments.paths), checked, rate=arguments.sample or 1.0, say=session.say
-    ), True
+    spark = session.spark(arguments.paths)
+    budget = Budget(arguments.memory, arguments.reads, arguments.price)
+    if budget.memory_bytes is not None or budget.reads_per_s is not None:
+        return recommend_within(spark, checked, budget, rate=arguments.sample, say=session.say), True
+    return recommend(spark, checked, rate=arguments.sample, price=arguments.price, say=session.say), True
 
 
 def _compare(session: Session, arguments: Namespace) -> tuple[Report, bool]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.add_runs import AddRun, cut_add_run, encode_add_answers
 from protocol.bookie_frame import (
+    FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     AddRequest,
     decode_request,
@@ -95,6 +96,21 @@ def test_run_ends_at_a_frame_that_is_no_plain_add_of_its_ledger(count: int, size
     data = b"".join(frames) + other
     following = cut_add_run(data, run.end, len(data), LENGTH_MAX)
     assert following is None or list(following.entry_ids) == [99]
+
+
+@pytest.mark.parametrize("flags", [0, FLAG_RECOVERY_ADD, FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY])
+@pytest.mark.parametrize("size", [10, 5000])
+def test_run_has_adds_of_the_same_flags(flags: int, size: int) -> None:
+    frames = [frame(entry_id, bytes(size), flags=flags) for entry_id in range(70)]
+    other = frame(70, bytes(size), flags=FLAG_RECOVERY_ADD ^ flags & FLAG_RECOVERY_ADD)
+    run = cut(b"".join(frames) + other)
+    assert (run.flags, run.entry_ids) == (flags, range(70))
+    assert records_of(run) == [single.record for single in by_single_requests(frames)]
+
+
+def test_run_does_not_begin_at_a_flag_that_no_add_has() -> None:
+    data = frame(0, flags=FLAG_HIGH_PRIORITY)
+    assert cut_add_run(data, 0, len(data), LENGTH_MAX) is None
 
 
 def test_run_is_cut_from_the_middle_of_the_bytes() -> None:

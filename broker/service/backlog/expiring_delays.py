@@ -12,14 +12,12 @@ its delivery time, and the entry itself says both times: nothing has to be remem
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
-from broker.model.errors import EntryDamaged, NoSuchEntry
 from broker.model.position import EARLIEST, Position
 from broker.model.range_set import EntryRange, RangeSet
 from broker.service.entry_facts import facts_of
@@ -84,7 +82,8 @@ class ExpiringDelays:
             if delays.looks_in(wanted.ledger_id):
                 if read >= _READ_PER_LOOK:
                     break
-                self._hold(await _readable(self._ledger, wanted))
+                # Without lost entries, which would stop the expiry of all others for ever.
+                self._hold(await self._ledger.read_readable(wanted))
                 read += _READ_AT_ONCE
             self._through = Position(wanted.ledger_id, wanted.last)
         return min(newest, max(self._through, slowest))
@@ -96,18 +95,6 @@ class ExpiringDelays:
                 if self._entries is None:
                     self._entries = DelayedEntries(_SEGMENT, _BUCKET)
                 self._entries.hold(entry.ledger_id, entry.entry_id, facts.deliver_at_ms, _TICK_MS)
-
-
-async def _readable(ledger: ManagedLedger, wanted: EntryRange) -> list[Entry]:
-    """Returns the entries of the range without lost ones, which would stop the expiry of all others for ever."""
-    try:
-        return await ledger.read_entries(wanted)
-    except (EntryDamaged, NoSuchEntry):
-        found: list[Entry] = []
-        for entry_id in range(wanted.first, wanted.last + 1):
-            with contextlib.suppress(EntryDamaged, NoSuchEntry):
-                found += await ledger.read_entries(EntryRange(wanted.ledger_id, entry_id, entry_id))
-        return found
 
 
 def _ranges(ledger: ManagedLedger, after: Position, through: Position) -> Iterator[EntryRange]:

@@ -13,11 +13,13 @@ Pulsar, and one whose delivery time is later than its time to live is never deli
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.errors import LOST_ENTRY
 from broker.model.position import Position
 from broker.model.range_set import EntryRange, RangeSet
 from broker.model.topic_name import TopicName
@@ -102,9 +104,11 @@ class MessageExpiry:
         if first > topic.ledger.last_confirmed:
             return closed
         # One read tells nearly always that nothing is old enough; the search below takes one per doubling of the topic.
-        oldest_ms = await topic.positions.time_of(first)
-        if oldest_ms is None or oldest_ms >= before_ms:
-            return closed
+        # A lost entry does not tell, and would keep all others from expiring for ever.
+        with contextlib.suppress(*LOST_ENTRY):
+            oldest_ms = await topic.positions.time_of(first)
+            if oldest_ms is None or oldest_ms >= before_ms:
+                return closed
         newest = await topic.positions.newest_before(before_ms)
         return newest if closed is None or newest is None else max(newest, closed)
 

@@ -21,6 +21,7 @@ from broker.model.position import Position
 from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 
 if TYPE_CHECKING:
+    from broker.managed_ledger.ledger_context import ReadView
     from broker.managed_ledger.managed_cursor import ManagedCursor
     from broker.service.dispatch.read_retry import ReadRetry
 
@@ -72,13 +73,19 @@ class Redelivery:
         """Returns True while the position waits, or its entry is being read or was read and not sent."""
         if key in self.queue or key in self.fetching:
             return True
-        return bool(self._fetched) and any(entry.position == key for entry in self._fetched)
+        ledger_id, entry_id = key
+        return any(entry.entry_id == entry_id and entry.ledger_id == ledger_id for entry in self._fetched)
 
     def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
         """Queues (position, key hash) pairs whose entries were delivered before."""
         pairs = list(keys)
         self._cursor.redelivery.expect_redelivery([key for key, _ in pairs])
         self._add(pairs)
+
+    def add_fetched(self, entries: list[Entry]) -> None:
+        """Takes entries that were delivered before and have been read again; the next run sends them."""
+        self._cursor.redelivery.expect_redelivery([entry.position for entry in entries])
+        self._fetched += entries
 
     def add_unsent(self, entries: Iterable[Entry]) -> None:
         """Queues entries that were read and not delivered."""
@@ -93,7 +100,10 @@ class Redelivery:
     def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
         by_hash: dict[int, list[Key]] = {}
         for key, sticky_hash in pairs:
-            by_hash.setdefault(sticky_hash, []).append(key)
+            # A transaction that acknowledged an entry while it was read, and was aborted, gives it back here. The read
+            # brings it; read twice, the entry would be fetched under one key twice and lost with an error.
+            if key not in self.fetching:
+                by_hash.setdefault(sticky_hash, []).append(key)
         for sticky_hash, keys in by_hash.items():
             self.queue.add(keys, sticky_hash)
 
@@ -117,22 +127,31 @@ class Redelivery:
             self._cursor.redelivery.drop_redeliveries((key,))
 
     def read(self, entries_max: int, allowed: Callable[[Key, int], bool] | None) -> list[Entry]:
-        """Returns entries to send now: those fetched before, and cached ones of the queue's first positions.
+        """Returns up to `entries_max` entries to send now: fetched ones, then cached ones of the queue's first positions.
 
         Starts a storage read for positions that the cache does not have. Positions being fetched count towards
         `entries_max`, so one read at a time is out while consumers have few permits.
         """
-        fetched, self._fetched = self._fetched, []
+        fetched, self._fetched = self._fetched[:entries_max], self._fetched[entries_max:]
         # They may have been acknowledged since storage read them.
         entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
         # Without the subtraction a slow read would let each wake begin another one, past the consumers' permits.
-        due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
+        due = self.queue.remove_first(max(0, entries_max - len(entries) - len(self.fetching)), allowed)
         if due:
             found, missing = self._cursor.redelivery.read_cached([Position(*key) for key in due])
             entries += found
             if missing:
                 self._fetch(missing, {key: due[key] for key in missing})
-        return entries
+        view = self._cursor.ledger.view
+        return entries if view is None or not entries else self._shown(view, entries)
+
+    def _shown(self, view: ReadView, entries: list[Entry]) -> list[Entry]:
+        """Returns the entries without those that a transaction has acknowledged since they were asked for."""
+        shown = self._cursor.shown(view, entries)
+        # The dispatcher takes nothing for "nothing waits"; the positions behind these would wait for the next event.
+        if not shown and self.has_work:
+            self._wake()
+        return shown
 
     def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
         if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.

@@ -201,13 +201,16 @@ class SharedDispatcher(Dispatcher):
             return Whereabouts(Place.DELAYED)
         return Whereabouts(Place.LOST if self.cursor.has_passed(*key) else Place.AHEAD)
 
-    def deliver_lost(self, keys: Iterable[tuple[Key, int]]) -> None:
-        """Sends entries again that are in no place, given as (position, key hash) pairs."""
-        pairs = list(keys)
-        self.redelivery.add_sent(pairs)
-        if self.keys is not None:
+    def deliver_lost(self, entries: list[Entry]) -> None:
+        """Sends entries again that are in no place."""
+        if self.keys is None:
+            self.redelivery.add_fetched(entries)
+        else:
+            # Through the queue, where older entries of a key that wait keep their place before these.
+            hash_of = self.redelivery.hash_of
+            self.redelivery.add_sent([(entry.position, hash_of(entry)) for entry in entries])
             for consumer in self.consumers:
-                for key, _ in pairs:
+                for key in [entry.position for entry in entries]:
                     # The error that lost the entry may have left its hash behind, which would then drain for ever.
                     if key in consumer.hashes:
                         self.keys.settled(consumer, key)

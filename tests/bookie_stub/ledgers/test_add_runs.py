@@ -17,6 +17,7 @@ from bookie_stub.config.settings import for_directory
 from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
+    FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     AddResponse,
     ReadResponse,
@@ -278,6 +279,27 @@ async def test_fence_applies_between_the_runs_around_it(connection: Connection) 
     assert refused == [AddResponse(FENCED, 1, entry) for entry in range(20, 40)]
     connection.writer.write(encode_read_request(1, 20))
     assert await connection.answer() == ReadResponse(2, 1, 20, b"")
+
+
+@pytest.mark.parametrize("flags", [FLAG_RECOVERY_ADD, FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY])
+async def test_run_of_recovery_adds_is_stored_in_a_fenced_ledger(connection: Connection, flags: int) -> None:
+    connection.writer.write(encode_fence_request(1, MASTER_KEY) + frames(1, range(300), flags=flags))
+    answers = await connection.answers(301)
+    assert [found for found in answers if isinstance(found, AddResponse)] == [
+        AddResponse(OK, 1, entry) for entry in range(300)
+    ]
+    assert await read(connection, 1, 299) == ReadResponse(OK, 1, 299, entry_of(1, 299))
+
+
+async def test_read_only_bookie_takes_recovery_adds_of_high_priority_alone(
+    server: BookieServer, connection: Connection
+) -> None:
+    server.bookie.availability.directories_changed([True])
+    server.bookie.adds.availability_changed()
+    connection.writer.write(frames(1, range(40), flags=FLAG_RECOVERY_ADD))
+    assert await connection.answers(40) == [AddResponse(READ_ONLY, 1, entry) for entry in range(40)]
+    connection.writer.write(frames(1, range(40), flags=FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY))
+    assert await connection.answers(40) == [AddResponse(OK, 1, entry) for entry in range(40)]
 
 
 async def test_run_ends_when_the_key_changes(connection: Connection) -> None:

@@ -136,7 +136,7 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     report, _, _ = run(spark, "recommend", str(SAMPLE))
     recorded, magnetar = report.tables["policies"].rows
     assert (recorded["policy"], magnetar["policy"]) == ("pip430 4.2", "magnetar")
-    assert recorded["size"] == magnetar["size"] == "1.0 MiB"
+    assert recorded["size"] == magnetar["size"] == "1 MiB"
     gain = float(str(magnetar["hit_ratio"])) - float(str(recorded["hit_ratio"]))
     assert gain > POLICY_WORTH
     assert "entryCachePolicy=magnetar" in report.text

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.managed_ledger import single_entry
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.errors import EntryDamaged
+from broker.managed_ledger.redelivery_reads import RedeliveryReads
+from broker.model.errors import EntryDamaged, PersistenceError
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
 from broker.service.backlog import hole_rounds
@@ -134,16 +136,19 @@ async def test_late_acknowledgement_wins_over_the_redelivery() -> None:
     assert one.got()[6:] == [0, 2]
 
 
-async def test_acknowledgement_while_the_group_is_read_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = await play(KEY_SHARED)
-    real = ManagedLedger.read_entries
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_acknowledgement_while_the_group_is_read_wins(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await play(kind)
+    real = ManagedLedger.read_readable
 
     async def acknowledged_meanwhile(self: ManagedLedger, wanted: EntryRange) -> Any:
         entries = await real(self, wanted)
         one.subscription.acknowledge(one.consumer, [(one.ledger_id, 1)])
         return entries
 
-    monkeypatch.setattr(ManagedLedger, "read_entries", acknowledged_meanwhile)
+    monkeypatch.setattr(ManagedLedger, "read_readable", acknowledged_meanwhile)
     lost = [entry for entry in range(10) if entry not in one.got()]
     before = len(one.got())
     await one.rounds.after(400)
@@ -205,6 +210,38 @@ async def test_positions_wait_in_the_log_while_consumers_take_none(monkeypatch: 
     assert one.got()[6:] == [0, 1, 2, 3]
 
 
+async def test_holes_between_acknowledged_entries_are_read_once_and_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await play()
+    await one.acknowledge(1)
+    real, reads = ManagedLedger.read_readable, list[EntryRange]()
+
+    async def counted(self: ManagedLedger, wanted: EntryRange) -> Any:
+        reads.append(wanted)
+        return await real(self, wanted)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("a lost entry is read a second time")
+
+    monkeypatch.setattr(ManagedLedger, "read_readable", counted)
+    monkeypatch.setattr(RedeliveryReads, "request", refused)
+    await one.rounds.after(400)
+    assert one.got()[6:] == [0, 2, 3]
+    assert reads == [EntryRange(one.ledger_id, 0, 3)]
+
+
+async def test_lost_entries_come_one_by_one_when_few_are_asked_for() -> None:
+    one = await play()
+    one.consumer.permits = 1
+    await one.rounds.after(400)
+    assert one.got()[6:] == [0]
+    for _ in range(3):
+        one.subscription.flow(one.consumer, 1)
+        await one.stage.settle()
+    assert one.got()[6:] == [0, 1, 2, 3]
+
+
 async def test_policy_of_a_topic_outranks_the_keys() -> None:
     one = await play(hole_redelivery=False)
     await one.rounds.after(400)
@@ -263,24 +300,27 @@ async def test_delayed_entry_that_is_lost_waits_for_its_time() -> None:
     assert one.got()[-1] == 10
 
 
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(EntryDamaged("by the test"), {1}), (PersistenceError("by the test"), {0, 1, 2, 3})],
+)
 async def test_unreadable_entries_are_left_and_the_rest_comes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: PersistenceError, left: set[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hole_rounds, "GAP_MAX", -1)
-    one = await play(KEY_SHARED)
-    lost = [entry for entry in range(10) if entry not in one.got()]
-    before = len(one.got())
-    real = ManagedLedger.read_entries
+    one = await play()
+    real = single_entry.read_entries
 
-    async def damaged(self: ManagedLedger, wanted: EntryRange) -> Any:
-        if wanted.first <= lost[1] <= wanted.last:
-            raise EntryDamaged("by the test")
-        return await real(self, wanted)
+    async def failing(context: Any, storage_reads: Any, wanted: EntryRange) -> Any:
+        if wanted.first <= 1 <= wanted.last:
+            raise error
+        return await real(context, storage_reads, wanted)
 
-    monkeypatch.setattr(ManagedLedger, "read_entries", damaged)
+    monkeypatch.setattr(single_entry, "read_entries", failing)
     await one.rounds.after(PERIOD_S + 70)
-    assert one.got()[before:] == [lost[0], *lost[2:]]
-    assert any("cannot be read" in record.getMessage() for record in caplog.records)
+    assert one.got()[6:] == [entry for entry in range(4) if entry not in left]
+    # A lost entry has its log line from the read itself.
+    logged = any("cannot be read" in record.getMessage() for record in caplog.records)
+    assert logged is (type(error) is PersistenceError)
 
 
 async def test_key_of_a_lost_entry_does_not_drain_for_ever() -> None:

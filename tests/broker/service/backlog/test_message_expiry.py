@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker.managed_ledger import managed_ledger, single_entry
+from broker.model.errors import EntryDamaged
 from broker.model.position import EARLIEST, Position
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
@@ -47,6 +51,27 @@ async def test_message_of_the_age_counts_as_acknowledged() -> None:
     await look(stage, topic, 1)
     assert left(subscription) == [3, 4]
     assert (subscription.expired.total, subscription.expired.last_ms) == (3, stage.wall_ms)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+async def test_lost_entry_keeps_no_other_from_expiring(lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4)
+    stage.wall_ms += 30_000
+    await stage.publish(topic, 2)
+    real = single_entry.read_entry
+
+    async def damaged(context: Any, storage_reads: Any, position: Position) -> Any:
+        if position.entry_id == lost:
+            raise EntryDamaged("by the test")
+        return await real(context, storage_reads, position)
+
+    for module in (single_entry, managed_ledger):
+        monkeypatch.setattr(module, "read_entry", damaged)
+    await look(stage, topic, 30_001)
+    assert left(subscription) == [4, 5]
 
 
 async def test_policy_of_a_topic_outranks_that_of_its_namespace() -> None:

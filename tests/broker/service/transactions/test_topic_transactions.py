@@ -8,87 +8,20 @@ import pytest
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
-from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.entry import Entry
 from broker.model.errors import NotAllowed, PersistenceError, TransactionConflict
 from broker.model.position import EARLIEST, Position
-from broker.model.topic_name import parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
-from broker.service.transactions.coordinators import Coordinators
-from broker.service.transactions.participants import RegistryParticipants
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
 from protocol.frame import message_body
-from protocol.message_metadata import in_transaction
 from protocol.pulsar_api_pb2 import MessageMetadata
-from tests.fakes.messages import message
-from tests.fakes.sends import send
-from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of
+from tests.broker.service.transactions.bench import Bench
+from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 
 ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
-
-
-class Bench:
-    """A stage with coordinators."""
-
-    def __init__(self, **settings: object) -> None:
-        self.stage = Stage(**settings)  # type: ignore[arg-type]
-        self.work: list[object] = []
-        registry = self.stage.registry
-        self.coordinators = Coordinators(
-            self.stage.environment,
-            ManagedLedgerSettings(rollover_ns_min=0, mark_delete_rate=0),
-            RegistryParticipants(registry, lambda: self.stage.wall_ms),
-            registry.partitions,
-            spawn=self.spawn,
-            open_max=0,
-        )
-        registry.transaction_states = self.coordinators
-        self._sequence = 0
-
-    def spawn(self, work: object, name: str) -> None:
-        self.work.append(asyncio.ensure_future(work))  # type: ignore[call-overload]
-
-    async def open(self) -> PersistentTopic:
-        topic = await self.stage.open()
-        await self.stage.run(self.coordinators.connect(0))
-        return topic
-
-    async def begin(self, *subscriptions: str) -> TxnId:
-        txn = await self.stage.run(self.coordinators.begin(0, 60_000))
-        coordinator = self.coordinators.at(0)
-        await self.stage.run(coordinator.add_topics(txn, (TOPIC,)))
-        if subscriptions:
-            named = tuple((TOPIC, name) for name in subscriptions)
-            await self.stage.run(coordinator.add_subscriptions(txn, named))
-        return txn
-
-    async def end(self, txn: TxnId, *, commit: bool) -> None:
-        await self.stage.run(self.coordinators.at(0).end(txn, commit=commit))
-        await self.stage.settle()
-
-    async def publish(
-        self, topic: PersistentTopic, txn: TxnId | None, *payloads: bytes, key: str = "k"
-    ) -> None:
-        producer = await self.stage.producer(topic, "publisher")
-        for payload in payloads:
-            self._sequence += 1
-            body = message(payload, key=key, sequence_id=self._sequence)
-            if txn is None:
-                send(producer, self._sequence, body)
-            else:
-                stored = in_transaction(body, *txn)
-                producer.publish_in_transaction(txn, self._sequence, 0, 1, stored, len(stored), False)
-        await self.stage.settle()
-        await topic.remove_producer(producer)
-        if refusals := port_of(producer).refusals:
-            raise refusals[0][1]
-
-    async def reopened(self) -> PersistentTopic:
-        await self.stage.run(self.stage.registry.unload(parse_topic_name(TOPIC)))
-        return await self.stage.open()
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -1,0 +1,77 @@
+"""A stage with transaction coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.model.topic_name import parse_topic_name
+from broker.model.txn_id import TxnId
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.transactions.coordinators import Coordinators
+from broker.service.transactions.participants import RegistryParticipants
+from protocol.message_metadata import in_transaction
+from tests.fakes.messages import message
+from tests.fakes.sends import send
+from tests.fakes.stage import TOPIC, Stage, port_of
+
+
+class Bench:
+    """A stage with coordinators."""
+
+    def __init__(self, **settings: object) -> None:
+        self.stage = Stage(**settings)  # type: ignore[arg-type]
+        self.work: list[object] = []
+        registry = self.stage.registry
+        self.coordinators = Coordinators(
+            self.stage.environment,
+            ManagedLedgerSettings(rollover_ns_min=0, mark_delete_rate=0),
+            RegistryParticipants(registry, lambda: self.stage.wall_ms),
+            registry.partitions,
+            spawn=self.spawn,
+            open_max=0,
+        )
+        registry.transaction_states = self.coordinators
+        self._sequence = 0
+
+    def spawn(self, work: object, name: str) -> None:
+        self.work.append(asyncio.ensure_future(work))  # type: ignore[call-overload]
+
+    async def open(self) -> PersistentTopic:
+        topic = await self.stage.open()
+        await self.stage.run(self.coordinators.connect(0))
+        return topic
+
+    async def begin(self, *subscriptions: str) -> TxnId:
+        txn = await self.stage.run(self.coordinators.begin(0, 60_000))
+        coordinator = self.coordinators.at(0)
+        await self.stage.run(coordinator.add_topics(txn, (TOPIC,)))
+        if subscriptions:
+            named = tuple((TOPIC, name) for name in subscriptions)
+            await self.stage.run(coordinator.add_subscriptions(txn, named))
+        return txn
+
+    async def end(self, txn: TxnId, *, commit: bool) -> None:
+        await self.stage.run(self.coordinators.at(0).end(txn, commit=commit))
+        await self.stage.settle()
+
+    async def publish(
+        self, topic: PersistentTopic, txn: TxnId | None, *payloads: bytes, key: str = "k"
+    ) -> None:
+        producer = await self.stage.producer(topic, "publisher")
+        for payload in payloads:
+            self._sequence += 1
+            body = message(payload, key=key, sequence_id=self._sequence)
+            if txn is None:
+                send(producer, self._sequence, body)
+            else:
+                stored = in_transaction(body, *txn)
+                producer.publish_in_transaction(txn, self._sequence, 0, 1, stored, len(stored), False)
+        await self.stage.settle()
+        await topic.remove_producer(producer)
+        if refusals := port_of(producer).refusals:
+            raise refusals[0][1]
+
+    async def reopened(self) -> PersistentTopic:
+        await self.stage.run(self.stage.registry.unload(parse_topic_name(TOPIC)))
+        return await self.stage.open()

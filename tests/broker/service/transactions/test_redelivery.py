@@ -1,0 +1,72 @@
+"""Entries that wait for redelivery while a transaction acknowledges them: none is delivered, none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.transactions.acknowledging import acknowledge_in_transaction
+from broker.service.transactions.pending_acks import AckedEntry
+from tests.broker.service.transactions.bench import Bench
+from tests.fakes.stage import SHARED
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_entry_acknowledged_while_it_is_read_again_is_not_delivered(
+    commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(cache_bytes=0)
+    topic = await bench.open()
+    subscription, consumer, port = await bench.stage.consume(topic, SHARED, permits=100)
+    await bench.publish(topic, None, b"0", b"1", b"2")
+    txn = await bench.begin("s")
+    keys = [entry.position for entry in port.got]
+    held: list[Callable[[], None]] = []
+    real = MemoryLedgerClient.batch_read
+
+    def late(*arguments: Any) -> None:
+        held.append(lambda: real(*arguments))
+
+    monkeypatch.setattr(MemoryLedgerClient, "batch_read", late)
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    dispatcher.redeliver(consumer, keys)
+    await bench.stage.settle()
+    assert held, "the entries are read from storage"
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry(keys[1])], cumulative=False)
+    monkeypatch.undo()
+    for read in held:
+        read()
+    await bench.stage.settle()
+    assert port.keys[3:] == [(0, 0), (0, 2)]
+    await bench.end(txn, commit=commit)
+    assert port.keys[5:] == ([] if commit else [(0, 1)])
+
+
+async def test_entry_given_back_by_a_transaction_while_it_is_read_again_is_delivered_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(cache_bytes=0)
+    topic = await bench.open()
+    subscription, consumer, port = await bench.stage.consume(topic, SHARED, permits=100)
+    await bench.publish(topic, None, b"0", b"1", b"2")
+    txn = await bench.begin("s")
+    keys = [entry.position for entry in port.got]
+    held: list[Callable[[], None]] = []
+    real = MemoryLedgerClient.batch_read
+    monkeypatch.setattr(MemoryLedgerClient, "batch_read", lambda *asked: held.append(lambda: real(*asked)))
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    dispatcher.redeliver(consumer, keys)
+    await bench.stage.settle()
+    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry(keys[1])], cumulative=False)
+    await bench.end(txn, commit=False)
+    monkeypatch.undo()
+    for read in held:
+        read()
+    await bench.stage.settle()
+    assert sorted(port.keys[3:]) == [(0, 0), (0, 1), (0, 2)]
