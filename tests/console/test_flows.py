@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Watch
+from tests.console.test_screens import newest_entry
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.support.raw_http import send
 from tests.vectors.broker_process import BrokerProcess
@@ -283,7 +284,9 @@ def test_setting_is_searched_changed_refused_and_restored(
     assert runtime[key] == "1000"
 
 
-def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(show: Callable[[str], Page]) -> None:
+def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
+    admin: Admin, show: Callable[[str], Page]
+) -> None:
     page = show("cache")
     expect(
         page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
@@ -297,7 +300,7 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(show: Call
     slider.press("End")
     expect(page.locator(".line-of-conf")).not_to_have_text("managedLedgerCacheSizeMB=1")
     page.get_by_label("Why is this entry cached or not?").fill("orders")
-    page.get_by_label("Entry", exact=True).fill("0:0")
+    page.get_by_label("Entry", exact=True).fill(newest_entry(admin))
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 

@@ -141,7 +141,8 @@ def test_lost_broker_is_told_and_found_again(
         expect(page.locator(".connection")).to_have_text("connection lost")
         expect(page.locator(".lost")).to_contain_text("Next attempt in")
         page.screenshot(path=screenshots / "lost-narrow-dark.png")
+        with page.expect_request("**/events"):
+            page.get_by_role("button", name="Try now").click()
         broker.start()
-        page.get_by_role("button", name="Try now").click()
         expect(page.locator(".connection")).to_have_text("live")
         expect(page.locator(".lost")).to_be_hidden()

@@ -31,12 +31,14 @@ export class Stream {
   #topic = null;
   #controller = null;
   #failures = 0;
+  #failure = null;
   #timer = null;
   #watch = null;
 
   /**
    * @param {function(string, *): void} onEvent name and data of each event
-   * @param {function({name: string, error?: Error, retryAtMs?: number}): void} onState "connecting", "live", "lost", "refused"
+   * @param {function({name: string, error?: ?Error, retryAtMs?: number}): void} onState "connecting", "live", "lost",
+   *   "refused"; `error` is the last one since the stream was live
    */
   constructor(onEvent, onState) {
     this.#onEvent = onEvent;
@@ -66,7 +68,7 @@ export class Stream {
   }
 
   async #read(controller) {
-    this.#onState({ name: "connecting" });
+    this.#onState({ name: "connecting", error: this.#failure });
     const query = this.#topic ? `?topic=${encodeURIComponent(this.#topic)}` : "";
     let failure = null;
     try {
@@ -92,6 +94,7 @@ export class Stream {
       if (!live) this.#onState({ name: "live" });
       live = true;
       this.#failures = 0;
+      this.#failure = null;
       for (const { event, data } of text.add(value)) this.#onEvent(event, JSON.parse(data));
     }
   }
@@ -107,6 +110,7 @@ export class Stream {
       return;
     }
     this.#failures += 1;
+    this.#failure = error;
     const wait = pauseMs(this.#failures, Math.random());
     this.#onState({ name: "lost", error, retryAtMs: Date.now() + wait });
     this.#timer = setTimeout(() => this.open(), wait);

@@ -34,9 +34,9 @@ export function openCache(app) {
   const [topics, flow, requeues, queue, expected, sets] = parts;
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Entry cache"), whyForm(app)), refresh.error, tiles.element,
-    h("div", { class: "columns" }, size.element, topics.element),
-    h("div", { class: "columns" }, flow.element, requeues.element),
-    h("div", { class: "columns" }, queue.element, expected.element), sets.element);
+    h("div", { class: "columns" },
+      h("div", { class: "stack" }, size.element, queue.element),
+      h("div", { class: "stack" }, topics.element, flow.element, requeues.element, expected.element)), sets.element);
   return { title: "Entry cache", element, close: () => refresh.close() };
 }
 
