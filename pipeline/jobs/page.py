@@ -56,7 +56,10 @@ def write(report: Report, folder: Path) -> Path:
 
 def html_of(report: Report) -> str:
     """Return the page; equal reports give equal text."""
-    parts = [f"<h1>{escape(report.title)}</h1>", f"<pre>{escape(chr(10).join(report.text))}</pre>"]
+    parts = [
+        f"<h1>{escape(report.title)}</h1>",
+        f"<pre>{escape(chr(10).join([*report.text, *report.failed]))}</pre>",
+    ]
     parts += [_plot(plot) for plot in report.plots]
     parts += [_table(table) for table in report.tables.values()]
     return (

@@ -57,7 +57,9 @@ class Watch:
 
     def _response(self, response: Response) -> None:
         if response.status >= 400:
-            self._errors.append((response.status, f"{response.status} {response.request.method} {response.url}"))
+            self._errors.append(
+                (response.status, f"{response.status} {response.request.method} {response.url}")
+            )
 
     def _failure(self, request: Request) -> None:
         # The page itself ends its stream and loads that are under way when another view opens.

@@ -121,7 +121,9 @@ def test_topic_shows_cursors_clients_and_policies(admin: Admin, show: Callable[[
     expect(page.get_by_role("region", name="Producers").get_by_role("rowheader")).to_have_count(1)
     rows = page.get_by_role("region", name="Policies that hold").get_by_role("row")
     expect(rows.filter(has_text="retention").filter(has_text="topic").first).to_be_visible()
-    shipping = page.get_by_role("region", name="Subscriptions").get_by_role("row", name=re.compile("shipping"))
+    shipping = page.get_by_role("region", name="Subscriptions").get_by_role(
+        "row", name=re.compile("shipping")
+    )
     expect(shipping).to_contain_text(re.compile(r"[1-9][\d.]* msg/s"))
 
 
@@ -280,7 +282,9 @@ def test_setting_is_searched_changed_refused_and_restored(
 
 def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(show: Callable[[str], Page]) -> None:
     page = show("cache")
-    expect(page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first).to_be_visible()
+    expect(
+        page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
+    ).to_be_visible()
     expect(page.get_by_role("region", name="Evicted entries by reason").get_by_role("row")).to_have_count(5)
     expect(page.get_by_role("region", name="Working sets").get_by_text("slow-report")).to_be_visible()
     slider = page.get_by_label("Compare another size")
@@ -309,7 +313,9 @@ def test_warning_of_the_log_appears(busy: BrokerProcess, show: Callable[[str], P
     expect(page.locator(".warnings li", has_text="foreign.example")).to_be_visible()
 
 
-def test_names_never_become_markup(busy: BrokerProcess, client: pulsar.Client, show: Callable[[str], Page]) -> None:
+def test_names_never_become_markup(
+    busy: BrokerProcess, client: pulsar.Client, show: Callable[[str], Page]
+) -> None:
     name = "<img src=x onerror=alert(1)>"
     client.subscribe(f"persistent://public/default/{name}", "<b>s</b>").close()
     page = show("topics?search=onerror")

@@ -1,4 +1,4 @@
-"""The console with authentication: the login, credentials that stay in the tab, a role that may only consume, a lost broker."""
+"""The console with authentication: login, credentials that stay in the tab, a role that may only consume, a lost broker."""
 
 from __future__ import annotations
 

@@ -26,8 +26,6 @@ def test_pure_modules_in_node(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     tests = sorted(str(path) for path in (tmp_path / "modules").glob("*.test.js"))
     assert tests
-    done = subprocess.run(
-        [node, "--test", *tests], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([node, "--test", *tests], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# pass 0" not in done.stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.admin.rights.needs import Need, Right, RightsTable, Rows
+from broker.admin.rights.own_routes import OWN_ROUTES
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPICS: Final = "/admin/v2/{domain}/{tenant}/{namespace}"
@@ -40,16 +41,9 @@ GROUPS: Final = (
         AUTHENTICATED,
         "",
         """
-        GET /
-        GET /console/{file}
         GET /metrics
         GET /metrics/
         GET /status.html
-        GET /openapi.json
-        GET /admin/v2/magnetar/console/events
-        GET /admin/v2/magnetar/console/rights
-        GET /admin/v2/magnetar/console/session
-        GET /admin/v2/magnetar/console/topics
         GET /admin/v2/brokers/ready
         GET /admin/v2/brokers/version
         GET /admin/v2/clusters
@@ -81,7 +75,6 @@ GROUPS: Final = (
         * /bookies/**
         * /broker-stats/**
         * /clusters/**
-        * /magnetar/**
         * /metadata/**
         * /resource-quotas
         * /resource-quotas/**
@@ -279,21 +272,6 @@ GROUPS: Final = (
         GET /partitions
         GET /properties
         GET /stats
-        """,
-    ),
-    Rows(
-        CONSUME,
-        "/admin/v2/magnetar/console/messages/{domain}/{tenant}/{namespace}/{topic}",
-        """
-        GET /ledger/{ledger}/entry/{entry}
-        GET /subscription/{subscription}
-        """,
-    ),
-    Rows(
-        LOOK_UP,
-        "/admin/v2/magnetar/console/topics/{domain}/{tenant}/{namespace}/{topic}",
-        """
-        GET .
         """,
     ),
     Rows(
@@ -508,7 +486,7 @@ GROUPS: Final = (
         """,
     ),
 )
-"""All rows, by subject."""
+"""The rows of Apache's routes, by subject."""
 
-RIGHTS: Final = RightsTable(GROUPS)
+RIGHTS: Final = RightsTable((*GROUPS, *OWN_ROUTES))
 """The table that the middleware asks."""

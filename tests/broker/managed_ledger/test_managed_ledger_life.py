@@ -14,6 +14,7 @@ from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.entry import Entry
 from broker.model.errors import (
     LedgerFenced,
     MetadataError,
@@ -399,6 +400,27 @@ async def test_find_newest_raises_an_error_that_proves_no_loss(
     monkeypatch.setattr(single_entry, "read_entry", refused)
     with pytest.raises(TooManyRequests):
         await ledger.find_newest(lambda entry: True)
+
+
+@pytest.mark.parametrize("trimmed", range(1, 6))
+@pytest.mark.parametrize("older", range(1, 13))
+async def test_find_newest_finds_no_newer_entry_when_ledgers_are_trimmed_meanwhile(
+    world: World, older: int, trimmed: int
+) -> None:
+    ledger = await world.open(entries_per_ledger_max=2)
+    await fill(ledger, 12)
+    positions = [ledger.ledgers.position_at(index) for index in range(12)]
+    looked: list[int] = []
+
+    def holds(entry: Entry) -> bool:
+        looked.append(int(bytes(entry.body)))
+        if len(looked) == 2:
+            for ledger_id in [info.ledger_id for info in ledger.ledgers.infos()][:trimmed]:
+                ledger.ledgers.remove(ledger_id)
+        return looked[-1] < older
+
+    found = await ledger.find_newest(holds)
+    assert found in ((positions[older - 1], None) if older <= 2 * trimmed else (positions[older - 1],))
 
 
 async def test_hundred_managed_ledgers_open_together_on_sqlite(tmp_path: Path) -> None:

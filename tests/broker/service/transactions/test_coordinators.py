@@ -10,7 +10,7 @@ from broker.model.txn_id import TxnId
 from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS, COORDINATORS_MAX
 from broker.service.transactions.transaction_states import Begun
-from tests.broker.service.transactions.test_topic_transactions import Bench
+from tests.broker.service.transactions.bench import Bench
 
 
 async def test_restricted_client_opens_only_coordinators_that_it_can_find() -> None:
