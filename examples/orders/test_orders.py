@@ -6,15 +6,18 @@ clock or faults are skipped. There `--hour-seconds 2` makes an hour two seconds 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from joserfc import jwt
+from joserfc.jwk import OctKey
 from orders import PAYMENT_TRIES, Declined, Order, Shop
 from pulsar.schema import Integer, JsonSchema, Record, String
 
@@ -22,6 +25,8 @@ import magnetar
 
 WAIT_MS = 30_000
 EXPIRES_WITHIN_S = 120
+SECRET = bytes(range(32))
+"""Signs the tokens of one test."""
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -200,6 +205,39 @@ def test_topic_of_a_closed_shop_is_removed(pulsar_namespace: str) -> None:
         client.close()
         broker.clock.advance(hours=2)
         assert broker.ask("GET", "/admin/v2/persistent/public/default") == []
+
+
+def signed(role: str, life: timedelta) -> str:
+    claims = {"sub": role, "exp": int((datetime.now(UTC) + life).timestamp())}
+    return jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(SECRET))
+
+
+def test_till_gets_a_new_token_when_its_own_expires() -> None:
+    settings = {
+        "authenticationEnabled": True,
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
+    }
+    given = []
+
+    def fresh() -> str:
+        given.append(signed("till", timedelta(days=1) if given else timedelta(hours=1)))
+        return given[-1]
+
+    with magnetar.Broker(settings=settings, token=signed("admin", timedelta(days=9))) as broker:
+        client = pulsar.Client(broker.pulsar_url, pulsar.AuthenticationToken(fresh), logger=QUIET)
+        shop = Shop(client, "public/default")
+        payments, orders = shop.payments(), shop.orders()
+        used = len(given)
+        broker.clock.advance(hours=2)
+        # The broker asks for a new token now; the answer takes a moment.
+        deadline = time.monotonic() + WAIT_MS / 1000
+        while len(given) == used and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(given) > used
+        shop.place(orders, order(1))
+        assert paid(shop, payments, 1) == ["1"]
+        client.close()
 
 
 # Order and duplicates
