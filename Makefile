@@ -10,7 +10,9 @@
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
 #   make test-apache-bookkeeper  all tests with a broker, on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
-#   make dist     a wheel and a source archive in dist/, the first installed and tried in an empty environment
+#   make docs     the documentation as pages with a search, in build/docs
+#   make dist     a wheel and a source archive in dist/, the first installed and tried in an empty environment;
+#                 beside them the modules for Spark's executors (spark-submit --py-files)
 #   make lint | format | generate | constraints | image | clean
 
 VENV ?= .venv
@@ -29,7 +31,7 @@ WORKERS ?= 2
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint format bench dist image generate constraints clean
+.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint format bench docs dist image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -75,9 +77,13 @@ format: $(DEVELOPMENT)
 bench: $(DEVELOPMENT)
 	$(PY) -m bench $(ARGS)
 
+docs: $(DEVELOPMENT)
+	$(PY) docs/site/build.py
+
 dist: $(DEVELOPMENT)
 	rm -rf dist build
 	$(PY) -m build --no-isolation --outdir dist .
+	$(PY) -m pipeline.code_archive dist
 	$(PY) .ci/try_dist.py dist
 
 image:
@@ -85,6 +91,7 @@ image:
 
 generate: $(DEVELOPMENT)
 	$(PY) -m magnetar.commands.generate
+	$(PY) -m tests.vectors.queue_pictures
 
 constraints: $(DEVELOPMENT)
 	$(PIP) install uv

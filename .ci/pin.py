@@ -47,7 +47,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         fixed = Path(folder) / "run.txt"
         fixed.write_text("".join(run.values()))
-        everything = compile_pins(("client", "dev", "spark"), fixed)
+        everything = compile_pins(("client", "dev", "docs", "spark"), fixed)
     # The whole resolution's lines in both parts: a marker of the first part can be too narrow for the second.
     first = "".join(lines for name, lines in everything.items() if name in run)
     more = "".join(lines for name, lines in everything.items() if name not in run)

@@ -1,4 +1,4 @@
-"""Installs the wheel of a folder in an empty environment and uses it there: commands, a broker, a message.
+"""Installs wheel and source archive of a folder in empty environments and uses them: commands, a broker, a message.
 
 `python .ci/try_dist.py dist` needs the package registry for the dependencies. Every Python from 3.11 to 3.13 on this
 machine gets an environment of its own; those that are missing are named.
@@ -31,17 +31,20 @@ def test_fixture_is_found(pulsar_url):
 def pythons() -> list[tuple[str, str | None]]:
     """The versions with the interpreter of each, None where there is none."""
     mine = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return [
-        (version, sys.executable if version == mine else found(f"python{version}")) for version in VERSIONS
-    ]
+    return [(version, sys.executable if version == mine else found(version)) for version in VERSIONS]
 
 
-def found(name: str) -> str | None:
-    """The interpreter of this name; None for one that does not start, such as a version manager's placeholder."""
-    path = shutil.which(name)
-    if path is None or subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode:
-        return None
-    return path
+def found(version: str) -> str | None:
+    """The interpreter of this version, on the path or of pyenv; None where none starts."""
+    installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    # A name on the path may be a version manager's placeholder, which does not start.
+    for path in (shutil.which(f"python{version}"), *map(str, installed)):
+        if (
+            path is not None
+            and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+        ):
+            return path
+    return None
 
 
 def try_wheel(wheel: Path, python: str, folder: Path) -> None:
@@ -52,9 +55,30 @@ def try_wheel(wheel: Path, python: str, folder: Path) -> None:
     run([*pip, f"{wheel}[client]", "pytest"], folder)
     run([str(bin_folder / "magnetar"), "--help"], folder)
     run([str(bin_folder / "magnetar"), "version"], folder)
+    if not (folder / "env" / "share" / "man" / "man1" / "magnetar.1").exists():
+        raise SystemExit("the wheel has no man page")
     (folder / "test_fixture.py").write_text(TEST)
     for words in (["-c", PROGRAM], ["-m", "pytest", "-q", "test_fixture.py"]):
         run([str(bin_folder / "python"), "-I" if words[0] == "-c" else "-P", *words], folder)
+
+
+def try_source(source: Path, folder: Path) -> None:
+    """Builds and installs the source archive. Raises CalledProcessError at the first step that fails."""
+    run([sys.executable, "-m", "venv", "env"], folder)
+    bin_folder = folder / "env" / "bin"
+    run(
+        [
+            str(bin_folder / "python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "-q",
+            str(source),
+        ],
+        folder,
+    )
+    run([str(bin_folder / "python"), "-I", "-c", "import magnetar\nwith magnetar.Broker(): pass"], folder)
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -66,7 +90,7 @@ def run(command: list[str], folder: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Tries the only wheel of the folder."""
+    """Tries the only wheel and the only source archive of the folder."""
     (wheel,) = Path(argv[0]).absolute().glob("*.whl")
     (source,) = Path(argv[0]).absolute().glob("*.tar.gz")
     for made in (wheel, source):
@@ -78,6 +102,9 @@ def main(argv: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             try_wheel(wheel, python, Path(folder))
         print(f"Python {version}: the wheel installs; commands, broker, message and pytest plugin work")
+    with tempfile.TemporaryDirectory() as folder:
+        try_source(source, Path(folder))
+    print("the source archive installs, and a broker starts")
     return 0
 
 

@@ -38,7 +38,7 @@ def test_runtime_dependency_is_pinned_above_the_line(wanted: str) -> None:
     assert pins(RUNTIME + "\n")[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-@pytest.mark.parametrize("wanted", EXTRAS["dev"])
+@pytest.mark.parametrize("wanted", [*EXTRAS["dev"], *EXTRAS["docs"]])
 def test_development_dependency_is_pinned(wanted: str) -> None:
     requirement = Requirement(wanted)
     assert pins(TEXT)[canonicalize_name(requirement.name)] in requirement.specifier

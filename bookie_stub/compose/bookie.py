@@ -12,13 +12,15 @@ the call that asked; an add completes after the journal's sync. An internal fail
 
 from __future__ import annotations
 
+import shutil
 import time
 from functools import partial
 
 from bookie_stub.base.disk_space import disk_space
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.base.metrics import BookieStats
+from bookie_stub.base.metrics import BookieStats, Summary
 from bookie_stub.base.posting import Answers, Post
+from bookie_stub.base.report import BookieReport, DirectoryReport, ReadCacheReport
 from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.checkpoints import Checkpoints
 from bookie_stub.compose.start import Disk, Environment, Recovered, open_disk, recover
@@ -189,6 +191,27 @@ class Bookie:
     def index_bytes(self) -> int:
         """Bytes of all location indexes on disk."""
         return sum(storage.locations.bytes_on_disk() for storage in self.state.storages.all)
+
+    def journal_ms(self, *quantiles: float) -> list[float]:
+        """Returns quantiles of the last journal writes in ms, each with its sync; NaN before the first one."""
+        return Summary.merged([journal.syncs.ok for journal in self.stats.journals]).quantiles(quantiles)
+
+    def report(self) -> BookieReport:
+        """Returns the state of disks and read cache. Asks the file system, so call it in a thread."""
+        paths = self.settings.ledger_directories
+        disks = [shutil.disk_usage(path) for path in self._directories.ledgers]
+        return BookieReport(
+            self.availability.read_only,
+            tuple(
+                DirectoryReport(str(path), disk.used, disk.free, self.availability.is_writable(place))
+                for place, (path, disk) in enumerate(zip(paths, disks, strict=True))
+            ),
+            ReadCacheReport(
+                self.stats.read_cache_hits,
+                self.stats.read_cache_misses,
+                self.state.read_cache.evicted_unserved,
+            ),
+        )
 
     def disk_space(self) -> tuple[int, int]:
         """Returns (all, free) bytes of the ledger directories' disks."""

@@ -40,6 +40,10 @@ class Availability:
         self.read_only = self._forced or closed
         self.refuses_some = self._forced or any(full)
 
+    def is_writable(self, place: int) -> bool:
+        """Returns True while the directory of this number takes plain adds."""
+        return not self.read_only and not self._full[place]
+
     def refuses(self, ledger_id: int) -> bool:
         """True when plain adds to this ledger are answered "read-only" (105)."""
         return self.read_only or self._full[self._place_of(ledger_id)]

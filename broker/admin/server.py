@@ -109,11 +109,11 @@ async def start_admin(
     rates: RatesOf | None = None,
     *,
     tls: tuple[socket.socket, Certificates] | None = None,
-    on_shutdown: Callable[[web.Application], Awaitable[None]] | None = None,
+    on_shutdown: Iterable[Callable[[web.Application], Awaitable[None]]] = (),
 ) -> Admin:
     """Serves sockets that are bound already, one of them with TLS; None for a port that is switched off.
 
-    `more` are routes of other rooms, and `on_shutdown` ends their long answers; `rates` returns the rates of a topic,
+    `more` are routes of other rooms, and `on_shutdown` end their long answers; `rates` returns the rates of a topic,
     None shows them as 0.
     """
     idle_s = broker.settings.int("httpServerIdleTimeout") / 1000
@@ -121,8 +121,7 @@ async def start_admin(
     connections = HttpConnections(broker.settings.int("maxHttpServerConnections"), idle_s, lines)
     app = create_app(broker, more, rates)
     app[BODY_TIMEOUT_S] = idle_s
-    if on_shutdown is not None:
-        app.on_shutdown.append(on_shutdown)
+    app.on_shutdown.extend(on_shutdown)
     app.middlewares.insert(0, connections.count)
     runner = web.AppRunner(
         app,

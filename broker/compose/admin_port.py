@@ -16,9 +16,9 @@ from broker.net.listener import bind
 from tls.certificates import Certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from aiohttp.web import RouteDef
+    from aiohttp.web import Application, RouteDef
 
     from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
@@ -52,8 +52,12 @@ class AdminPort:
         scraper: Scraper,
         websockets: WebSocketContext | None = None,
         more: Sequence[RouteDef] = (),
+        ends: Sequence[Callable[[Application], Awaitable[None]]] = (),
     ) -> None:
-        """Begins to answer requests; `websockets` None: without the WebSocket API. `more`: further routes."""
+        """Begins to answer requests; `websockets` None: without the WebSocket API.
+
+        `more` are further routes, and `ends` end their long answers when the port closes.
+        """
         assert self._plain is not None or self._tls is not None, "bind comes first"
         # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
         for module in ("broker.admin.server", "broker.metrics.http"):
@@ -61,7 +65,7 @@ class AdminPort:
         from broker.admin.server import start_admin
         from broker.metrics.http import metrics_routes
 
-        routes, on_shutdown = [*metrics_routes(scraper), *more], None
+        routes, on_shutdown = [*metrics_routes(scraper), *more], [*ends]
         if websockets is not None:
             await asyncio.to_thread(import_module, "broker.websocket.routes")
             from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
@@ -69,7 +73,7 @@ class AdminPort:
 
             sockets = WebSocketRoutes(websockets, PRINCIPAL, EXPIRES_AT_S)
             routes += sockets.routes()
-            on_shutdown = sockets.close
+            on_shutdown.append(sockets.close)
         self._server = await start_admin(
             broker, self._plain, routes, scraper.window_of, tls=self._tls, on_shutdown=on_shutdown
         )

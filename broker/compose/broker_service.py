@@ -296,14 +296,22 @@ class BrokerService:
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
         # In a thread and only now: clients need none of it, so it must not lengthen the start.
-        await asyncio.to_thread(import_module, "broker.compose.metrics_source")
+        for module in ("broker.compose.metrics_source", "broker.compose.console"):
+            await asyncio.to_thread(import_module, module)
+        from broker.compose.console import Console
         from broker.compose.metrics_source import scraper_of
 
         scraper = scraper_of(self)
+        console = Console(self)
         enabled = self.settings.bool("webSocketServiceEnabled")
         await self._admin_port.serve(
-            self, scraper, self._websockets if enabled else None, self._test_routes()
+            self,
+            scraper,
+            self._websockets if enabled else None,
+            [*self._test_routes(), *console.routes.routes()],
+            [console.routes.close],
         )
+        self._tasks.spawn(console.run(), "console")
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
         self._tasks.spawn(scraper.run_windows(topics_s, broker_s), "metrics windows")

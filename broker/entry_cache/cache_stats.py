@@ -49,6 +49,17 @@ class ReadStats:
         self.coalesced_bytes = 0
         """The bytes of these."""
 
+    @property
+    def entries(self) -> int:
+        """All entries read."""
+        return self.hit_entries + self.miss_entries + self.coalesced_entries
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hits divided by all entries read; None before the first one."""
+        read = self.entries
+        return self.hit_entries / read if read else None
+
     def count_hits(self, entries: int, size_bytes: int) -> None:
         """Counts entries that were read from the cache."""
         self.hit_entries += entries

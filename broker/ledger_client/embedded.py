@@ -9,12 +9,74 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
 
 _LENGTH = struct.Struct(">i").pack
+
+
+class DirectoryReport(Protocol):
+    """One ledger directory of a bookie."""
+
+    @property
+    def path(self) -> str:
+        """The directory as configured."""
+        ...
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of its disk in use."""
+        ...
+
+    @property
+    def free_bytes(self) -> int:
+        """Free bytes of its disk."""
+        ...
+
+    @property
+    def writable(self) -> bool:
+        """False while the disk is too full for new entries."""
+        ...
+
+
+class ReadCacheReport(Protocol):
+    """The read cache of a bookie since its start, in entries."""
+
+    @property
+    def hits(self) -> int:
+        """Served from it."""
+        ...
+
+    @property
+    def misses(self) -> int:
+        """Entries that a load was started for."""
+        ...
+
+    @property
+    def evicted_unserved(self) -> int:
+        """Read ahead and evicted before a reader came."""
+        ...
+
+
+class BookieReport(Protocol):
+    """A bookie at one moment."""
+
+    @property
+    def read_only(self) -> bool:
+        """True while it refuses new entries."""
+        ...
+
+    @property
+    def directories(self) -> Sequence[DirectoryReport]:
+        """Its ledger directories."""
+        ...
+
+    @property
+    def read_cache(self) -> ReadCacheReport:
+        """Its read cache."""
+        ...
 
 
 class LocalBookie(Protocol):
@@ -67,6 +129,14 @@ class LocalBookie(Protocol):
         """Reclaim the ledger's space; returns at once. `done(rc, ledger id)` follows when the deletion is durable."""
         ...
 
+    def journal_ms(self, *quantiles: float) -> list[float]:
+        """Quantiles of the last journal writes in ms; NaN before the first one."""
+        ...
+
+    def report(self) -> BookieReport:
+        """State of disks and read cache; asks the file system."""
+        ...
+
     def close(self) -> None:
         """Blocks until all is on disk.
 
@@ -78,7 +148,17 @@ class LocalBookie(Protocol):
 class EmbeddedLedgerClient:
     """`LedgerClient` over a LocalBookie."""
 
-    __slots__ = ("_add", "_bookie", "batch_read", "delete", "fence", "file_of", "read")
+    __slots__ = (
+        "_add",
+        "_bookie",
+        "batch_read",
+        "delete",
+        "fence",
+        "file_of",
+        "journal_ms",
+        "read",
+        "report",
+    )
 
     def __init__(self, bookie: LocalBookie) -> None:
         self._bookie = bookie
@@ -92,6 +172,10 @@ class EmbeddedLedgerClient:
         """See `LedgerClient.fence`."""
         self.file_of: Callable[[int, int], str] = bookie.file_of
         """See `LedgerClient.file_of`."""
+        self.journal_ms = bookie.journal_ms
+        """See `LocalBookie.journal_ms`."""
+        self.report = bookie.report
+        """See `LocalBookie.report`."""
         self.delete: Callable[[int, DeleteDone], None] = bookie.delete_ledger
         """See `LedgerClient.delete`."""
 

@@ -63,7 +63,7 @@ class LedgerListStore:
         self.created_ms = info.created_ms
         """When the managed ledger was made, ms since 1970; 0 = not known."""
         self.current_started = False
-        """The current ledger is in the metadata store, so it may have entries."""
+        """The current ledger is in the metadata store, or may be after a write whose outcome is not known."""
         self.lock = asyncio.Lock()
         """One change at a time: two writes with the same version would look like two brokers."""
         self.is_new = version == ABSENT
@@ -90,10 +90,16 @@ class LedgerListStore:
         await self._seal()
         ledger_id = self.ledgers.current.ledger_id
         # List and ledger are one write, or a crash between two would leave one without the other.
-        own = await self._list.put_beside(
-            self._encoded(with_current=True),
-            partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies),
-        )
+        begin = partial(self._begin, ledger_id, self._custom(b"managed-ledger"), copies)
+        try:
+            own = await self._list.put_beside(self._encoded(with_current=True), begin)
+        except (BadVersion, NotEnoughBookies):
+            raise  # It was not made.
+        except BaseException:
+            # The write may be carried out all the same: the list goes on naming the ledger until the next one begins,
+            # and then it is deleted as an empty one. Left out of the list, it would never be deleted.
+            self.current_started = True
+            raise
         self._unsealed[ledger_id] = own
         self.current_started = True
         return own
@@ -152,6 +158,11 @@ class LedgerListStore:
         The next write of the list stores the marks.
         """
         self._deleting += ledger_ids
+
+    @property
+    def has_marked(self) -> bool:
+        """True while ledgers are marked for deletion and not deleted."""
+        return bool(self._deleting)
 
     async def delete_marked(self) -> None:
         """Store the marks, then delete those ledgers.

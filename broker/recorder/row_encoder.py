@@ -79,7 +79,7 @@ class RowEncoder:
         if Op.READER in ops:
             stays = columns["op"] != Op.READER
             columns = {name: column[stays] for name, column in columns.items()}
-        return columns if self._sample >= 1 else _in_sample_alone(columns, self._sample)
+        return columns if self._sample >= 1 else in_sample_alone(columns, self._sample)
 
     def _subs(
         self, ops: bytes, logs: Sequence[str], readers: Sequence[int], who: Sequence[Sequence[str]]
@@ -129,7 +129,7 @@ def _in_runs_of_one_size(columns: Columns, mixed: dict[int, SizeRuns]) -> Column
     return result
 
 
-def _in_sample_alone(columns: Columns, sample: float) -> Columns:
+def in_sample_alone(columns: Columns, sample: float) -> Columns:
     """Cuts runs to their entries in the sample; these share the bytes of the run evenly."""
     about_runs = np.isin(columns["op"], RUN_OPS)
     rows = np.flatnonzero(about_runs)

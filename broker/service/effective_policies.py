@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from broker.ledger_client.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -33,6 +33,8 @@ _MS_PER_MINUTE: Final = 60_000
 _BYTES_PER_MIB: Final = 1 << 20
 SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
 """Key of a topic's policies of single subscriptions, as Pulsar has it: `{subscription: {"dispatchRate": ...}}`."""
+Level = Literal["topic", "namespace", "broker"]
+"""The level that sets a value, the narrowest first."""
 RESOURCE_GROUP: Final = "resource_group_name"
 """Key of the resource group of a namespace in its stored policies, and in Pulsar's JSON."""
 SCHEMA_AUTO_UPDATE_STRATEGIES: Final[Mapping[str, str]] = {
@@ -70,6 +72,16 @@ class EffectivePolicies:
             return value
         assert policy.setting is not None, f"{policy.title} has no setting of the broker"
         return policy.setting(self.settings)
+
+    def with_origin(self, name: TopicName, policy: Policy[T]) -> tuple[T, Level] | None:
+        """Returns the value in force for a topic and the level that sets it; None where no level does."""
+        value = self._on_topic(name, policy)
+        if value is not None:
+            return value, "topic"
+        value = self._in_namespace(name.namespace, policy)
+        if value is not None:
+            return value, "namespace"
+        return None if policy.setting is None else (policy.setting(self.settings), "broker")
 
     def _on_topic(self, name: TopicName, policy: Policy[T]) -> T | None:
         if policy.topic_name and self.settings.topic_policies:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+from collections.abc import Mapping
 
 from magnetar.commands.shared_options import add_process_options, add_settings_options
 from magnetar.process.options import BrokerOptions, Role
@@ -26,6 +28,14 @@ WITHOUT_MEANING = (
     (("--metadata-url",), 1, "metadata is embedded, see --data"),
 )
 """Flags of `pulsar standalone` that scripts pass and that have no counterpart: (names, values taken, reason)."""
+
+VARIABLES_WITHOUT_MEANING = (
+    ("PULSAR_MEM", "but for -XX:MaxDirectMemorySize; there is no Java heap"),
+    ("PULSAR_GC", "there is no Java heap"),
+    ("PULSAR_EXTRA_OPTS", "there is no Java"),
+    ("PULSAR_STANDALONE_USE_ZOOKEEPER", "there is no ZooKeeper"),
+)
+"""Variables that compose files and test containers set for Apache Pulsar: (name, reason)."""
 
 
 def standalone(argv: list[str]) -> int:
@@ -74,11 +84,16 @@ def _run(role: Role, argv: list[str]) -> int:
     from magnetar.process import logs
 
     with logs.running(log_format):
-        for text in ignored:
+        for text in (*ignored, *ignored_variables(os.environ)):
             log.info("accepted without effect: %s", text)
         from magnetar.process.standalone import run
 
         return run(options)
+
+
+def ignored_variables(environ: Mapping[str, str]) -> list[str]:
+    """Returns a text for each variable that is set and has no counterpart here."""
+    return [f"{name} ({reason})" for name, reason in VARIABLES_WITHOUT_MEANING if environ.get(name)]
 
 
 def _parser(role: Role) -> argparse.ArgumentParser:

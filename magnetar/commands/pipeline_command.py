@@ -7,6 +7,7 @@ a record are one sentence each.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.jobs.report import Report
     from pipeline.jobs.run import Session
 
+    Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
+
 _POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
 JOBS = {
     "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
@@ -29,6 +32,7 @@ JOBS = {
     "recommend": "the setting that limits the hit ratio, and the lines of broker.conf to change",
     "compare": "the broker's counters beside those of a replay with its own settings",
     "thrashing": "entries read from bookies more than once, and the readahead to set",
+    "history": "the hit ratio over days: each run reads new files alone, and names the changes behind drops",
 }
 """By name of the job, its help text."""
 
@@ -51,41 +55,131 @@ def _parser() -> argparse.ArgumentParser:
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, text in JOBS.items():
-        job = jobs.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
-        )
-        job.add_argument(
-            "paths",
-            nargs="+",
-            type=place,
-            metavar="PATH",
-            help="an access record, a part of it, or single files; s3a://… and the like through Spark",
-        )
-        job.add_argument(
-            "--out",
-            type=local_folder,
-            metavar="DIR",
-            default=Path("pipeline-report"),
-            help="where the page and the Parquet files go (default pipeline-report)",
-        )
-        job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
-        if name in ("what-if", "miss-ratio-curve", "recommend"):
-            job.add_argument(
-                "--sample",
-                type=_share,
-                metavar="SHARE",
-                help="replay this share of the entries, 0.01 = 1 %% (default: all, but for a curve 0.01 to 1)",
-            )
-        if name in ("what-if", "miss-ratio-curve"):
-            job.add_argument(
-                "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
-            )
-        if name == "what-if":
-            _grid_options(job)
-        job.set_defaults(run=_run_record_job)
+        _add_record_job(jobs, name, text)
     audit_command.add_to(jobs)
     live_command.add_to(jobs)
     return parser
+
+
+def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
+    job = jobs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    job.add_argument(
+        "paths",
+        nargs="+",
+        type=place,
+        metavar="PATH",
+        help="an access record, a part of it, or single files; s3a://… and the like through Spark",
+    )
+    job.add_argument(
+        "--out",
+        type=local_folder,
+        metavar="DIR",
+        default=Path("pipeline-report"),
+        help="where the page and the Parquet files go (default pipeline-report)",
+    )
+    job.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="of the report on standard output (default text)",
+    )
+    job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
+    if name in ("what-if", "miss-ratio-curve", "recommend"):
+        job.add_argument(
+            "--sample",
+            type=_share,
+            metavar="SHARE",
+            help="replay this share of the entries, 0.01 = 1 %% (default: all, for recommend and a curve as many as a "
+            "minute or two allow)",
+        )
+    if name in ("what-if", "miss-ratio-curve"):
+        job.add_argument(
+            "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
+        )
+    if name == "what-if":
+        _grid_options(job)
+    if name == "recommend":
+        _budget_options(job)
+    if name in ("hit-report", "history"):
+        job.add_argument(
+            "--min-hit-ratio",
+            type=_share,
+            metavar="SHARE",
+            help="exit with 3 if the hit ratio is lower; of a history, that of the newest day",
+        )
+    if name == "history":
+        _history_options(job)
+    job.set_defaults(run=_run_record_job)
+
+
+def _history_options(job: argparse.ArgumentParser) -> None:
+    job.add_argument(
+        "--max-drop",
+        type=_share,
+        metavar="SHARE",
+        help="exit with 3 if the newest day's hit ratio is so much below that of the seven days before: 0.05",
+    )
+    job.add_argument(
+        "--drop",
+        type=_share,
+        default=0.05,
+        metavar="SHARE",
+        help="the lost hit ratio from which a day is explained as a drop (default 0.05)",
+    )
+    job.add_argument(
+        "--keep-days",
+        type=_days,
+        default=90,
+        metavar="N",
+        help="remove the counts of runs whose days are all older than this (default 90)",
+    )
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: give 1 or more")
+    return int(text)
+
+
+def _budget_options(job: argparse.ArgumentParser) -> None:
+    one_of = job.add_mutually_exclusive_group()
+    one_of.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="SIZE",
+        help="the best settings, policy included, with at most this cache on each broker: 8MiB, 2GiB",
+    )
+    one_of.add_argument(
+        "--reads",
+        type=_rate,
+        metavar="N/s",
+        help="the smallest cache with which all brokers together read at most so many entries from bookies: 1000/s",
+    )
+    job.add_argument("--price", type=_price, metavar="N", help="of one GiB of memory for a month: adds costs")
+
+
+def _memory(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(m|mb|mib|g|gb|gib)", text.strip().lower())
+    size = 0 if match is None else round(float(match[1]) * (1 if match[2][0] == "m" else 1024))
+    if size < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size of a cache: give whole MiB or GiB, as 8MiB or 2GiB, 1 MiB at least"
+        )
+    return size << 20
+
+
+def _rate(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/s)?", text.strip())
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above 0: give entries per second, as 1000/s")
+    return float(match[1])
+
+
+def _price(text: str) -> float:
+    (price,) = _numbers(text) if "," not in text else [-1.0]
+    if price < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no price of a GiB for a month: give a number, as 4.50")
+    return price
 
 
 def _grid_options(job: argparse.ArgumentParser) -> None:
@@ -158,6 +252,7 @@ def _run(arguments: argparse.Namespace) -> int:
     session, job = _session_and_job(arguments)
     from broker.recorder.errors import RecordError
     from pipeline.java import NoJava
+    from pipeline.jobs.report import FAILED
     from pipeline.remote_paths import CannotFetch
 
     began = time.monotonic()
@@ -168,8 +263,13 @@ def _run(arguments: argparse.Namespace) -> int:
             page = session.write(report, arguments.out)
     except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(report.text))
-    print(f"\n{page} ({time.monotonic() - began:.0f} s)")
+    if arguments.format == "json":
+        print(report.as_json())
+    else:
+        print("\n".join(report.lines()))
+        print(f"\n{page} ({time.monotonic() - began:.0f} s)")
+    if report.failed:
+        return FAILED
     return 0 if good else 1
 
 

@@ -56,6 +56,9 @@ log = logging.getLogger("magnetar")
 READY = "messaging service is ready"
 """Text in Pulsar's log that scripts and test containers wait for."""
 
+NAMESPACE_READY = "Successfully updated the policies on namespace public/default"
+"""Text in the log of Pulsar's standalone that the Pulsar module of testcontainers for Go waits for."""
+
 SWITCH_INTERVAL_S = 0.0005
 """Longest wait of the journal's thread for the interpreter; Python's default of 5 ms is as long as an fsync."""
 
@@ -194,6 +197,8 @@ async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
     try:
         _announce(service.addresses, options.ready_file)
         await service.start_admin()
+        if options.role == "standalone":
+            log.info(NAMESPACE_READY)
         await stop.wait()
         log.info("stopping: finishing publishes and writing cursors")
     finally:

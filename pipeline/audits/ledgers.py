@@ -36,9 +36,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
     )
     left = (
         # An anti join first: nearly all ledgers are needed, and the next join sees the few that are left.
-        ledgers.join(needed, "ledger_id", "left_anti")
-        .join(decided, "ledger_id", "left")
-        .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull())
+        ledgers.join(needed, "ledger_id", "left_anti").join(decided, "ledger_id", "left")
     )
     judged = left.select(
         "*",
@@ -54,6 +52,8 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
         reason=F.col("reason"),
         subject="ledger_id",
         age=age_s(snapshot.taken_ms, "created_ms"),
+        # A decided deletion is one at any age: its owner was written before.
+        young=~(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull()),
     )
 
 

@@ -43,13 +43,13 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
     """
     # An inner join: combinations without a finding are not in the table of verdicts.
     judged = _with_facts(_with_owners(snapshot)).join(F.broadcast(_verdicts(snapshot)), ["kind", *_FLAGS])
-    leaked = judged.where(old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s))
     return findings(
-        leaked,
+        judged,
         kind=F.col("kind"),
         reason=F.col("reason"),
         subject="path",
         age=age_s(snapshot.taken_ms, "modified_ms"),
+        young=~old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s),
     )
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+YOUNG = "young"
+"""The column of findings within their grace; a written plan has neither them nor the column."""
+
 
 def findings(
     frame: DataFrame,
@@ -18,13 +21,14 @@ def findings(
     topic: str | None = "topic",
     age: Column | None = None,
     bytes_: str | Column = "bytes",
+    young: Column | None = None,
     more: tuple[str, ...] = (),
 ) -> DataFrame:
     """Return one row per row of `frame`, with the columns of a plan.
 
     `class` (kind of finding), `reason`, `subject` (path, ledger id, or topic and subscription), `topic`, `age_s` and
-    `bytes` (null = unknown), then the columns named in `more`. `kind` and `reason` are texts or columns, the others
-    names of columns.
+    `bytes` (null = unknown), YOUNG, then the columns named in `more`. `kind` and `reason` are texts or columns, the
+    others names of columns. `young`: true for rows within their grace, which the audit counts and leaves out.
     """
     return frame.select(
         (F.lit(kind) if isinstance(kind, str) else kind).alias("class"),
@@ -33,6 +37,7 @@ def findings(
         (F.lit(None).cast("string") if topic is None else F.col(topic)).alias("topic"),
         (F.lit(None).cast("long") if age is None else age.cast("long")).alias("age_s"),
         (F.col(bytes_) if isinstance(bytes_, str) else bytes_).cast("long").alias("bytes"),
+        (F.lit(False) if young is None else young).alias(YOUNG),
         *more,
     )
 

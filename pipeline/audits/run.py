@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.audits.acks import audit_acks
@@ -18,9 +18,10 @@ from pipeline.audits.ledgers import audit_ledgers
 from pipeline.audits.lifecycle import audit_lifecycle
 from pipeline.audits.limits import Limits
 from pipeline.audits.metadata import audit_metadata
+from pipeline.audits.plan import YOUNG
 from pipeline.audits.snapshot import open_snapshot
 from pipeline.jobs.page import write
-from pipeline.jobs.report import Report, Table, TableRow, as_text, mib
+from pipeline.jobs.report import Report, Table, TableRow, bytes_text
 
 AUDITS = MappingProxyType(
     {
@@ -60,19 +61,29 @@ def run_audit(
     """
     snapshot = open_snapshot(spark, folder)
     progress(f"audit {name}: reading {folder}")
+    # Counted while the plan is written, so that the audit runs once.
+    hidden = Observation("young")
+    judged = AUDITS[name](snapshot, limits).observe(hidden, F.count_if(F.col(YOUNG)).alias("findings"))
     # "overwrite" removes the plan of an earlier run as a whole; "append" would mix the findings of two.
-    AUDITS[name](snapshot, limits).write.mode("overwrite").parquet(str(out / _PLAN))
+    judged.where(~F.col(YOUNG)).drop(YOUNG).write.mode("overwrite").parquet(str(out / _PLAN))
     progress(f"audit {name}: summing up")
     # Read back: summing the DataFrame itself would run the audit a second time.
     plan = spark.read.parquet(str(out / _PLAN))
     found = summarise(plan)
-    report = Report(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
+    text = describe(name, found, snapshot.unreadable, out)
+    if young := int(hidden.get["findings"] or 0):
+        text.append(
+            f"{young:,} findings younger than {limits.grace_s:,} s are left out, as their owners may not be written "
+            "yet: --grace-seconds 0 shows them"
+        )
+    report = Report(f"audit-{name}", f"Audit: {name}", text)
     report.tables["classes"] = Table("By class", [_row(one) for one in found])
+    report.listed = {"classes": len(found)} if found else {}
     report.tables["largest"] = Table(
         f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
     )
     write(report, out)
-    return "\n".join(report.text)
+    return "\n".join(report.lines())
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:
@@ -101,8 +112,6 @@ def describe(name: str, found: list[ClassSummary], unreadable: int, out: Path) -
     """Return the text for the terminal, line by line."""
     total = sum(one.findings for one in found)
     lines = [f"audit {name}: {total:,} findings, nothing was changed; plan and page in {out}"]
-    if found:
-        lines += as_text([_row(one) for one in found])
     if unreadable:
         lines.append(
             f"{unreadable:,} nodes could not be read and were not judged; see the table `unreadable`"
@@ -114,6 +123,6 @@ def _row(one: ClassSummary) -> TableRow:
     return {
         "class": one.name,
         "findings": one.findings,
-        "size": "not known" if one.bytes is None else mib(one.bytes),
+        "size": "not known" if one.bytes is None else bytes_text(one.bytes),
         "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / _DAY_S:,.1f} days",
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.report import Cell, Report, Table, as_text
+from pipeline.jobs.report import Cell, Report, Table
 from pipeline.jobs.what_if import exactly
 from pipeline.traces.checking import Checked
 
@@ -46,7 +46,7 @@ def compare(
             verdict = f"{len(wrong)} counters differ" if wrong else "every counter is equal"
             report.text.append(f"{name}: {verdict}")
     report.tables["compare"] = Table("Counters", rows, shown=1000)
-    report.text += ["", *as_text(rows, 60)] if rows else []
+    report.listed = {"compare": 60} if rows else {}
     if not compared:
         report.text.append("no broker lifetime of the access record could be compared")
     return report, compared > 0 and not different
@@ -55,11 +55,11 @@ def compare(
 def _rows(name: str, counted: Mapping[str, int], replayed: Mapping[str, int]) -> list[dict[str, Cell]]:
     return [
         {
-            "run": name,
             "counter": counter,
+            "difference": replayed.get(counter, 0) - value,
             "broker": value,
             "replayed": replayed.get(counter, 0),
-            "difference": replayed.get(counter, 0) - value,
+            "lifetime": name,
         }
         for counter, value in counted.items()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,12 @@ from pyspark.sql import functions as f
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
 from pipeline.replays.reuse import MISS_CAUSES, Reuse, reuse_of
 from pipeline.traces.record_frames import Record
 
+_LINES = 8
+"""Lines of a plot at most."""
 POINTS = 300
 """Steps of a timeline."""
 LIFETIME = ["broker", "start"]
@@ -121,9 +124,17 @@ def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) 
     _tables(report, by_reader, by_minute, held)
     _plots(report, by_minute, timeline, held, record)
     _add_reuse(report, record.checked.lifetimes, reuse)
-    report.text += ["", *as_text(report.tables["by_topic"].rows, 10)]
-    report.text += ["", *as_text(report.tables["causes"].rows, 10)]
+    report.listed = {"by_topic": 10, "causes": 10}
     return report
+
+
+def below_minimum(report: Report, minimum: float) -> list[str]:
+    """Return a sentence if the hit ratio of all reads lies below a minimum."""
+    rows = report.tables["by_topic"].rows
+    sums = {name: sum(int(str(row[name])) for row in rows) for name in _COUNTS}
+    if _ratio(sums) >= minimum:
+        return []
+    return [f"the hit ratio {percent(_ratio(sums))} is below --min-hit-ratio {minimum:g}"]
 
 
 def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
@@ -154,7 +165,7 @@ def _tables(
         for name in _COUNTS:
             sums[name] += int(str(row[name]))
     by_topic: list[dict[str, Cell]] = [
-        {"topic": str(topic), "broker": str(broker), **sums, "hit_ratio": _ratio(sums)}
+        {"topic": str(topic), "hit_ratio": _ratio(sums), **sums, "broker": str(broker)}
         for (broker, topic), sums in topics.items()
     ]
     by_topic.sort(key=lambda row: -int(str(row["misses"])))
@@ -163,9 +174,9 @@ def _tables(
         {
             "topic": str(row["topic_name"]),
             "subscription": str(row["sub_name"]),
-            "broker": str(row["broker"]),
-            **{name: int(str(row[name])) for name in _COUNTS},
             "hit_ratio": float(str(row["hit_ratio"])),
+            **{name: int(str(row[name])) for name in _COUNTS},
+            "broker": str(row["broker"]),
         }
         for row in by_reader
     ]
@@ -173,8 +184,8 @@ def _tables(
     minutes: list[dict[str, Cell]] = [
         {
             "minute": str(row["minute"]),
-            **{name: int(str(row[name])) for name in _COUNTS},
             "hit_ratio": float(str(row["hit_ratio"])),
+            **{name: int(str(row[name])) for name in _COUNTS},
         }
         for row in by_minute
     ]
@@ -183,16 +194,16 @@ def _tables(
     shares: list[dict[str, Cell]] = [
         {
             "topic": str(row["topic_name"]),
-            "broker": str(row["broker"]),
-            "mean_bytes": round(float(str(row["mean_bytes"]))),
             "share": float(str(row["mean_bytes"])) / all_bytes,
+            "mean_bytes": round(float(str(row["mean_bytes"]))),
+            "broker": str(row["broker"]),
         }
         for row in held
     ]
     report.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)
 
 
-_COUNTS = ("hits", "misses", "coalesced", "bytes")
+_COUNTS = ("misses", "hits", "coalesced", "bytes")
 
 
 def _ratio(sums: dict[str, int]) -> float:
@@ -208,11 +219,12 @@ def _plots(
     record: Record,
 ) -> None:
     if len(by_minute) > 1:
-        xs = list(range(len(by_minute)))
+        xs = [_clock_s(row["minute"]) for row in by_minute]
         ys = [float(str(row["hit_ratio"])) for row in by_minute]
-        report.plots.append(Plot("Hit ratio by minute", lines_plot({"hit ratio": (xs, ys)}, "minute", "")))
+        svg = lines_plot({"hit ratio": (xs, ys)}, "UTC", "hit ratio", x_scale="time", y_scale="ratio")
+        report.plots.append(Plot("Hit ratio by minute", svg))
     lines = {}
-    step_s = _step_us(record.checked.span_us) / 1e6
+    begin_s, step_s = record.checked.span_us[0] / 1e6, _step_us(record.checked.span_us) / 1e6
     for lifetime in record.checked.lifetimes:
         changes = np.zeros(POINTS + 2)
         for row in timeline:
@@ -221,16 +233,23 @@ def _plots(
                 changes[min(int(str(row["step"])), POINTS + 1)] += float(str(row["change"]))
         levels = np.cumsum(changes) / (1 << 20)
         lines[f"{lifetime.broker} {lifetime.start}"] = (
-            (np.arange(len(levels)) * step_s).tolist(),
+            (begin_s + np.arange(len(levels)) * step_s).tolist(),
             levels.tolist(),
         )
-    report.plots.append(
-        # More than a dozen lines cannot be told apart.
-        Plot("Bytes in the cache", lines_plot(dict(list(lines.items())[:12]), "seconds", "MiB"))
-    )
+    # More than eight lines cannot be told apart; the fullest caches say most.
+    fullest = sorted(lines.items(), key=lambda one: -max(one[1][1]))[:_LINES]
+    svg = lines_plot(dict(fullest), "UTC", "cached", x_scale="time", y_scale="size")
+    left = len(lines) - len(fullest)
+    note = f"The fullest {_LINES} caches; {left} more are left out." if left else ""
+    report.plots.append(Plot("Bytes in the cache", svg, note))
     top = {str(row["topic_name"]): float(str(row["mean_bytes"])) / (1 << 20) for row in held[:15]}
     if top:
-        report.plots.append(Plot("Topics that fill the cache", bars_plot(top, "MiB, mean")))
+        report.plots.append(Plot("Topics that fill the cache", bars_plot(top, "mean", "size")))
+
+
+def _clock_s(minute: object) -> float:
+    """Return seconds since 1970 of a minute, which Spark gives as a naive time in UTC."""
+    return datetime.fromisoformat(str(minute)).replace(tzinfo=UTC).timestamp()
 
 
 def reuse_of_lifetimes(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> list[Reuse]:
@@ -259,7 +278,7 @@ def _add_reuse(report: Report, lifetimes: Sequence[BrokerLifetime], reuse: Seque
     report.tables["causes"] = Table(
         "Why entries were read from bookies",
         [
-            {"cause": cause, "entries": int(causes[at]), "bytes": mib(int(cause_bytes[at]))}
+            {"cause": cause, "entries": int(causes[at]), "bytes": int(cause_bytes[at])}
             for at, cause in enumerate(MISS_CAUSES)
         ],
     )
@@ -296,8 +315,4 @@ def _time_name(bucket: int) -> str:
 
 
 def _size_name(bucket: int) -> str:
-    size = 1 << bucket
-    for unit, exponent in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << exponent:
-            return f"{size >> exponent} {unit}"
-    return f"{size} B"
+    return bytes_text(1 << bucket)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.grid import NO_TTL_NS, own_settings
@@ -114,7 +114,7 @@ def miss_ratio_curve(
     rows: list[dict[str, Cell]] = [
         {
             "policy": point.policy,
-            "size": mib(point.size_bytes),
+            "size_bytes": point.size_bytes,
             "miss_ratio": point.miss_ratio,
             "error_bar": point.error_bar,
             "reads": round(point.reads),
@@ -128,20 +128,22 @@ def miss_ratio_curve(
         xs.append(point.size_bytes / (1 << 20))
         ys.append(point.miss_ratio)
         bars.setdefault(point.policy, []).append(point.error_bar)
-    svg = lines_plot(lines, "MiB", "miss ratio of reads", log_x=True, bars=bars)
+    svg = lines_plot(
+        lines, "cache size", "miss ratio of reads", x_scale="size", y_scale="ratio", log_x=True, bars=bars
+    )
     report.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
     report.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
     report.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
     if left_out := sorted({point.size_bytes for point in every if not point.is_meaningful}):
         report.text.append(
-            f"left out: sizes up to {mib(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
+            f"left out: sizes up to {bytes_text(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
             "entries; a larger --sample brings them"
         )
     if own.policy not in BY_KERNEL:
         report.text.append(
             f"{own.policy} has no machine code: use what-if for its curve; here are policies that have some"
         )
-    report.text += ["", *as_text(rows, 60)]
+    report.listed = {"miss_ratio_curve": 60}
     return report
 
 

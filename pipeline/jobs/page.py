@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -9,17 +10,31 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.jobs.report import Plot, Report, Table, shown
+from pipeline.jobs.report import Plot, Report, Table, heading, numeric_columns, shown
 
 _STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 66rem; padding: 0 1rem; color: #1c2430; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-pre { background: #f3f5f8; padding: .8rem 1rem; overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; display: block; overflow-x: auto; }
-th, td { padding: .22rem .7rem; border-bottom: 1px solid #dde2ea; text-align: left; white-space: nowrap; }
+:root { color-scheme: light dark; --ground: #fff; --text: #1c2430; --quiet: #5a6474; --line: #dde2ea; --box: #f3f5f8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #14181f; --text: #e3e7ee; --quiet: #9aa5b5; --line: #323a47; --box: #1d232d; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; margin: 1.2rem auto; max-width: 60rem; padding: 0 .8rem;
+  color: var(--text); background: var(--ground); }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+pre { background: var(--box); padding: .8rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .84rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .86rem; }
+th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+th { color: var(--quiet); font-weight: 600; white-space: normal; vertical-align: bottom; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-svg { max-width: 100%; height: auto; } p.note { color: #5a6474; font-size: .86rem; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--ground); }
+td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
+svg { width: 100%; max-width: 46rem; min-width: 20rem; height: auto; display: block; }
+svg text { fill: currentColor; font-family: inherit !important; }
+p.note { color: var(--quiet); font-size: .86rem; }
+@media (max-width: 36rem) { th, td { padding: .2rem .35rem; font-size: .8rem; } td:first-child { max-width: 9rem; } }
 """
+_ALWAYS: Final = ("ratio", "reads")
+"""Columns with such a name are shown also where all rows have one value."""
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -41,38 +56,65 @@ def write(report: Report, folder: Path) -> Path:
 
 def html_of(report: Report) -> str:
     """Return the page; equal reports give equal text."""
-    parts = [f"<h1>{escape(report.title)}</h1>", f"<pre>{escape(chr(10).join(report.text))}</pre>"]
+    parts = [
+        f"<h1>{escape(report.title)}</h1>",
+        f"<pre>{escape(chr(10).join([*report.text, *report.failed]))}</pre>",
+    ]
     parts += [_plot(plot) for plot in report.plots]
     parts += [_table(table) for table in report.tables.values()]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(report.title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
     )
 
 
 def _plot(plot: Plot) -> str:
-    return f"<section><h2>{escape(plot.title)}</h2>{plot.svg}{_note(plot.note)}</section>"
+    return f'<section><h2>{escape(plot.title)}</h2><div class="wide">{plot.svg}</div>{_note(plot.note)}</section>'
 
 
 def _table(table: Table) -> str:
     if not table.rows:
         return f"<section><h2>{escape(table.title)}</h2><p>no rows</p></section>"
-    names = list(table.rows[0])
-    # By the first row: a column has values of one type.
-    right = {name for name in names if isinstance(table.rows[0][name], int | float)}
-    head = "".join(f'<th class="{"n" if name in right else "t"}">{escape(name)}</th>' for name in names)
+    names, same = columns_of(table)
+    right = set(numeric_columns(table.rows))
+    head = "".join(
+        f'<th class="{"n" if name in right else "t"}">{escape(_words(name))}</th>' for name in names
+    )
     lines = [
         "<tr>"
         + "".join(
-            f'<td class="{"n" if name in right else "t"}">{escape(shown(row[name]))}</td>' for name in names
+            f'<td class="{"n" if name in right else "t"}">{escape(shown(row[name], name))}</td>'
+            for name in names
         )
         + "</tr>"
         for row in table.rows[: table.shown]
     ]
     left = len(table.rows) - table.shown
-    note = f"{table.note} {left:,} more rows are in the Parquet file." if left > 0 else table.note
-    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f"<section><h2>{escape(table.title)}</h2>{body}{_note(note.strip())}</section>"
+    notes = [table.note, f"In all rows: {same}." if same else ""]
+    notes.append(f"{left:,} more rows are in the Parquet file." if left > 0 else "")
+    body = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    note = " ".join(one for one in notes if one)
+    return f"<section><h2>{escape(table.title)}</h2>{body}{_note(note)}</section>"
+
+
+def columns_of(table: Table) -> tuple[Sequence[str], str]:
+    """Return the columns to show, and the others, which have one value in all rows, as text."""
+    names = list(table.rows[0])
+    if len(table.rows) < 2:
+        return names, ""
+    same = [
+        name
+        for name in names[1:]
+        if not any(word in name for word in _ALWAYS) and len({row[name] for row in table.rows}) == 1
+    ]
+    text = ", ".join(f"{_words(name)} {shown(table.rows[0][name], name)}" for name in same)
+    return [name for name in names if name not in same], text
+
+
+def _words(column: str) -> str:
+    # Spaces let a narrow page break the heading; keys of broker.conf have none anyway.
+    return heading(column).replace("_", " ")
 
 
 def _note(text: str) -> str:

@@ -1,34 +1,55 @@
-"""Draws plots as SVG text for a page, with matplotlib."""
+"""Draws plots as SVG text for a page, with matplotlib.
+
+Black becomes the page's text colour and the ground stays clear, so that a plot suits light and dark pages.
+"""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import ceil, log2
+from statistics import median
+from typing import Any, Final, Literal
 
 import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
 mpl.use("svg")
-from matplotlib import pyplot
+from matplotlib import dates, pyplot
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
+
+from pipeline.jobs.report import bytes_text
 
 Line = tuple[Sequence[float], Sequence[float]]
 """The x and the y of each point."""
+Scale = Literal["number", "size", "time", "ratio"]
+"""The values of an axis: numbers, MiB, seconds since 1970 (shown as a UTC clock), or shares of 1."""
+_WIDE: Final = 6.0
+"""Inches. Wider plots have letters that are too small on a phone."""
+_FLATTENS: Final = 20
+"""A value so many times the median makes the axis logarithmic: on a linear one all others would be a flat line."""
+_SAME: Final = 0.001
+"""Lines that differ by less than this share of the axis are drawn as one, with both names."""
+_COLOURS: Final = ("#4c8bc4", "#e8842a", "#3f9f57", "#d9534f", "#9b6fc0", "#8c6d5a", "#d478b0", "#8a8f98")
+_DASHES: Final = ("-", "--", "-.", ":")
+_MARKERS: Final = ("o", "s", "^", "v", "D", "P", "X", "*")
+_DAY_S: Final = 86_400
 
 
 def _svg(figure: Any) -> str:
     """Return the element `<svg>`, the same text for the same plot."""
     out = io.StringIO()
-    # Without a fixed salt matplotlib draws new ids, and equal reports would differ.
-    with mpl.rc_context({"svg.hashsalt": "magnetar"}):
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    # Without a fixed salt matplotlib draws new ids, and equal reports would differ. Letters stay letters, so that the
+    # page's colours and a search in the page reach them.
+    with mpl.rc_context({"svg.hashsalt": "magnetar", "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None}, transparent=True)
     # pyplot keeps every figure until it is closed.
     pyplot.close(figure)
     found = re.search(r"<svg.*</svg>", out.getvalue(), re.S)
     assert found is not None
-    return found[0]
+    return found[0].replace("#000000", "currentColor")
 
 
 def lines_plot(
@@ -36,38 +57,114 @@ def lines_plot(
     x: str,
     y: str,
     *,
+    x_scale: Scale = "number",
+    y_scale: Scale = "number",
     log_x: bool = False,
     bars: Mapping[str, Sequence[float]] | None = None,
     marks: Mapping[str, tuple[float, float]] | None = None,
+    limit_x: float | None = None,
 ) -> str:
     """Draw named lines.
 
-    `bars`: for a line, half the height of each point's error bar; `marks`: named single points.
+    `bars`: for a line, half the height of each point's error bar; `marks`: named single points; `limit_x`: a vertical
+    line.
     """
-    figure, axes = pyplot.subplots(figsize=(8, 3.8))
-    for name, (xs, ys) in lines.items():
-        errors = (bars or {}).get(name)
-        if errors is None:
-            axes.plot(xs, ys, marker="o" if len(xs) < 40 else None, markersize=3.5, label=name)
-        else:
-            axes.errorbar(xs, ys, yerr=errors, marker="o", markersize=3.5, capsize=3, label=name)
-    for name, (at, height) in (marks or {}).items():
-        axes.plot([at], [height], marker="D", linestyle="none", label=name)
+    figure, axes = pyplot.subplots(figsize=(_WIDE, 3.3))
+    days = _DAY_S if x_scale == "time" else 1
+    for at, (name, (xs, ys)) in enumerate(merged(lines).items()):
+        # Width, dash and marker differ as well as the colour: where lines cross or lie close, both stay visible.
+        style: dict[str, Any] = {
+            "color": _COLOURS[at % len(_COLOURS)],
+            "linestyle": _DASHES[at % len(_DASHES)],
+            "linewidth": max(2.6 - 0.35 * at, 1.2),
+            "marker": _MARKERS[at % len(_MARKERS)] if len(xs) < 40 else None,
+            "markersize": 4,
+            "label": name,
+        }
+        errors = next((values for part, values in (bars or {}).items() if part in name.split(" = ")), None)
+        axes.errorbar([value / days for value in xs], ys, yerr=errors, capsize=3, **style)
+    for at, (name, (place, height)) in enumerate((marks or {}).items()):
+        marker = "D" if not at else "*"
+        axes.plot(
+            [place / days],
+            [height],
+            marker=marker,
+            markersize=9,
+            color="#d9534f",
+            linestyle="none",
+            label=name,
+        )
+    if limit_x is not None:
+        axes.axvline(limit_x, color="#8a8f98", linestyle="--", linewidth=1, label="budget")
     if log_x:
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_minor_locator(NullLocator())
+    _scale(axes.xaxis, x_scale)
     axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    flat = y_scale != "ratio" and flattens([value for _, ys in lines.values() for value in ys])
+    if flat:
+        axes.set_yscale("log")
+    _scale(axes.yaxis, y_scale, log=flat)
+    axes.set_ylabel(f"{y} (log scale)" if flat else y)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    if len(lines) + len(marks or {}) > 1:
+        axes.legend(fontsize=8, framealpha=0)
     return _svg(figure)
 
 
-def bars_plot(values: Mapping[str, float], x: str) -> str:
+def merged(lines: Mapping[str, Line]) -> dict[str, Line]:
+    """Return the lines with those that coincide as one, named "first = second"."""
+    highest = max((abs(value) for _, ys in lines.values() for value in ys), default=0.0)
+    found: dict[str, Line] = {}
+    for name, (xs, ys) in lines.items():
+        for other, (other_xs, other_ys) in found.items():
+            if list(xs) == list(other_xs) and np.allclose(ys, other_ys, rtol=0, atol=highest * _SAME):
+                found = {f"{one} = {name}" if one == other else one: line for one, line in found.items()}
+                break
+        else:
+            found[name] = (xs, ys)
+    return found
+
+
+def flattens(values: Sequence[float]) -> bool:
+    """Return True if few of the values, all above 0, are so large that the others would look like a flat line."""
+    return bool(values) and min(values) > 0 and max(values) > _FLATTENS * median(values)
+
+
+def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
+    """Write the axis in the unit of its values."""
+    if scale == "time":
+        locator = dates.AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(
+            dates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+                locator, formats=["%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"], show_offset=False
+            )
+        )
+    elif scale == "size":
+        if axis.get_scale() == "linear":
+            low, high = axis.get_view_interval()
+            # Steps of a power of two, so that marks are at 256 KiB and 8 MiB and not at 205 KiB.
+            axis.set_major_locator(MultipleLocator(2.0 ** ceil(log2(max(high - low, 1e-6) / 6))))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(value * (1 << 20))))
+    elif scale == "ratio":
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif log:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def bars_plot(values: Mapping[str, float], x: str, scale: Scale = "number") -> str:
     """Draw named horizontal bars, the first at the top."""
-    figure, axes = pyplot.subplots(figsize=(8, 0.5 + 0.32 * max(len(values), 1)))
+    figure, axes = pyplot.subplots(figsize=(_WIDE, 0.6 + 0.3 * max(len(values), 1)))
     names = list(values)
-    axes.barh(names[::-1], [values[name] for name in names[::-1]])
-    axes.set_xlabel(x)
+    axes.barh(names[::-1], [values[name] for name in names[::-1]], color=_COLOURS[0])
+    flat = scale != "ratio" and flattens(list(values.values()))
+    if flat:
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    _scale(axes.xaxis, scale, log=flat)
+    axes.set_xlabel(f"{x} (log scale)" if flat else x)
     axes.grid(axis="x", alpha=0.3)
     return _svg(figure)
 
@@ -75,12 +172,12 @@ def bars_plot(values: Mapping[str, float], x: str) -> str:
 def heat_map(
     counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]
 ) -> str:
-    """Draw `counts` by row (y) and column (x); zeros stay white."""
-    figure, axes = pyplot.subplots(figsize=(8, 4))
+    """Draw `counts` by row (y) and column (x); zeros stay clear."""
+    figure, axes = pyplot.subplots(figsize=(_WIDE, 3.6))
     shown = np.ma.masked_equal(counts, 0)
     image = axes.imshow(shown, origin="lower", aspect="auto", norm="log" if counts.max() > 0 else None)
-    axes.set_xticks(range(len(x_names)), x_names, rotation=60, fontsize=7)
-    axes.set_yticks(range(len(y_names)), y_names, fontsize=7)
+    axes.set_xticks(range(len(x_names)), x_names, rotation=60, fontsize=8)
+    axes.set_yticks(range(len(y_names)), y_names, fontsize=8)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     figure.colorbar(image, label="entries read")

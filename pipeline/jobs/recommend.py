@@ -17,10 +17,27 @@ from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
+from pipeline.jobs.budget import POLICY_WORTH
+from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.memory_curve import (
+    NEAR,
+    best_by_size,
+    curve_table,
+    knee_lines,
+    smallest_near_best,
+    traffic_of,
+)
 from pipeline.jobs.plots import bars_plot, lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
 from pipeline.jobs.what_if import OBJECTS_ROWS, OWN, exactly, own_lines, policy_name, row_of
-from pipeline.replays.grid import NO_TTL_NS, GridRow, Overrides, own_settings, replay_grid
+from pipeline.replays.grid import (
+    NO_TTL_NS,
+    GridRow,
+    Overrides,
+    affordable_rate,
+    own_settings,
+    replay_grid,
+)
 from pipeline.simulators.simulation import BELADY, SimulatorMissing, library_is_installed
 from pipeline.traces.checking import Checked
 
@@ -28,24 +45,14 @@ SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Multiples of the broker's own size."""
 TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 """Multiples of the broker's own time to live."""
-NEAR: Final = 0.002
-"""A hit ratio this little below the best counts as the best."""
 WORTH: Final = 0.002
 """A smaller gain in hit ratio is no reason to change a setting."""
-POLICY_WORTH: Final = 0.03
-"""A smaller gain is no reason to change the policy.
-
-The replay of `magnetar` may be wrong by this much.
-
-In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
-replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
-reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
-rows is a tenth of that.
-"""
 EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""
 SPARE: Final = 1.1
 """The recommended size per byte that the replayed cache needed."""
+BASELINE_ROWS: Final = 2_000_000
+"""Rows on which the general policies are simulated at most; each takes ten times as long as a replay."""
 _MIB: Final = 1 << 20
 
 
@@ -65,12 +72,14 @@ def recommend(
     spark: SparkSession,
     checked: Checked,
     *,
-    rate: float = 1.0,
+    rate: float | None = None,
+    price: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Return the recommendation for a checked access record.
 
-    `rate`: the share of the entries that is replayed, above 0 and at most 1. `say` is called with each step.
+    `rate`: the share of the entries that is replayed, above 0 and at most 1; None takes as many as a minute allows. `price`:
+    of a GiB of memory for a month. `say` is called with each step.
     """
     report = Report("recommend", "Recommendation", checked.summary())
     own = own_settings(checked.lifetimes[0])
@@ -82,6 +91,7 @@ def recommend(
     knobs, combinations = _knobs(own), _combinations(own)
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
+    rate = affordable_rate(checked.rows, own, every) if rate is None else rate
     grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
@@ -89,13 +99,25 @@ def recommend(
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     policies = _policies(spark, checked, own, rate, say)
     baseline = _baseline(spark, checked.lifetimes, best.settings.size_bytes_max, rate, say)
-    report.text += [*own_lines(exact, present), "", *_binding(knobs, moved, present), ""]
-    report.text += [*_advice(present, best), *_policy_advice(policies), ""]
+    report.text += [*own_lines(exact, present), ""]
+    # First the change that costs no memory.
+    report.text += [
+        *_policy_advice(policies),
+        *_binding(knobs, moved, present),
+        "",
+        *_advice(present, best),
+        "",
+    ]
     report.text += _bounds(baseline, grid[-1] if checked.counts_reads else None, best)
     _add_tables(report, present, best, knobs, moved, together)
     _add_policies(report, policies)
     _add_baseline(report, baseline, best)
-    report.text += ["", *as_text(report.tables["before_after"].rows)]
+    traffic = traffic_of(checked.recorded_s, len(present.brokers), price)
+    curve = best_by_size(together)
+    report.text += knee_lines(curve, traffic)
+    report.tables["memory_curve"] = curve_table(curve, traffic)
+    _add_brokers(report, present, best, together)
+    report.listed = {"before_after": 20}
     return report
 
 
@@ -146,8 +168,7 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
     # A change of settings has a cost of its own, so a gain below WORTH keeps what is there.
     if top - present.hit_ratio < WORTH:
         return present
-    near = [row for row in grid if row.hit_ratio >= top - NEAR]
-    return min(near, key=lambda row: (row.settings.size_bytes_max, row.settings.ttl_ns))
+    return smallest_near_best(grid)
 
 
 def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
@@ -173,8 +194,10 @@ def _policies(
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
     # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
     share = min(rate, OBJECTS_ROWS / checked.rows)
-    say(f"replaying the policy {MAGNETAR} on {percent(share)} of the entries")
-    recorded, magnetar = replay_grid(spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share)
+    say(f"replaying the policy {MAGNETAR}")
+    recorded, magnetar = replay_grid(
+        spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share, say=say
+    )
     return recorded, magnetar
 
 
@@ -187,14 +210,17 @@ def _policy_advice(policies: tuple[GridRow, GridRow] | None) -> list[str]:
     if gain <= POLICY_WORTH:
         return [
             f"keep the policy {name}: {MAGNETAR}, with the present settings, changes the hit ratio by "
-            f"{100 * gain:+.2f} points"
+            f"{100 * gain:+.2f} points",
+            "",
         ]
     return [
-        "",
-        "or, with the present size and time to live:",
+        "without more memory, change in broker.conf:",
         f"entryCachePolicy={MAGNETAR}",
         "",
         f"expected: hit ratio {percent(recorded.hit_ratio)} ({name}) -> {percent(magnetar.hit_ratio)}",
+        "",
+        "or, with other sizes and times to live:",
+        "",
     ]
 
 
@@ -211,7 +237,9 @@ def _binding(knobs: Sequence[Knob], moved: Sequence[GridRow], present: GridRow) 
 
 def _advice(present: GridRow, best: GridRow) -> list[str]:
     if best is present:
-        return [f"keep the settings: hit ratio {percent(present.hit_ratio)}, peak {mib(present.peak_bytes)}"]
+        return [
+            f"keep the settings: hit ratio {percent(present.hit_ratio)}, peak {bytes_text(present.peak_bytes)}"
+        ]
     lines = ["change in broker.conf:"]
     own, wanted = present.settings, best.settings
     if wanted.size_bytes_max != own.size_bytes_max:
@@ -224,7 +252,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
         "",
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, "
         f"bookie reads {present.misses:,} -> {best.misses:,} ({percent(saved)} saved), "
-        f"peak {mib(best.peak_bytes)}",
+        f"peak {bytes_text(best.peak_bytes)}",
     ]
 
 
@@ -242,6 +270,7 @@ def _baseline(
     if not library_is_installed():
         return None
     say("simulating general policies")
+    rate = min(rate, BASELINE_ROWS / max(sum(lifetime.rows for lifetime in lifetimes), 1))
     policies = BASELINE if rate >= 1 else SAMPLED_BASELINE
     tasks = [(lifetime, size_bytes, rate, policies) for lifetime in lifetimes]
     sums: dict[str, list[int]] = {}
@@ -258,7 +287,7 @@ def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: Gri
 
     `no_ttl`: None for an access record without expected reads, where it is no bound.
     """
-    size = mib(best.settings.size_bytes_max)
+    size = bytes_text(best.settings.size_bytes_max)
     lines = []
     if no_ttl is not None:
         lines.append(f"expected reads without a time to live, own size: {percent(no_ttl.hit_ratio)}")
@@ -278,8 +307,8 @@ def _add_tables(
     grid: Sequence[GridRow],
 ) -> None:
     before_after: list[dict[str, Cell]] = [
-        {"": "before", **row_of(present, present)},
-        {"": "after", **row_of(best, present)},
+        {"settings": "before", **row_of(present, present)},
+        {"settings": "after", **row_of(best, present)},
     ]
     report.tables["before_after"] = Table("Before and after", before_after)
     alone = [
@@ -296,8 +325,17 @@ def _add_tables(
         xs.append(row.settings.size_bytes_max / _MIB)
         ys.append(row.hit_ratio)
     marks = {"now": (present.settings.size_bytes_max / _MIB, present.hit_ratio)}
-    svg = lines_plot(lines, "MiB", "hit ratio", log_x=True, marks=marks)
+    svg = lines_plot(
+        lines, "cache size", "hit ratio", x_scale="size", y_scale="ratio", log_x=True, marks=marks
+    )
     report.plots.append(Plot(f"Hit ratio over size and time to live, {policy_name(present.settings)}", svg))
+
+
+def _add_brokers(report: Report, present: GridRow, best: GridRow, grid: Sequence[GridRow]) -> None:
+    table = fleet_table(present, best, grid)
+    if len(table.rows) > 1:
+        report.tables["brokers"] = table
+        report.text += ["", *fleet_lines(table)]
 
 
 def _add_policies(report: Report, policies: tuple[GridRow, GridRow] | None) -> None:
@@ -315,4 +353,4 @@ def _add_baseline(report: Report, baseline: dict[str, float] | None, best: GridR
     rows: list[dict[str, Cell]] = [{"policy": name, "hit_ratio": ratio} for name, ratio in ranked.items()]
     note = "Without a time to live, all with the recommended size. A general cache keeps what was popular; a log has none."
     report.tables["baseline"] = Table("Policies from elsewhere on the same reads", rows, note)
-    report.plots.append(Plot("Policies side by side", bars_plot(ranked, "hit ratio of reads"), note))
+    report.plots.append(Plot("Policies side by side", bars_plot(ranked, "hit ratio of reads", "ratio"), note))

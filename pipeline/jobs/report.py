@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+FAILED: Final = 3
+"""Exit code of a job whose report names a threshold that was not kept; 1 is an error, 2 a wrong option."""
+JSON_ROWS: Final = 1000
+"""Rows of a table in `as_json`; the Parquet file has all."""
 Cell: TypeAlias = "str | int | float | bool | None"
 """A value of a table; None = unknown."""
 TableRow: TypeAlias = Mapping[str, Cell]
@@ -52,6 +57,34 @@ class Report:
     """By the name of the Parquet file."""
     plots: list[Plot] = field(default_factory=list)
     """In the order of the page, before the tables."""
+    listed: dict[str, int] = field(default_factory=dict)
+    """Tables that the terminal shows too, by name, with the most rows of each; the page has all tables anyway."""
+    failed: list[str] = field(default_factory=list)
+    """Thresholds of the user that were not kept, a sentence each; the command then ends with FAILED."""
+
+    def as_json(self) -> str:
+        """Return the report as one JSON object: name, title, text, failed, and tables of JSON_ROWS rows at most."""
+        tables = {name: [dict(row) for row in table.rows[:JSON_ROWS]] for name, table in self.tables.items()}
+        found = {
+            "name": self.name,
+            "title": self.title,
+            "text": self.text,
+            "failed": self.failed,
+            "tables": tables,
+        }
+        return json.dumps(found, indent=1)
+
+    def lines(self) -> list[str]:
+        """Return the lines for a terminal."""
+        found = [*self.text, *[f"failed: {one}" for one in self.failed]]
+        for name, limit in self.listed.items():
+            if name in self.tables:
+                found += ["", *as_text(self.tables[name].rows, limit)]
+        return found
+
+
+_SHARES: Final = ("share", "part_so_far", "error_bar")
+"""Columns of ratios whose names do not say so."""
 
 
 def percent(ratio: float) -> str:
@@ -59,20 +92,50 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.2f} %"
 
 
-def mib(size_bytes: float) -> str:
-    """Format bytes in MiB, with three digits below 1 MiB and one above."""
-    return f"{size_bytes / (1 << 20):,.{1 if size_bytes >= 1 << 20 else 3}f} MiB"
+def share(ratio: float) -> str:
+    """Format a share of 0 to 1 with three digits: "0.0123 %" for a sample of one in 8,000."""
+    return f"{100 * ratio:.3g} %"
 
 
-def shown(cell: Cell) -> str:
-    """Format a cell for people."""
+def bytes_text(size_bytes: float) -> str:
+    """Format bytes with three digits in the largest unit that fits: "8 MiB", "10.7 MiB", "97.3 KiB"."""
+    for unit, exponent in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        # 1,023.9 KiB would be shown as "1.02e+03 KiB" by three digits.
+        if abs(size_bytes) >= 0.9995 * (1 << exponent):
+            value = size_bytes / (1 << exponent)
+            return f"{value:,.0f} {unit}" if abs(value) >= 99.95 else f"{value:.3g} {unit}"
+    return f"{size_bytes:,.0f} B"
+
+
+def shown(cell: Cell, column: str = "") -> str:
+    """Format a cell for people. The name of its column tells bytes and ratios from other numbers."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if isinstance(cell, str):
+        return cell
+    if column.endswith("bytes"):
+        return bytes_text(cell)
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:,.4f}" if isinstance(cell, float) else cell
+    if "ratio" in column or column in _SHARES:
+        return percent(cell)
+    return f"{cell:,.1f}" if abs(cell) >= 100 else f"{cell:.4g}"
+
+
+def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
+    """Return the columns with a number in any row; a truth value is none."""
+    return [
+        name
+        for name in rows[0]
+        if any(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
+    ]
+
+
+def heading(column: str) -> str:
+    """Return the name of a column as it is shown: its values name their unit."""
+    return column.removesuffix("_bytes")
 
 
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
@@ -80,9 +143,13 @@ def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
     if not rows:
         return ["(no rows)"]
     names = list(rows[0])
-    lines = [names, *[[shown(row[name]) for name in names] for row in rows[:limit]]]
+    lines = [
+        [heading(name) for name in names],
+        *[[shown(row[name], name) for name in names] for row in rows[:limit]],
+    ]
     widths = [max(len(line[at]) for line in lines) for at in range(len(names))]
-    numeric = [isinstance(rows[0][name], int | float) for name in names]
+    right = set(numeric_columns(rows))
+    numeric = [name in right for name in names]
     text = [
         "  ".join(
             cell.rjust(width) if right else cell.ljust(width)

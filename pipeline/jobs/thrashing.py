@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from broker.entry_cache.observe.cache_events import Op
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, as_text
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text
 from pipeline.traces.record_frames import Record
 
 BATCH: Final = 1000
@@ -149,14 +149,14 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
         best = max(fits, round(per_request))
         rows.append(
             {
-                "read_cache_MiB": cache_mib,
+                "read_cache_bytes": cache,
                 "amplification_with_1000": amplification(BATCH, cache, readers, entry_bytes, per_request),
                 "dbStorage_readAheadCacheBatchSize": best,
                 "amplification_then": amplification(best, cache, readers, entry_bytes, per_request),
             }
         )
         ys = [amplification(batch, cache, readers, entry_bytes, per_request) for batch in batches]
-        lines[f"{cache_mib} MiB"] = (list(map(float, batches)), ys)
+        lines[bytes_text(cache)] = (list(map(float, batches)), ys)
     report.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
@@ -164,4 +164,4 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
     )
     svg = lines_plot(lines, "readahead, entries", "entries read per requested entry", log_x=True)
     report.plots.append(Plot("Amplification over readahead", svg))
-    report.text += ["", *as_text(rows)]
+    report.listed = {"readahead": 20}

@@ -14,7 +14,7 @@ from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share
 from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import own_totals
@@ -51,8 +51,8 @@ def what_if(
     )
     lines = _lines(grid[1:])
     if any(len(xs) > 1 for xs, _ in lines.values()):
-        report.plots.append(Plot("Hit ratio over size", lines_plot(lines, "MiB", "hit ratio", log_x=True)))
-    report.text += ["", *as_text(rows, 40)]
+        report.plots.append(Plot("Hit ratio over size", _plot_of(lines)))
+    report.listed = {"what_if": 40}
     return report
 
 
@@ -82,7 +82,10 @@ def _exactly(lifetime: BrokerLifetime) -> Outcome | None:
     settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
     if all(one.policy in BY_KERNEL for one in settings):
         return replay_as_recorded(accesses_of(lifetime))
-    return own_totals(lifetime)
+    totals = lifetime.files[-1].facts.totals
+    # An exact replay gives the counters that the broker has written at its end (`compare` shows it). The broker's
+    # objects would need minutes for a record of an hour.
+    return own_totals(lifetime) if totals is None else Outcome(totals, 0, 0)
 
 
 def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
@@ -95,9 +98,12 @@ def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
     found = [outcome for outcome in exact if outcome is not None]
     reads, hits = sum(one.reads for one in found), sum(one.totals["hits"] for one in found)
     ratio = hits / reads if reads else 0.0
+    error = 100 * abs(model.hit_ratio - ratio)
+    sample = f" on {share(model.rate)} of the entries" if model.rate < 1 else ""
     return [
         f"own settings as recorded, exact: hit ratio {percent(ratio)} of {reads:,} entries read",
-        f"own settings by the model: {percent(model.hit_ratio)}, which is how far the other lines are to be trusted",
+        f"own settings by the model{sample}: {percent(model.hit_ratio)}; its error of {error:.2f} points is that of the "
+        "other lines, too",
     ]
 
 
@@ -109,22 +115,26 @@ def policy_name(settings: EntryCacheSettings) -> str:
 def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
     """Return a row of a report's table.
 
-    `saved` is the share of `own`'s bookie reads that it avoids.
+    `saved_ratio` is the share of `own`'s bookie reads that it avoids.
     """
     settings = row.settings
     saved = 1 - row.misses / own.misses if own.misses else 0.0
     return {
-        "policy": policy_name(settings),
-        "size": mib(settings.size_bytes_max),
-        "ttl_ms": settings.ttl_ns // 1_000_000,
-        "extensions": settings.requeues_max,
-        "extend_accessed": settings.extend_recently_accessed,
+        "size_bytes": settings.size_bytes_max,
         "hit_ratio": row.hit_ratio,
         "bookie_reads": row.misses,
-        "saved": percent(saved),
-        "peak": mib(row.peak_bytes),
+        "saved_ratio": saved,
+        "policy": policy_name(settings),
+        "ttl_ms": settings.ttl_ns // 1_000_000,
+        "peak_bytes": row.peak_bytes,
+        "extensions": settings.requeues_max,
+        "extend_accessed": settings.extend_recently_accessed,
         "by": row.by,
     }
+
+
+def _plot_of(lines: dict[str, tuple[list[float], list[float]]]) -> str:
+    return lines_plot(lines, "cache size", "hit ratio", x_scale="size", y_scale="ratio", log_x=True)
 
 
 def _lines(grid: Sequence[GridRow]) -> dict[str, tuple[list[float], list[float]]]:

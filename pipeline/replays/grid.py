@@ -6,7 +6,7 @@ share of the settings. All topics of a broker share its cache, so a lifetime can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, NamedTuple
@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
-from pipeline.replays.accesses import Accesses
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
 from pipeline.replays.sampling import sampled
+from pipeline.task_progress import collected
 
 NO_TTL_NS: Final = 1 << 60
 """A time to live of 36 years."""
@@ -62,6 +62,24 @@ class Overrides(NamedTuple):
         )
 
 
+class BrokerCounts(NamedTuple):
+    """The reads of one broker under one set of overrides, summed over its lifetimes."""
+
+    hits: int
+    """Entries read from the cache."""
+    misses: int
+    """Entries read from bookies."""
+    coalesced: int
+    """Entries that came with another reader's read from a bookie."""
+    peak_bytes: int
+    """The largest use of its cache."""
+
+    @property
+    def hit_ratio(self) -> float:
+        """Hits among reads; 0 without reads."""
+        return self.hits / max(self.hits + self.misses + self.coalesced, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class GridRow:
     """The outcome of one set of overrides, summed over all broker lifetimes."""
@@ -85,6 +103,10 @@ class GridRow:
     """The largest use of a cache, of the lifetime with the largest."""
     by: str
     """The code that replayed it: "kernel" or "objects"."""
+    brokers: Mapping[str, BrokerCounts]
+    """The same by broker."""
+    rate: float
+    """The share of the entries that was replayed."""
 
     @property
     def reads(self) -> int:
@@ -118,12 +140,20 @@ def override_grid(
     return found
 
 
+OBJECT_SETTINGS: Final = 4
+"""Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
+OBJECT_ROW_REPLAYS: Final = 8_000_000
+"""Rows times settings that the broker's objects replay in about a minute on two cores."""
+KERNEL_ROWS: Final = 10_000_000
+"""Rows of which machine code replays thirty settings in about a minute on two cores."""
+
 _Task = tuple[BrokerLifetime, list[tuple[int, Overrides]], float]
 
 
 class _Replayed(NamedTuple):
     number: int
     """The index of the overrides in the grid."""
+    broker: str
     settings: EntryCacheSettings
     outcome: Outcome
     rate: float
@@ -148,14 +178,22 @@ def replay_grid(
     for overrides in wanted:
         overrides.applied_to(own_settings(lifetimes[0]))
     tasks = list(_tasks(lifetimes, wanted, rate, spark.sparkContext.defaultParallelism))
-    say(f"replaying {len(wanted)} settings on {len(lifetimes)} broker lifetimes in {len(tasks)} tasks")
+    share = f", {100 * rate:.3g} % of the entries" if rate < 1 else ""
+    say(f"replaying {len(wanted)} settings on {len(lifetimes)} broker lifetimes in {len(tasks)} tasks{share}")
     answers: list[list[_Replayed]] = [[] for _ in wanted]
-    mapped = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_replay_task)
-    for done, answer in enumerate(mapped.toLocalIterator(prefetchPartitions=True), 1):
+    for answer in collected(spark, tasks, _replay_task, say):
         answers[answer.number].append(answer)
-        if done % max(1, len(wanted) // 4) == 0:
-            say(f"  {done} of {len(wanted) * len(lifetimes)} replays")
     return [_summed(overrides, found) for overrides, found in zip(wanted, answers, strict=True)]
+
+
+def affordable_rate(rows: int, own: EntryCacheSettings, wanted: Sequence[Overrides]) -> float:
+    """Return the share of the entries of which a grid takes about a minute on two cores.
+
+    `rows`: of the whole access record. `own`: the settings that the overrides are applied to.
+    """
+    by_objects = sum(overrides.applied_to(own).policy not in BY_KERNEL for overrides in wanted)
+    rate = min(1.0, KERNEL_ROWS / max(rows, 1))
+    return min(rate, OBJECT_ROW_REPLAYS / max(rows * by_objects, 1)) if by_objects else rate
 
 
 def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
@@ -170,47 +208,72 @@ def _tasks(
 
     Each reads a whole lifetime, so make no more than that.
     """
-    numbered = list(enumerate(wanted))
     # With more lifetimes than cores each lifetime is one task, and its files are read once.
-    chunks = max(1, min(len(wanted), -(-parallelism // len(lifetimes))))
+    per_lifetime = -(-parallelism // len(lifetimes))
     for lifetime in lifetimes:
-        for chunk in range(chunks):
-            yield lifetime, numbered[chunk::chunks], rate
+        own = own_settings(lifetime)
+        by_kernel: list[tuple[int, Overrides]] = []
+        by_objects: list[tuple[int, Overrides]] = []
+        for one in enumerate(wanted):
+            (by_kernel if one[1].applied_to(own).policy in BY_KERNEL else by_objects).append(one)
+        # The slow ones first, so that no long task begins when all others have ended.
+        for numbered, chunks in (
+            (by_objects, max(per_lifetime, -(-len(by_objects) // OBJECT_SETTINGS))),
+            (by_kernel, per_lifetime),
+        ):
+            for chunk in range(min(chunks, len(numbered))):
+                yield lifetime, numbered[chunk::chunks], rate
 
 
 def _replay_task(task: _Task) -> Iterable[_Replayed]:
     lifetime, numbered, rate = task
     own = own_settings(lifetime)
-    accesses: Accesses | None = None
-    for number, overrides in numbered:
-        settings = overrides.applied_to(own)
-        # Made by the first setting of the task and shared by the others: reading the files costs more than a
-        # replay.
-        if accesses is None:
-            accesses = accesses_of(lifetime)
-            accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
-        if settings.policy in BY_KERNEL:
-            outcome, by = replay_with(accesses, settings), "kernel"
-        else:
-            share = scaled(settings, accesses)
-            outcome, by = replay_objects(lifetime, share, accesses.tick_ns, accesses.rate), "objects"
-        yield _Replayed(number, settings, outcome, accesses.rate, accesses.bytes_rate, by)
+    settings = [overrides.applied_to(own) for _, overrides in numbered]
+    # Shared by all settings of the task: reading the files costs more than a replay.
+    accesses = accesses_of(lifetime)
+    accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
+    # All settings of a task are of one kind, see `_tasks`.
+    if settings[0].policy in BY_KERNEL:
+        by = "kernel"
+        outcomes: Iterable[Outcome] = (replay_with(accesses, one) for one in settings)
+    else:
+        by = "objects"
+        shares = [scaled(one, accesses) for one in settings]
+        outcomes = replay_objects(lifetime, shares, accesses.tick_ns, accesses.rate)
+    for (number, _), one, outcome in zip(numbered, settings, outcomes, strict=True):
+        yield _Replayed(number, lifetime.broker, one, outcome, accesses.rate, accesses.bytes_rate, by)
+
+
+def _total(answers: Sequence[_Replayed], name: str) -> int:
+    return round(sum(answer.outcome.totals[name] / answer.rate for answer in answers))
+
+
+def _peak_bytes(answers: Sequence[_Replayed]) -> int:
+    # The largest and not the sum: each lifetime had a cache of its own.
+    return max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
 
 
 def _summed(overrides: Overrides, answers: Sequence[_Replayed]) -> GridRow:
-    def total(name: str) -> int:
-        return round(sum(answer.outcome.totals[name] / answer.rate for answer in answers))
-
-    settings, by = answers[0].settings, answers[0].by
-    # The largest and not the sum: each lifetime had a cache of its own.
-    peak = max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
+    brokers: dict[str, list[_Replayed]] = {}
+    for answer in sorted(answers, key=lambda one: one.broker):
+        brokers.setdefault(answer.broker, []).append(answer)
     return GridRow(
         overrides=overrides,
-        settings=settings,
-        hits=total("hits"),
-        misses=total("misses"),
-        coalesced=total("coalesced"),
-        miss_bytes=total("miss_bytes"),
-        peak_bytes=peak,
-        by=by,
+        settings=answers[0].settings,
+        hits=_total(answers, "hits"),
+        misses=_total(answers, "misses"),
+        coalesced=_total(answers, "coalesced"),
+        miss_bytes=_total(answers, "miss_bytes"),
+        peak_bytes=_peak_bytes(answers),
+        by=answers[0].by,
+        brokers={
+            broker: BrokerCounts(
+                hits=_total(of_broker, "hits"),
+                misses=_total(of_broker, "misses"),
+                coalesced=_total(of_broker, "coalesced"),
+                peak_bytes=_peak_bytes(of_broker),
+            )
+            for broker, of_broker in brokers.items()
+        },
+        rate=min(answer.rate for answer in answers),
     )

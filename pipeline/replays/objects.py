@@ -9,11 +9,9 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Final
-
-import numpy as np
 
 from broker.entry_cache.listener import Redelivery
 from broker.entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
@@ -25,14 +23,11 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.recorder.record_reader import BrokerLifetime, events
-from broker.recorder.row_encoder import RUN_OPS
-from broker.recorder.sampling import in_sample
 from pipeline.replays.accesses import LOOKS_ONLY, TURN_NS
 from pipeline.replays.replay import Outcome
 
 Place = tuple[int, int]
 """(ledger id, entry id)."""
-_RUNS: Final = frozenset(RUN_OPS)
 _CATCHES_UP: Final = frozenset(
     (
         Op.APPEND,
@@ -282,33 +277,19 @@ def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
 
 
 def replay_objects(
-    lifetime: BrokerLifetime, settings: EntryCacheSettings, tick_ns: int, rate: float = 1.0
-) -> Outcome:
-    """Replay a broker lifetime, or the share `rate` of its entries.
+    lifetime: BrokerLifetime, settings: Sequence[EntryCacheSettings], tick_ns: int, rate: float = 1.0
+) -> list[Outcome]:
+    """Replay a broker lifetime, or the share `rate` of its entries, under each of the settings.
 
-    `settings`: of a cache for that share (`replay.scaled`). RecordError for damaged files or missing names.
+    `settings`: of caches for that share (`replay.scaled`). RecordError for damaged files or missing names.
     """
-    replay = WhatIf(settings, tick_ns)
-    for batch in events(lifetime):
-        # Sampling here gives the entries that a recorder with that rate would have written.
-        replay.feed(batch if rate >= 1 else _sampled(batch, rate))
-    return replay.outcome
-
-
-def _sampled(batch: Iterable[Recorded], rate: float) -> Iterator[Recorded]:
-    """Yield the events with the entries that are in the sample.
-
-    Each entry keeps its size.
-    """
-    for event in batch:
-        if event.op not in _RUNS:
-            yield event
-            continue
-        ids = np.arange(event.first, event.first + event.entries)
-        chosen = ids[in_sample(np.full(len(ids), event.ledger_id), ids, rate)].tolist()
-        each = event.size_bytes // max(event.entries, 1)
-        for run in _neighbours(chosen):
-            yield event._replace(first=run[0], entries=len(run), size_bytes=each * len(run))
+    replays = [WhatIf(one, tick_ns) for one in settings]
+    # Sampling here gives the entries that a recorder with that rate would have written. All caches replay a batch
+    # before the next is read, so that the files are read once and only one batch is in memory.
+    for batch in events(lifetime, sample=rate, without=OUTPUTS):
+        for replay in replays:
+            replay.feed(batch)
+    return [replay.outcome for replay in replays]
 
 
 def own_totals(lifetime: BrokerLifetime) -> Outcome:

@@ -75,6 +75,10 @@ class Checked:
     """Oddities of sound files, a sentence each."""
     span_us: tuple[int, int] = (0, 0)
     """The lowest and the highest `ts` of all files, in microseconds since 1970."""
+    file_spans_us: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By path, the lowest and the highest `ts` of a sound file."""
+    recorded_s: float = 0.0
+    """The seconds that a broker was recorded for: the mean of all brokers, without the gaps between lifetimes."""
     counts_reads: bool = True
     """False where at least a part was recorded with `cacheEvictionByExpectedReadCount=false`."""
 
@@ -92,12 +96,17 @@ class Checked:
         """Return lines for a report: counts, rejected files with their reasons, remarks."""
         brokers = len({lifetime.broker for lifetime in self.lifetimes})
         lines = [
-            f"{self.rows:,} rows in {len(self.files)} files, {len(self.lifetimes)} lifetimes of {brokers} brokers"
+            f"{self.rows:,} rows in {_counted(len(self.files), 'file')}, {_counted(len(self.lifetimes), 'lifetime')} of "
+            f"{_counted(brokers, 'broker')}"
         ]
         if self.rejected:
-            lines.append(f"{len(self.rejected)} files rejected:")
+            lines.append(f"{_counted(len(self.rejected), 'file')} rejected:")
             lines += [f"  {one.path}: {one.reason}" for one in self.rejected]
         return lines + [f"note: {remark}" for remark in self.remarks]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def check_file(path: Path) -> FileCheck:
@@ -179,8 +188,18 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
     sound = [by_path[str(file.path)] for file in checked.files]
     if sound:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
+        checked.file_spans_us = {one.path: (one.first_us, one.last_us) for one in sound}
+        checked.recorded_s = _recorded_s(checked.lifetimes, by_path)
     checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)
+
+
+def _recorded_s(lifetimes: Sequence[BrokerLifetime], by_path: dict[str, FileCheck]) -> float:
+    total_us = 0
+    for lifetime in lifetimes:
+        checks = [by_path[str(file.path)] for file in lifetime.files]
+        total_us += max(one.last_us for one in checks) - min(one.first_us for one in checks)
+    return total_us / 1e6 / len({lifetime.broker for lifetime in lifetimes})
 
 
 def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:

@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "magnetar:compose-test"
-IMAGE_MB_MAX = 150
+IMAGE_MB_MAX = 120
 MESSAGES = 1000
 ACKED = 400
 TOPIC = "persistent://public/default/compose"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.commands.broker_command import parse
+from magnetar.commands.broker_command import ignored_variables, parse
 from magnetar.process.options import BrokerOptions
 
 
@@ -38,6 +38,13 @@ def test_flags_without_effect_are_accepted_and_named() -> None:
     assert "--no-functions-worker" in names
     assert "--bookkeeper-port" in names
     assert len(ignored) == 7
+
+
+def test_variables_of_the_jvm_are_named_when_they_are_set() -> None:
+    environ = {"PULSAR_MEM": "-Xmx512m", "PULSAR_GC": "", "PATH": "/bin"}
+    assert ignored_variables(environ) == [
+        "PULSAR_MEM (but for -XX:MaxDirectMemorySize; there is no Java heap)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from magnetar import __main__ as entrance
 from magnetar import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+HELP_MODULES_MAX = 40
+"""Of the standard library and ours, for the usage; about 20 ms with the start of Python."""
 HEAVY = (
     "http.client",
     "uvloop",
@@ -90,3 +92,22 @@ def test_closed_pipe_leaves_no_traceback() -> None:
         text=True,
     )
     assert "Traceback" not in shown.stderr
+
+
+def test_help_imports_few_modules() -> None:
+    """Beyond those of Python itself; the start of a command costs what it imports."""
+    code = (
+        "import sys\nbefore = set(sys.modules)\nfrom magnetar.__main__ import main\nmain(['--help'])\n"
+        "sys.exit(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    imported = done.stderr.split()
+    assert {name.partition(".")[0] for name in imported} & {"magnetar"} == {"magnetar"}
+    assert [name for name in imported if name.startswith("magnetar")] == ["magnetar", "magnetar.__main__"]
+    assert len(imported) <= HELP_MODULES_MAX, imported

@@ -18,9 +18,9 @@ from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger
 from broker.ledger_client.result_codes import UNREACHABLE
 from protocol.bookie_frame import RC_NO_ENTRY, RC_NO_LEDGER
 from protocol.ledger_metadata import LedgerMetadata
+from tests.sim.autorecovery import LocksOf, SimLock
 from tests.sim.bookie import SimBookie, SimJournal
 from tests.sim.network import SimConnection
-from tests.sim.rereplication import LocksOf, SimLock
 
 Patch = Callable[[], object]
 

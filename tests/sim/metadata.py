@@ -49,11 +49,16 @@ class SharedState:
                 self._check(self.others[key], new)
             self.others[key] = new
 
+    def removed(self, key: str) -> None:
+        """Judges the removal of a key."""
+        if key == ledger_key(LEDGER):
+            self.deleted = True
+
     def _check(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
         if self.may_move and is_move(old, new):
             self.moves += 1
         else:
-            _check_step(old, new)
+            check_step(old, new)
 
     def witness(self, value: bytes) -> None:
         new = decode(value)
@@ -79,7 +84,8 @@ def is_move(old: LedgerMetadata, new: LedgerMetadata) -> bool:
     ) == len(after.members)
 
 
-def _check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
+def check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
+    """Raises Broken for a change that no writer and no recovery makes."""
     if old.state is LedgerState.CLOSED:
         raise Broken(f"a closed ledger was changed: {old} -> {new}")
     if new.state < old.state:
@@ -132,8 +138,7 @@ class SimMetadataStore:
     async def delete(self, key: str, expected: int | None = None) -> None:
         await self._travel()
         await self._state.store.delete(key, expected)
-        if key == ledger_key(LEDGER):
-            self._state.deleted = True
+        self._state.removed(key)
         await self._travel()
 
     async def children(self, key: str) -> list[str]:

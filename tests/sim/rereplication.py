@@ -19,19 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autorecovery.auditor import Auditor
-from autorecovery.copying import Copying
 from autorecovery.fragments import bookies_needed, fragments_of
-from autorecovery.marks import Marks
-from autorecovery.pace import Pace
 from autorecovery.replicas import is_good
-from autorecovery.settings import AutoRecoverySettings
-from autorecovery.stats import RecoveryStats
-from autorecovery.worker import ReplicationWorker
 from broker.ledger_client.digest import digest_of
 from broker.ledger_client.own_ledger import OwnLedger, read_metadata
 from broker.model.errors import BrokerError, MetadataError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
+from tests.sim.autorecovery import SESSION_S, Processes
 from tests.sim.bookie import SimBookie
 from tests.sim.metadata import LEDGER, OTHER_LEDGER, Broken, SimMetadataStore
 from tests.sim.network import Client
@@ -40,68 +34,7 @@ if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 CHAOS_S = 12.0
-SESSION_S = 1.0
-GRACE_NS = 500_000_000
 TRIES = 60
-
-
-class SimLocks:
-    """The locks of all clients; one ends some time after its client died, or is taken away with its session."""
-
-    def __init__(self, simulation: Simulation, rng: random.Random) -> None:
-        self._simulation = simulation
-        self._rng = rng
-        self.owners: dict[int, object] = {}
-
-    async def take(self, client: Client, ledger_id: int) -> SimLock | None:
-        await self.travel(client)
-        if ledger_id in self.owners:
-            return None
-        lock = SimLock(self, client, ledger_id)
-        self.owners[ledger_id] = lock
-        await self.travel(client)
-        return lock
-
-    async def travel(self, client: Client) -> None:
-        await asyncio.sleep(self._rng.uniform(0.0005, 0.005))
-        if client.crashed:
-            await asyncio.get_running_loop().create_future()
-        # Not after the calm, or the last worker would fail for ever.
-        if self._rng.random() < self._simulation.state.error_rate:
-            raise MetadataError("connection to the metadata store lost")
-
-    def expire(self, client: Client) -> None:
-        """Ends the client's session: its locks are free, whatever it believes."""
-        for ledger_id, owner in list(self.owners.items()):
-            if isinstance(owner, SimLock) and owner.client is client:
-                del self.owners[ledger_id]
-
-
-class SimLock:
-    def __init__(self, locks: SimLocks, client: Client, ledger_id: int) -> None:
-        self._locks = locks
-        self.client = client
-        self._ledger_id = ledger_id
-
-    async def is_held(self) -> bool:
-        await self._locks.travel(self.client)
-        return self._locks.owners.get(self._ledger_id) is self
-
-    async def release(self) -> None:
-        if self._locks.owners.get(self._ledger_id) is self:
-            # The request is sent in any case: a release that fails leaves the lock to the end of the session.
-            del self._locks.owners[self._ledger_id]
-
-
-@dataclass
-class LocksOf:
-    """`Locks` of one client."""
-
-    locks: SimLocks
-    client: Client
-
-    async def take(self, ledger_id: int) -> SimLock | None:
-        return await self.locks.take(self.client, ledger_id)
 
 
 @dataclass
@@ -119,14 +52,10 @@ class Rereplication:
     def __init__(self, simulation: Simulation, seed: int) -> None:
         self.simulation = simulation
         self.rng = random.Random(seed ^ 0x5EED)
-        self.locks = SimLocks(simulation, self.rng)
         self.lost: set[str] = set()
         self.acked: dict[int, bytes] = {}
         self.outcome = Moved()
-        self._is_calm = False
-        self._stats = RecoveryStats()
-        self._workers: list[Client] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._processes = Processes(simulation, self.rng, CHAOS_S)
 
     async def run(self) -> Moved:
         """Returns what was done; nothing where the history has left no copy that may be lost."""
@@ -150,9 +79,9 @@ class Rereplication:
         await asyncio.sleep(5.0)
         for ledger_id, metadata in before.items():
             await self._judge(ledger_id, metadata)
-        self.outcome.copied = self._stats.worker.entries_written
+        self.outcome.copied = self._processes.stats.worker.entries_written
         self.outcome.moves = simulation.state.moves
-        self.outcome.workers = len(self._workers)
+        self.outcome.workers = len(self._processes.clients)
         return self.outcome
 
     def _ledgers(self) -> list[int]:
@@ -209,7 +138,7 @@ class Rereplication:
         )
         simulation.state.error_rate = rng.choice((0.0, 0.02, 0.1))
         for number in range(rng.randint(1, 3)):
-            simulation.loop.call_later(rng.uniform(0.0, 2.0), self._spawn_process, number)
+            simulation.loop.call_later(rng.uniform(0.0, 2.0), self._processes.spawn, number)
         for _ in range(rng.choice((0, 1, 3))):
             simulation.loop.call_later(rng.uniform(0.0, CHAOS_S), self._incident)
         for bookie in self._kept():
@@ -230,34 +159,8 @@ class Rereplication:
             bookie.crash()
             simulation.loop.call_later(rng.uniform(0.01, 2.0), bookie.start)
 
-    def _spawn_process(self, number: int) -> None:
-        """A process with auditor and worker; it dies after a while, loses its session, or stays."""
-        if self._is_calm:
-            return
-        client = Client(f"autorecovery-{len(self._workers)}")
-        self._workers.append(client)
-        task = self.simulation.loop.create_task(self._process(client), name=client.name)
-        self._tasks.append(task)
-        fate = self.rng.random()
-        at_s = self.rng.choice((self.rng.uniform(0.0, 0.3), self.rng.uniform(0.0, CHAOS_S)))
-        if fate < 0.6:
-            self.simulation.loop.call_later(at_s, self._kill, client, number)
-        elif fate < 0.8:
-            self.simulation.loop.call_later(at_s, self._expire, client)
-
-    def _kill(self, client: Client, number: int) -> None:
-        self.simulation.note(f"{client.name} dies")
-        client.crashed = True
-        self.simulation.loop.call_later(SESSION_S, self.locks.expire, client)
-        if not self._is_calm and len(self._workers) < 30:
-            self.simulation.loop.call_later(self.rng.uniform(0.0, 1.0), self._spawn_process, number)
-
-    def _expire(self, client: Client) -> None:
-        self.simulation.note(f"the session of {client.name} has expired")
-        self.locks.expire(client)
-
     def _give_up_later(self, bookie: SimBookie) -> None:
-        self._tasks.append(
+        self._processes.tasks.append(
             self.simulation.loop.create_task(self._give_up(bookie), name=f"gc of {bookie.address}")
         )
 
@@ -266,9 +169,9 @@ class Rereplication:
         client = Client(f"gc of {bookie.address}")
         for ledger_id in self._ledgers():
             try:
-                lock = await self.locks.take(client, ledger_id)
+                lock = await self._processes.locks.take(client, ledger_id)
             except MetadataError:
-                self.locks.expire(client)
+                self._processes.locks.expire(client)
                 return
             if lock is None:
                 continue
@@ -281,64 +184,12 @@ class Rereplication:
     def _calm(self) -> None:
         simulation = self.simulation
         simulation.note("calm, after the loss")
-        self._is_calm = True
         faults = simulation.network.faults
         faults.drop = faults.slow = faults.twice = 0.0
         simulation.state.error_rate = 0.0
-        for client in self._workers:
-            client.crashed = True
-            self.locks.expire(client)
+        self._processes.calm()
 
     # Processes
-
-    def _parts(self, client: Client) -> tuple[Auditor, ReplicationWorker, Marks]:
-        simulation = self.simulation
-        ledgers = simulation.ledgers_of(client)
-        store = SimMetadataStore(simulation.state, client)
-        marks = Marks(store)
-        now_ns = simulation.loop.now_ns
-        settings = AutoRecoverySettings(
-            open_ledger_grace_ns=GRACE_NS, backoff_ns=100_000_000, backoff_ns_max=10**9
-        )
-        means = Copying(ledgers.bookies, Pace(0), self.rng.choice((1, 1, 5, 100)), now_ns, self._stats.worker)
-        worker = ReplicationWorker(
-            store,
-            ledgers.bookies,
-            marks,
-            LocksOf(self.locks, client),
-            self._registered,
-            settings,
-            means,
-            call_soon=simulation.loop.call_soon,
-            spawn=simulation.loop.create_task,
-            shuffle=self.rng.shuffle,
-        )
-        auditor = Auditor(
-            store,
-            ledgers.bookies,
-            marks,
-            self._registered,
-            settings,
-            self._stats.auditor,
-            now_ns=now_ns,
-            wall_ms=lambda: now_ns() // 1_000_000,
-        )
-        return auditor, worker, marks
-
-    async def _registered(self) -> frozenset[str]:
-        await asyncio.sleep(self.rng.uniform(0.0005, 0.005))
-        return frozenset(bookie.address for bookie in self.simulation.bookies if bookie.up)
-
-    async def _process(self, client: Client) -> None:
-        auditor, worker, marks = self._parts(client)
-        while not client.crashed:
-            try:
-                await marks.prepare(0)
-                await auditor.look()
-                await worker.work()
-            except BrokerError as error:
-                self.simulation.note(f"{client.name}: {error}")
-            await asyncio.sleep(0.1)
 
     async def _finish(self) -> None:
         """The last process works until no mark is left."""
@@ -346,7 +197,7 @@ class Rereplication:
             if not bookie.up:
                 bookie.start()
         await asyncio.sleep(3 * SESSION_S)
-        auditor, worker, marks = self._parts(Client("last autorecovery"))
+        auditor, worker, marks = self._processes.parts(Client("last autorecovery"))
         await marks.prepare(0)
         problem = ""
         for _ in range(TRIES):
@@ -367,8 +218,8 @@ class Rereplication:
     # Judgement
 
     async def _judge(self, ledger_id: int, before: LedgerMetadata) -> None:
-        if self.locks.owners:
-            raise Broken(f"locks of {sorted(self.locks.owners)} are left")
+        if self._processes.locks.owners:
+            raise Broken(f"locks of {sorted(self._processes.locks.owners)} are left")
         store = SimMetadataStore(self.simulation.state, Client("judge"))
         found = await read_metadata(store, ledger_id)
         if found is None:

@@ -36,6 +36,7 @@ LEVELS = {
     "broker.metrics": 5,
     "broker.recorder": 5,
     "broker.faults": 5,
+    "broker.console": 5,
     "broker.compose": 6,
     "broker.__main__": 6,
     "magnetar": 6,
@@ -44,6 +45,7 @@ LEVELS = {
 
 SAME_LEVEL = {
     ("broker.ledger_client", "broker.metadata"): "ledger ids are given out by the metadata store",
+    ("broker.console", "broker.admin"): "the console's data are routes of the admin API",
 }
 """Exceptions to "lower levels only", each with its reason; never both ways."""
 

@@ -37,8 +37,10 @@ EXPIRES_AT_S = web.RequestKey("expires_at_s", float)
 
 METRICS: Final = frozenset(("/metrics", "/metrics/"))
 """Paths that ask for credentials only with `authenticateMetricsEndpoint`."""
-OPEN: Final = frozenset(("/status.html",))
-"""Paths that never ask for credentials, as in Pulsar: load balancers read them."""
+OPEN: Final = frozenset(("/status.html", "/"))
+"""Paths that never ask for credentials: load balancers read the first, as in Pulsar, and the second is a page."""
+OPEN_BELOW: Final = "/console/"
+"""Begins the paths of the console's files, which hold no data; a page must be there before it can be given a token."""
 
 METHOD_HEADER: Final = "X-Pulsar-Auth-Method-Name"
 """Names the one method that a client uses."""
@@ -71,7 +73,9 @@ def find_principal(authenticator: Authenticator | None) -> Middleware:
 
 
 def _is_open(path: str, authenticator: Authenticator) -> bool:
-    return path in OPEN or (path in METRICS and not authenticator.settings.checks_metrics)
+    if path in OPEN or path.startswith(OPEN_BELOW):
+        return True
+    return path in METRICS and not authenticator.settings.checks_metrics
 
 
 async def _identify(request: web.Request, authenticator: Authenticator) -> Identity:

@@ -41,10 +41,13 @@ SCRAPE: Final = RequestClass(name="scrape", running_max=8, has_deadline=False)
 """`/metrics`: scrapes share one text, and a slow scraper may take it slowly."""
 CLASSES: Final = (LOOKUP, READ, WRITE, PUBLISH, HEAVY, SCRAPE)
 
+CONSOLE_EVENTS: Final = "/admin/v2/magnetar/console/events"
+"""The live stream of the console's pages."""
 _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
     "/admin/v2/brokers/health": LOOKUP,
     "/admin/v2/brokers/ready": LOOKUP,
+    "/admin/v2/magnetar/console/cache": HEAVY,
     "/metrics": SCRAPE,
     "/metrics/": SCRAPE,
 }
@@ -69,9 +72,9 @@ _LAST_PARTS: Final[Mapping[str, RequestClass]] = {
 def class_of(method: str, path: str) -> RequestClass | None:
     """Returns the class of a request; `path` is that of its route, with names in braces.
 
-    None stands for a WebSocket, which lives long and has limits of its own.
+    None stands for a WebSocket and for the console's stream, which live long and have limits of their own.
     """
-    if path.startswith("/ws/"):
+    if path.startswith("/ws/") or path == CONSOLE_EVENTS:
         return None
     if path.startswith("/lookup/"):
         return LOOKUP

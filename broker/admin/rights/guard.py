@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -31,35 +32,56 @@ async def check_rights(
     row = RIGHTS.find(request.method, template) or ROUTE_WITHOUT_ROW
     parts = parts_of_path(row, template, request.match_info)
     for need in row.needs:
-        answer = _refusal(broker, request[PRINCIPAL], need, parts, request)
-        if answer is not None:
-            return answer
+        refusal = _refusal(broker, request[PRINCIPAL], need, parts)
+        if refusal is not None:
+            reason = f"Unauthorized to {request.method} {shown_path(request)}: {refusal.reason}"
+            return refused(refusal.status, reason if refusal.names_request else refusal.reason)
     return await handler(request)
 
 
+def is_allowed(
+    broker: BrokerView, principal: Principal, method: str, template: str, values: Mapping[str, str]
+) -> bool:
+    """Returns True if the principal may use a route; `values` are the varying parts of its path by their names."""
+    if not broker.authorizer.enabled:
+        return True
+    row = RIGHTS.find(method, template) or ROUTE_WITHOUT_ROW
+    parts = parts_of_path(row, template, values)
+    return all(_refusal(broker, principal, need, parts) is None for need in row.needs)
+
+
+class _Refusal(NamedTuple):
+    """The answer to a principal that lacks a right."""
+
+    status: int
+    """HTTP status."""
+    reason: str
+    """Text for the client."""
+    names_request: bool = False
+    """The text is to be shown behind method and path."""
+
+
 def _refusal(
-    broker: BrokerView, principal: Principal, need: Need, parts: Mapping[str, str], request: web.Request
-) -> web.Response | None:
+    broker: BrokerView, principal: Principal, need: Need, parts: Mapping[str, str]
+) -> _Refusal | None:
     """Returns the answer to a principal that lacks the right, None if it has it."""
     authorizer, right = broker.authorizer, need.right
     if need.only_with and not broker.settings.bool(need.only_with):
         return None
     if right in (Right.AUTHENTICATED, Right.BODY) or authorizer.is_superuser(principal):
         if right is Right.NAMESPACE_EXISTS and not broker.namespaces.exists(_namespace(parts)):
-            return refused(need.status, "Namespace not found")
+            return _Refusal(need.status, "Namespace not found")
         return None
     tenant = parts.get("tenant", "")
     ask_tenant = right not in (Right.SUPERUSER, Right.TENANT) and principal.role is not None
     if ask_tenant and not authorizer.tenant_exists(tenant):
         # Pulsar tells every role that a tenant is missing, and a client without a role nothing.
-        return refused(404, "Tenant does not exist")
+        return _Refusal(404, "Tenant does not exist")
     if _has_right(broker, principal, right, parts):
         return None
     if right is Right.NAMESPACE_EXISTS:
-        return refused(need.status, "Namespace not found")
-    return refused(
-        need.status, f"Unauthorized to {request.method} {shown_path(request)}: needs {right.value}"
-    )
+        return _Refusal(need.status, "Namespace not found")
+    return _Refusal(need.status, f"needs {right.value}", names_request=True)
 
 
 def _has_right(broker: BrokerView, principal: Principal, right: Right, parts: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.admin.rights.needs import Need, Right, RightsTable, Rows
+from broker.admin.rights.own_routes import OWN_ROUTES
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPICS: Final = "/admin/v2/{domain}/{tenant}/{namespace}"
@@ -43,7 +44,6 @@ GROUPS: Final = (
         GET /metrics
         GET /metrics/
         GET /status.html
-        GET /openapi.json
         GET /admin/v2/brokers/ready
         GET /admin/v2/brokers/version
         GET /admin/v2/clusters
@@ -75,7 +75,6 @@ GROUPS: Final = (
         * /bookies/**
         * /broker-stats/**
         * /clusters/**
-        * /magnetar/**
         * /metadata/**
         * /resource-quotas
         * /resource-quotas/**
@@ -487,7 +486,7 @@ GROUPS: Final = (
         """,
     ),
 )
-"""All rows, by subject."""
+"""The rows of Apache's routes, by subject."""
 
-RIGHTS: Final = RightsTable(GROUPS)
+RIGHTS: Final = RightsTable((*GROUPS, *OWN_ROUTES))
 """The table that the middleware asks."""

@@ -6,122 +6,24 @@ The store is compared byte for byte with the one before. A counter may grow: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
-from broker.model.position import EARLIEST
-from broker.model.topic_name import TopicName, parse_topic_name
-from broker.schemas.schema import Schema, SchemaType
-from broker.security.authorization.permissions import Action
-from broker.service.compaction.topic_compaction import CompactionStatus
 from broker.service.deletion.intents import ROOT, Intent, Kind
 from broker.service.namespaces import NotEmpty
 from broker.service.topic_registry import TopicBusy
-from tests.broker.service.test_compaction import compact
+from tests.deletion.compare import compare
+from tests.deletion.kinds import KINDS, NAMESPACE, delete, dump, make_plain, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata, WritesUntilCrash
 from tests.fakes.stage import EXCLUSIVE, Stage
 
 T = TypeVar("T")
-NAMESPACE = "shop/orders"
-GROWING = {"/ledgers/idgen"}
-"""Keys of counters, which a deletion must not set back."""
-
-
-async def dump(store: MetadataStore, key: str = "") -> dict[str, bytes]:
-    """Returns every key with its value, the counters apart."""
-    found: dict[str, bytes] = {}
-    if key and key not in GROWING and (value := await store.get(key)) is not None:
-        found[key] = value.value
-    for name in await store.children(key or "/"):
-        found |= await dump(store, f"{key}/{name}")
-    return found
-
-
-def topic(local: str, domain: str = "persistent") -> TopicName:
-    return parse_topic_name(f"{domain}://{NAMESPACE}/{local}")
-
-
-async def opened(metadata: MetadataStore, before: Stage | None = None, **settings: Any) -> Stage:
-    stage = Stage(entries_per_ledger=3, metadata=metadata, before=before, **settings)
-    await stage.namespaces.open()
-    await stage.registry.deletions.open()
-    return stage
-
-
-async def with_namespace(stage: Stage) -> None:
-    await stage.namespaces.create_tenant("shop", {"adminRoles": [], "allowedClusters": ["standalone"]})
-    await stage.namespaces.create(NAMESPACE, {"bundles": {"numBundles": 4}})
-
-
-async def decorate(stage: Stage, name: TopicName) -> None:
-    """Gives the topic everything that the broker keeps of one."""
-    schema = Schema(SchemaType.STRING, b"", {})
-    # Not by `stage.run`, whose turns are over before the thread that checks a schema gets the processor.
-    await stage.registry.schemas.for_producer(name, schema)
-    await stage.namespaces.set_topic_policy(str(name.base), "maxMessageSize", 1000)
-    await stage.namespaces.set_topic_policy(str(name.base), "global:messageTTL", 10)
-    await stage.namespaces.change_permissions(
-        NAMESPACE, lambda now: now.grant_on_topics([str(name.base)], "clerk", [Action.PRODUCE])
-    )
-    if not name.is_persistent:
-        return
-    opened_topic = await stage.open(str(name))
-    await stage.run(opened_topic.subscribing.create("a/b", EARLIEST, {"team": "x"}))
-    await stage.publish(opened_topic, 4, keys=["k", "l", "k", "l"])
-    await stage.run(opened_topic.set_deduplication(True))
-    await stage.run(opened_topic.transactions.open_buffer())
-    opened_topic.transactions.take_snapshot()
-    await stage.run(opened_topic.ledger.set_properties({"owner": "me"}))
-
-
-async def make_partitioned(stage: Stage, name: TopicName) -> None:
-    await stage.run(stage.partitioned.create(name, 3, {"p": "q"}))
-    await decorate(stage, name.with_partition(0))
-
-
-async def make_plain(stage: Stage, name: TopicName) -> None:
-    await stage.open(str(name))
-    await decorate(stage, name)
-
-
-async def make_compacted(stage: Stage, name: TopicName) -> None:
-    found = await stage.open(str(name))
-    await decorate(stage, name)
-    assert await compact(stage, found) is CompactionStatus.SUCCESS
-
-
-async def make_closed(stage: Stage, name: TopicName) -> None:
-    await make_plain(stage, name)
-    await stage.run(stage.registry.unload(name))
-
-
-async def make_fleeting(stage: Stage, name: TopicName) -> None:
-    await stage.run(stage.registry.get(name, create=True))
-    await decorate(stage, name)
-
-
-KINDS: dict[str, tuple[str, Callable[[Stage, TopicName], Awaitable[None]]]] = {
-    "plain": ("persistent", make_plain),
-    "closed": ("persistent", make_closed),
-    "compacted": ("persistent", make_compacted),
-    "partitioned": ("persistent", make_partitioned),
-    "non-persistent": ("non-persistent", make_fleeting),
-}
-
-
-async def delete(stage: Stage, name: TopicName) -> None:
-    if await stage.registry.partitions.count(name):
-        await stage.run(stage.partitioned.delete(name, force=True))
-    else:
-        await stage.run(stage.registry.delete(name, force=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,60 +246,8 @@ async def test_stop_of_the_broker_leaves_a_deletion_to_the_next_start() -> None:
     assert await dump(metadata) == expected
 
 
-BARRIER = "/test/barrier"
-"""A key that is written to wait for the writes before it."""
-TOGETHER = 50
-"""Topics that are made or deleted at once, so that their writes share syncs."""
-
-
-class StageOnDisk(Stage):
-    """A stage whose metadata store answers from a thread."""
-
-    def __init__(self, store: SqliteMetadataStore) -> None:
-        super().__init__(entries_per_ledger=3, metadata=store)
-        self.store = store
-
-    async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
-        """Turn the loop until the work is done; the store's thread needs time in between."""
-        task = asyncio.ensure_future(work)
-        while not task.done():
-            while self.soon:
-                self.soon.popleft()()
-            await asyncio.sleep(0 if self.soon else 0.0002)
-        return task.result()
-
-    async def settle(self) -> None:
-        """Run everything that was asked for, also behind writes: the store carries these out in order."""
-        for _ in range(2):
-            await super().settle()
-            await self.store.put(BARRIER, b"")
-        await super().settle()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_many_deleted_topics_leave_a_store_on_disk_as_it_was(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "metadata"
-    store = SqliteMetadataStore(path)
-    stage = StageOnDisk(store)
-    await stage.namespaces.open()
-    await stage.registry.deletions.open()
-    await with_namespace(stage)
-    await store.put(BARRIER, b"")
-    before = await dump(store)
-    domain, make = KINDS[kind]
-    names = [topic(f"{kind} é {index}", domain) for index in range(200)]
-    for start in range(0, len(names), TOGETHER):
-        await asyncio.gather(*(make(stage, name) for name in names[start : start + TOGETHER]))
-    assert len(await dump(store)) >= len(before) + 2 * len(names)
-    for start in range(0, len(names), TOGETHER):
-        await asyncio.gather(*(delete(stage, name) for name in names[start : start + TOGETHER]))
-    await stage.settle()
-    assert await dump(store) == before
-    await stage.run(stage.registry.close())
-    await store.close()
-    again = SqliteMetadataStore(path)
-    assert await dump(again) == before, "the file has the same"
-    await again.close()
-    assert stage.ledgers._ledgers == {}
+    assert (await compare(kind, 200, tmp_path / "metadata")).differences == []

@@ -10,14 +10,8 @@ import pytest
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from broker.service.deletion.intents import Intent, Kind
-from tests.broker.service.test_deletion import (
-    NAMESPACE,
-    RefusesDeletes,
-    dump,
-    opened,
-    topic,
-    with_namespace,
-)
+from tests.broker.service.test_deletion import RefusesDeletes
+from tests.deletion.kinds import NAMESPACE, dump, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.stage import Stage
 

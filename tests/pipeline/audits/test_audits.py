@@ -38,7 +38,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[
 
 
 def found(spark: Any, name: str, folder: Path, limits: Limits | None = None) -> list[Any]:
-    rows: list[Any] = AUDITS[name](open_snapshot(spark, folder), limits or Limits()).collect()
+    rows: list[Any] = (
+        AUDITS[name](open_snapshot(spark, folder), limits or Limits()).where("not young").collect()
+    )
     return rows
 
 
@@ -70,6 +72,17 @@ def test_audit_finds_young_nodes_when_the_grace_is_zero(
     for name in ("metadata", "ledgers"):
         strict = found(spark, name, folder, Limits(grace_s=0))
         assert len(strict) == sum(audit == name for audit, _, _ in planted) + LEAKS
+
+
+@pytest.mark.parametrize("name", ["metadata", "ledgers"])
+def test_audit_says_how_many_findings_the_grace_period_hides(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path, name: str
+) -> None:
+    text = run_audit(spark, name, cluster[0], tmp_path / "default", Limits(), lambda text: None)
+    assert f"{LEAKS} findings younger than 86,400 s are left out" in text
+    assert "young" not in spark.read.parquet(str(tmp_path / "default" / "plan")).columns
+    text = run_audit(spark, name, cluster[0], tmp_path / "all", Limits(grace_s=0), lambda text: None)
+    assert "left out" not in text
 
 
 def test_limits_hold_when_no_policy_is_set(

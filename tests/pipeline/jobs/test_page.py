@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install magnetar[pipeline]")
 
 from pipeline.jobs.page import html_of, write
-from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
-from pipeline.jobs.report import Plot, Report, Table
+from pipeline.jobs.plots import bars_plot, flattens, heat_map, lines_plot, merged
+from pipeline.jobs.report import Plot, Report, Table, TableRow, bytes_text
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LIGHT = 24
@@ -66,6 +67,69 @@ def test_page_is_well_formed_and_escaped() -> None:
     assert "10 more rows are in the Parquet file." in text
     assert "<t1>" not in text
     assert text == html_of(report()), "the same report is the same page"
+
+
+def test_page_says_a_value_of_all_rows_once_and_names_units() -> None:
+    rows: list[TableRow] = [
+        {"topic": "a", "hit_ratio": 0.5, "bytes": 8 << 20, "policy": "pip430", "new": None},
+        {"topic": "b", "hit_ratio": 0.25, "bytes": 512, "policy": "pip430", "new": 3},
+    ]
+    text = html_of(Report("one", "One", ["said once"], {"rows": Table("Rows", rows)}, listed={"rows": 5}))
+    assert text.count("pip430") == 1
+    assert "In all rows: policy pip430." in text
+    for wanted in ("8 MiB", "512 B", "50.00 %", '<td class="n">-</td>'):
+        assert wanted in text
+    assert text.count("said once") == 1
+
+
+def test_report_lists_its_tables_for_a_terminal_alone() -> None:
+    rows: list[TableRow] = [{"topic": "a", "misses": 1600}]
+    one = Report("one", "One", ["first"], {"rows": Table("Rows", rows)}, listed={"rows": 5})
+    assert one.lines() == ["first", "", "topic  misses", "a       1,600"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1 << 10, "1 KiB"),
+        (99_638, "97.3 KiB"),
+        ((1 << 20) - 1, "1 MiB"),
+        (8 << 20, "8 MiB"),
+        (11_220_000, "10.7 MiB"),
+        (1 << 40, "1 TiB"),
+    ],
+)
+def test_bytes_are_named_in_the_largest_unit_that_fits(size: int, text: str) -> None:
+    assert bytes_text(size) == text
+
+
+def test_lines_that_coincide_are_one_line_with_both_names() -> None:
+    line = ([1.0, 2.0], [0.5, 0.7])
+    found = merged({"1 s": line, "3 s": line, "10 s": ([1.0, 2.0], [0.5, 0.9]), "60 s": line})
+    assert list(found) == ["1 s = 3 s = 60 s", "10 s"]
+    svg = lines_plot({"1 s": line, "3 s": line}, "cache size", "hit ratio", x_scale="size", y_scale="ratio")
+    for wanted in ("1 s = 3 s", "MiB", "currentColor"):
+        assert wanted in svg
+    assert "#000000" not in svg, "black letters cannot be read on a dark page"
+
+
+def test_one_large_value_makes_the_axis_logarithmic() -> None:
+    assert flattens([1.0, 1.2, 1.1, 1600.0])
+    assert not flattens([1.0, 2.0, 3.0, 16.0])
+    assert not flattens([0.0, 1.0, 1600.0]), "a logarithm has no place for 0"
+    svg = lines_plot({"a": ([1.0, 2.0, 3.0], [1.0, 1.2, 1600.0])}, "readahead", "entries")
+    assert "entries (log scale)" in svg
+
+
+def test_time_axis_has_clock_times() -> None:
+    begin = 1_795_324_715.0  # 2026-11-22 05:18:35 UTC
+    svg = lines_plot(
+        {"a": ([begin, begin + 30], [1.0, 2.0])}, "UTC", "cached", x_scale="time", y_scale="size"
+    )
+    assert "05:18:40" in svg
+    assert re.search(r">\d(\.\d)? MiB<", svg)
 
 
 @pytest.mark.peer

@@ -53,7 +53,7 @@ def test_machine_code_counts_like_the_objects_on_random_records(
         lifetime = record.write(Path(folder))
         accesses = accesses_of(lifetime)
         ours = replay_with(accesses, wanted)
-        theirs = replay_objects(lifetime, wanted, accesses.tick_ns)
+        (theirs,) = replay_objects(lifetime, [wanted], accesses.tick_ns)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}
     assert (ours.peak_bytes, ours.new_misses) == (theirs.peak_bytes, theirs.new_misses)
     assert accesses.events > STEPS

@@ -80,5 +80,5 @@ def test_objects_replay_the_same_sample_as_the_machine_code(
     part = sampled(accesses, 0.3)
     (lifetime,) = find([folder]).lifetimes
     ours = replay_with(part, settings)
-    theirs = replay_objects(lifetime, scaled(settings, part), part.tick_ns, rate=0.3)
+    (theirs,) = replay_objects(lifetime, [scaled(settings, part)], part.tick_ns, rate=0.3)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}

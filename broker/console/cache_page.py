@@ -1,0 +1,188 @@
+"""The page of the cache: bytes by topic, entries that come and go, ages, expected reads, and the subscriptions' needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from heapq import nlargest
+from operator import itemgetter
+from typing import Final
+
+from broker.console.curve import CurveSampling
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.observe.cache_events import REASONS
+from broker.entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
+from broker.entry_cache.observe.usage import usage_of
+from broker.model.topic_name import TopicName
+from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import Subscription
+from broker.service.topic import Topic
+
+TOP: Final = 20
+"""Topics that are listed by default."""
+TOP_MAX: Final = 1_000
+"""The most topics that are listed."""
+SUBSCRIPTIONS_MAX: Final = 100
+"""Subscriptions that are listed, those that need most bytes."""
+PER_SLICE: Final = 500
+"""Topics or caches between two turns of the loop: some ms."""
+RATE_NS: Final = 1_000_000_000
+"""Least time between two counts that rates are made from."""
+
+
+class CachePage:
+    """The answers about one cache; keeps the counts of an earlier answer, for rates."""
+
+    def __init__(self, cache: ComposedCache, topics: Mapping[str, Topic], now_ns: Callable[[], int]) -> None:
+        """`now_ns` is the clock of the cache."""
+        self._cache = cache
+        self._topics = topics
+        self._now_ns = now_ns
+        self._curve = CurveSampling(cache, cache.decisions.now_ns)
+        self._older: tuple[int, list[int]] | None = None
+        self._newer: tuple[int, list[int]] | None = None
+
+    async def shown(self, top: int) -> dict[str, Json]:
+        """Returns the answer. The miss ratio curve begins with the first one."""
+        manager = self._cache.manager
+        return {
+            "policy": manager.settings.policy,
+            "bytes": manager.used_bytes,
+            "maxBytes": manager.settings.size_bytes_max,
+            "entries": manager.entries,
+            **await self._by_topic(top),
+            **self._flows(),
+            "requeued": dict(manager.policy.requeues),
+            "reads": await self._reads(),
+            **await self._census(),
+            "workingSets": await self._working_sets(),
+            "missRatioCurve": self._curve.shown(),
+        }
+
+    def expire(self) -> None:
+        """Ends the sampling for the curve when nothing has asked for it for a while."""
+        self._curve.expire()
+
+    async def _reads(self) -> Json:
+        hits = misses = coalesced = 0
+        for number, cache in enumerate(self._cache.manager.caches, 1):
+            hits += cache.reads.hit_entries
+            misses += cache.reads.miss_entries
+            coalesced += cache.reads.coalesced_entries
+            if number % PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return {"hits": hits, "misses": misses, "coalesced": coalesced}
+
+    async def _by_topic(self, top: int) -> dict[str, Json]:
+        caches = self._cache.manager.caches
+        sized = []
+        for number, cache in enumerate(caches, 1):
+            if size := cache.size_bytes:
+                sized.append((size, number, cache))
+            if number % PER_SLICE == 0:
+                await asyncio.sleep(0)
+        first = nlargest(top, sized)
+        shown: list[Json] = []
+        for _, _, cache in first:
+            usage = usage_of(cache, self._cache.eviction_stats)
+            shown.append(
+                {
+                    "topic": str(TopicName.of_ledger_name(usage.log)),
+                    "bytes": usage.size_bytes,
+                    "entries": usage.entries,
+                    "hitRatio": usage.hit_ratio,
+                    "evicted": dict(usage.evictions),
+                }
+            )
+        rest = sum([size for size, _, _ in sized]) - sum([size for size, _, _ in first])
+        return {"topics": shown, "restBytes": rest, "restTopics": len(sized) - len(first)}
+
+    def _flows(self) -> dict[str, Json]:
+        """Returns what entered and left since the start, with rates since an earlier answer."""
+        stats, still_expected = self._cache.manager.stats, self._cache.eviction_stats.evicted_expected_entries
+        now_ns = self._now_ns()
+        counts = [self._cache.inserted_entries, *(stats.evicted_entries[reason] for reason in REASONS)]
+        if self._newer is None or now_ns - self._newer[0] >= RATE_NS:
+            self._older, self._newer = self._newer, (now_ns, counts)
+        rates: list[float | None] = [None] * len(counts)
+        if self._older is not None:
+            since_ns, before = self._older
+            rates = [
+                (now - then) / (now_ns - since_ns) * 1e9 for now, then in zip(counts, before, strict=True)
+            ]
+        return {
+            "inserted": {"entries": counts[0], "perSecond": rates[0]},
+            "evicted": {
+                reason.value: {
+                    "entries": stats.evicted_entries[reason],
+                    "bytes": stats.evicted_bytes[reason],
+                    "perSecond": rate,
+                    "expectedEntries": still_expected[reason],
+                }
+                for reason, rate in zip(REASONS, rates[1:], strict=True)
+            },
+        }
+
+    async def _census(self) -> dict[str, Json]:
+        manager = self._cache.manager
+        census = Census(manager.entries)
+        walk = census.walk(manager.caches, self._cache.eviction_stats.expectations, self._now_ns())
+        for _ in walk:
+            await asyncio.sleep(0)
+        step = census.step
+        reads: dict[str, Json] = {str(count): n * step for count, n in enumerate(census.reads[:READS_MAX])}
+        return {
+            "queue": {
+                "bucketSeconds": [*AGE_BOUNDS_S],
+                "entries": [count * step for count in census.ages],
+                "bytes": [size * step for size in census.age_bytes],
+                "walked": census.looked_at,
+                "length": self._cache.queue_length,
+                "sampled": step > 1,
+            },
+            "expectedReads": {
+                **reads,
+                f"{READS_MAX}+": census.reads[READS_MAX] * step,
+                "notCounted": census.not_counted * step,
+            },
+        }
+
+    async def _working_sets(self) -> Json:
+        """Returns the subscriptions with the most bytes between their read position and the end of the topic."""
+        found: list[tuple[int, int, Subscription]] = []
+        for number, topic in enumerate(list(self._topics.values()), 1):
+            if isinstance(topic, PersistentTopic):
+                for subscription in topic.subscriptions.values():
+                    entries = _entries_to_read(subscription)
+                    if entries and subscription.consumers:
+                        found.append((_bytes(topic, entries), entries, subscription))
+            if number % PER_SLICE == 0:
+                await asyncio.sleep(0)
+        largest = nlargest(SUBSCRIPTIONS_MAX, found, key=itemgetter(0))
+        return [*_working_set_rows(largest)]
+
+
+def _working_set_rows(found: list[tuple[int, int, Subscription]]) -> Iterator[Json]:
+    for size_bytes, entries, subscription in found:
+        yield {
+            "topic": str(subscription.topic.name),
+            "subscription": subscription.name,
+            "distanceEntries": entries,
+            "distanceBytes": size_bytes,
+            "hitRatio": subscription.cursor.reader.reads.hit_ratio,
+            "active": subscription.cursor.active,
+        }
+
+
+def _entries_to_read(subscription: Subscription) -> int:
+    cursor = subscription.cursor
+    log = cursor.ledger
+    ledger_id, entry_id = cursor.read_position
+    return log.ledgers.entries_between((ledger_id, entry_id - 1), log.last_confirmed)
+
+
+def _bytes(topic: PersistentTopic, entries: int) -> int:
+    # By the mean size of an entry: exact bytes would need a look at each ledger in between.
+    ledgers = topic.ledger.ledgers
+    return ledgers.size_bytes * entries // max(1, ledgers.entries)

@@ -1,0 +1,167 @@
+"""Hub: the sampling of the broker, and the streams of open pages.
+
+Samples of ten seconds are always taken, because the hour before somebody opens the page is the hour that he asks about.
+Samples of one second are taken while a page is open. A stream holds no queue: it remembers what it has sent, and looks
+for newer things when the hub wakes it. So a slow reader costs no memory, and one that takes nothing for a while is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+from broker.console.log_warnings import LogWarnings
+from broker.console.samples import History, Interval, Reading
+from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
+from broker.model.errors import BrokerError
+from broker.service.namespaces import Json
+
+STREAMS_MAX: Final = 32
+"""Streams that are open at the same time; further ones are refused with 503."""
+SECOND_S: Final = 1.0
+"""Seconds between two samples while a page is open."""
+TEN_S: Final = 10.0
+"""Seconds between two samples of the hour."""
+
+BOUNDS_MS: Final = tuple(bound / 1e6 for bound in ADD_LATENCY_BOUNDS_NS)
+"""Bounds of publish latencies in ms."""
+
+ReadTopic = Callable[[], dict[str, Json]]
+"""Returns the event `topic` of one stream."""
+
+
+class TooManyStreams(BrokerError):
+    """As many pages are open as the broker serves."""
+
+    status = 503
+
+
+class Reads(Protocol):
+    """Makes readings of the broker."""
+
+    async def read(self) -> Reading:
+        """Returns a reading."""
+        ...
+
+
+class Hub:
+    """Samples one broker and feeds its streams."""
+
+    def __init__(
+        self, sampler: Reads, warnings: LogWarnings, upkeep: Callable[[], None] = lambda: None
+    ) -> None:
+        """Samples nothing before `run`, which calls `upkeep` every ten seconds."""
+        self.history = History()
+        """The last hour."""
+        self.warnings = warnings
+        """The log's last warnings."""
+        self.last: dict[str, Json] = {}
+        """The newest sample; {} before the first one."""
+        self.closed = False
+        """True once the broker stops: all streams end."""
+        self._sampler = sampler
+        self._upkeep = upkeep
+        self._seconds = Interval(BOUNDS_MS)
+        self._tens = Interval(BOUNDS_MS)
+        self._streams: set[Stream] = set()
+        self._opened = asyncio.Event()
+
+    @property
+    def streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    async def run(self) -> None:
+        """Samples until cancelled."""
+        ten_due_s = 0.0
+        clock = asyncio.get_running_loop().time
+        while True:
+            reading = await self._sampler.read()
+            now_s = clock()
+            if now_s >= ten_due_s:
+                # By the time it was due, or each round would lose a little; by now after the first round and a pause.
+                ten_due_s = (ten_due_s if now_s - ten_due_s < TEN_S else now_s) + TEN_S
+                self.history.add_ten(self._tens.sample(reading))
+                self._upkeep()
+            sample = self._seconds.sample(reading)
+            self.last = sample
+            if self._streams:
+                self.history.add_second(sample)
+                text = event("overview", sample)
+                for stream in self._streams:
+                    stream.overview = text
+                    stream.wake.set()
+            await self._pause(ten_due_s - now_s)
+
+    async def _pause(self, ten_s: float) -> None:
+        """Waits a second while a page is open, else until one opens or the next sample of ten seconds is due."""
+        if self._streams:
+            await asyncio.sleep(SECOND_S)
+            return
+        self._opened.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ten_s):
+                await self._opened.wait()
+
+    def open(self, topic: ReadTopic | None, *, whole: bool = True) -> Stream:
+        """Returns a new stream; `whole`: with the events of the whole broker. Raises TooManyStreams."""
+        if self.closed or len(self._streams) >= STREAMS_MAX:
+            raise TooManyStreams(f"{STREAMS_MAX} pages of the console are open: close one")
+        stream = Stream(self, topic, whole=whole)
+        self._streams.add(stream)
+        self._opened.set()
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        """Forgets a stream."""
+        self._streams.discard(stream)
+
+    def close(self) -> None:
+        """Ends all streams."""
+        self.closed = True
+        for stream in self._streams:
+            stream.wake.set()
+
+
+class Stream:
+    """The events of one page."""
+
+    def __init__(self, hub: Hub, topic: ReadTopic | None, *, whole: bool) -> None:
+        """Made by `Hub.open`; `topic` reads the topic that the page shows."""
+        self.wake = asyncio.Event()
+        """Set when there is something new."""
+        self.overview = b""
+        """The newest event `overview` that was not sent."""
+        self._hub = hub
+        self._topic = topic
+        self._whole = whole
+        self._warned = 0
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yields what is to be sent, until the broker stops. The caller must `Hub.leave` the stream."""
+        hub = self._hub
+        if self._whole:
+            yield event("history", hub.history.shown()) + self._warnings()
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            if hub.closed:
+                return
+            overview, self.overview = self.overview, b""
+            topic = b"" if self._topic is None else event("topic", self._topic())
+            yield (overview + self._warnings() if self._whole else b"") + topic
+
+    def _warnings(self) -> bytes:
+        """Returns the warnings that the page has not got."""
+        lines = self._hub.warnings.after(self._warned)
+        if lines:
+            self._warned = int(str(lines[-1]["number"]))
+        return b"".join([event("warning", line) for line in lines])
+
+
+def event(name: str, data: Json) -> bytes:
+    """Returns a server-sent event; JSON has no line breaks, so one line of data is enough."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()

@@ -1,0 +1,82 @@
+/**
+ * Values over time as columns: the last hour by ten seconds, the last five minutes by seconds. Pure.
+ */
+
+const SECONDS_MAX = 300;
+const TENS_MAX = 360;
+const TEN_MS = 10000;
+
+/** Rows of numbers in columns by name; "atMs" is the time of a row. */
+export class Columns {
+  #rowsMax;
+  #byName = { atMs: [] };
+
+  constructor(rowsMax) {
+    this.#rowsMax = rowsMax;
+  }
+
+  /** Number of rows. */
+  get length() {
+    return this.#byName.atMs.length;
+  }
+
+  /** Returns the values of a column, the oldest first. An unknown name has none. */
+  column(name) {
+    return this.#byName[name] ?? [];
+  }
+
+  /** Replaces all rows. */
+  fill(fields, rows) {
+    const kept = rows.slice(-this.#rowsMax);
+    this.#byName = Object.fromEntries(fields.map((name, place) => [name, kept.map((row) => row[place])]));
+    this.#byName.atMs ??= [];
+  }
+
+  /** Adds a row; the oldest one leaves a full table. */
+  add(row) {
+    for (const name of Object.keys(this.#byName)) {
+      this.#byName[name].push(row[name] ?? null);
+      if (this.#byName[name].length > this.#rowsMax) this.#byName[name].shift();
+    }
+  }
+}
+
+/** Both resolutions. */
+export class History {
+  /** One row a second, five minutes. */
+  seconds = new Columns(SECONDS_MAX);
+  /** One row for ten seconds, an hour. */
+  tens = new Columns(TENS_MAX);
+  #fields = [];
+  #pending = [];
+
+  /** Takes the event "history". */
+  fill({ fields, seconds, tens }) {
+    this.#fields = fields;
+    this.#pending = [];
+    this.seconds.fill(fields, seconds);
+    this.tens.fill(fields, tens);
+  }
+
+  /** Takes an event "overview". */
+  add(row) {
+    if (!this.#fields.length) return;
+    this.seconds.add(row);
+    this.#pending.push(row);
+    const last = this.tens.column("atMs").at(-1) ?? this.#pending[0].atMs - TEN_MS;
+    if (row.atMs - last < TEN_MS) return;
+    this.tens.add(meanOf(this.#pending, this.#fields));
+    this.#pending = [];
+  }
+}
+
+/** Returns the mean of the known values by field; the time is that of the last row. */
+function meanOf(rows, fields) {
+  const mean = {};
+  for (const field of fields) {
+    const known = rows.map((row) => row[field]).filter((value) => value !== null && value !== undefined);
+    mean[field] = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+  }
+  mean.atMs = rows.at(-1).atMs;
+  return mean;
+}

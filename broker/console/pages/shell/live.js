@@ -1,0 +1,94 @@
+/**
+ * The newest values of the live stream, and a signal to views that they changed.
+ *
+ * Views are called in an animation frame. A browser makes none for a hidden tab, so drawing pauses there while the values
+ * are still collected.
+ */
+
+import { History } from "./history.js";
+import { Stream } from "./stream.js";
+
+const WARNINGS_MAX = 200;
+
+/** Follows the stream for all views. */
+export class Live {
+  /** Rates, latencies and levels of the last second; null before the first event. */
+  overview = null;
+  /** The last hour and the last minutes. */
+  history = new History();
+  /** The log's last warnings, the newest first. */
+  warnings = [];
+  /** The values of the followed topic; null before its first event. */
+  topic = null;
+  /** State of the connection: {name, error, retryAtMs}. */
+  state = { name: "idle" };
+
+  #views = new Set();
+  #frame = null;
+  #stream = new Stream((event, data) => this.#take(event, data), (state) => this.#enter(state));
+
+  /** False for a role that may see the values of single topics alone: there is no stream without a topic. */
+  isBroad = true;
+
+  /** Opens the stream; names a topic to follow, null for none. */
+  follow(topic) {
+    this.topic = null;
+    if (topic === null && !this.isBroad) {
+      this.#stream.close();
+      this.#enter({ name: "idle" });
+      return;
+    }
+    this.#stream.follow(topic);
+  }
+
+  /** Tries again now. */
+  retry() {
+    this.#stream.open();
+  }
+
+  /** Ends the stream. */
+  close() {
+    this.#stream.close();
+  }
+
+  /**
+   * Calls `draw` in an animation frame after each change, and once at first.
+   * @returns {function(): void} ends the calls
+   */
+  watch(draw) {
+    this.#views.add(draw);
+    this.#schedule();
+    return () => this.#views.delete(draw);
+  }
+
+  #take(event, data) {
+    if (event === "history") this.history.fill(data);
+    else if (event === "overview") this.#takeOverview(data);
+    else if (event === "warning") this.#takeWarning(data);
+    else if (event === "topic") this.topic = data;
+    this.#schedule();
+  }
+
+  #takeOverview(data) {
+    this.overview = data;
+    this.history.add(data);
+  }
+
+  #takeWarning(warning) {
+    // After a lost connection the broker sends the last ones again.
+    if (this.warnings.some((one) => one.number === warning.number && one.atMs === warning.atMs)) return;
+    this.warnings = [warning, ...this.warnings].slice(0, WARNINGS_MAX);
+  }
+
+  #enter(state) {
+    this.state = state;
+    this.#schedule();
+  }
+
+  #schedule() {
+    this.#frame ??= requestAnimationFrame(() => {
+      this.#frame = null;
+      for (const draw of [...this.#views]) draw();
+    });
+  }
+}

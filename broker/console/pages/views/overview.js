@@ -1,0 +1,82 @@
+/**
+ * The overview: throughput, latency and hit ratio now and over the last hour, counts, and the newest warnings.
+ */
+
+import { LineChart } from "../charts/line_chart.js";
+import { h, replace, setAttributes } from "../dom/element.js";
+import { Tiles, button } from "../dom/parts.js";
+import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
+import { format } from "../shell/routes.js";
+import { warningRow } from "./log.js";
+
+const HOUR_MS = 3600e3;
+const FIVE_MINUTES_MS = 300e3;
+const WARNINGS_SHOWN = 5;
+/** Rows of ten seconds from which on the last hour is drawn of them. */
+const ROWS_WANTED = 30;
+
+const TILES = [
+  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
+  ["cache", "Cache"], ["backlog", "Backlog"], ["storage", "Storage"], ["topics", "Topics"], ["clients", "Clients"],
+  ["lag", "Event loop lag"],
+];
+
+const milliseconds = (value) => duration(value === null || value === undefined ? null : value / 1000);
+const messages = (value) => rate(value, "msg");
+
+const CHARTS = [
+  { title: "Messages", format: messages, series: [["published", "messagesIn"], ["delivered", "messagesOut"]] },
+  { title: "Throughput", format: byteRate, base: 1024, series: [["published", "bytesIn"], ["delivered", "bytesOut"]] },
+  { title: "Publish latency", format: milliseconds, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
+  { title: "Cache hit ratio", format: percent, top: 1, series: [["hits", "hitRatio"]] },
+  { title: "Backlog", format: short, series: [["entries", "backlog"]] },
+  { title: "Journal latency", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] },
+];
+
+/** Opens the view. */
+export function openOverview({ live }) {
+  const tiles = new Tiles(TILES);
+  const charts = CHARTS.map(({ series, ...options }) =>
+    new LineChart({ ...options, series: series.map(([label, name]) => ({ label, name })) }));
+  const warnings = h("ol", { class: "warnings" });
+  let spanMs = HOUR_MS;
+
+  const draw = () => {
+    if (live.overview) showTiles(tiles, live.overview);
+    const { seconds, tens } = live.history;
+    // Of a fresh broker the seconds tell more.
+    const columns = spanMs === HOUR_MS && tens.length >= ROWS_WANTED ? tens : seconds;
+    for (const chart of charts) chart.show(columns, spanMs);
+    replace(warnings, live.warnings.length ? live.warnings.slice(0, WARNINGS_SHOWN).map(warningRow) : h("li", { class: "quiet" }, "None."));
+  };
+  const spans = spanButtons((chosen) => { spanMs = chosen; draw(); });
+  const element = h("div", {},
+    h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Overview"), spans),
+    tiles.element, h("div", { class: "charts" }, charts.map((chart) => chart.element)),
+    h("section", { class: "panel" }, h("h2", {}, "Newest warnings"), warnings, h("p", {}, h("a", { href: format("log") }, "All warnings"))));
+  return { title: "Overview", element, close: live.watch(draw) };
+}
+
+function spanButtons(choose) {
+  const choices = [["Last hour", HOUR_MS], ["Last 5 minutes", FIVE_MINUTES_MS]];
+  const buttons = choices.map(([text, spanMs]) => button(text, () => mark(spanMs)));
+  const mark = (chosen) => {
+    choices.forEach(([, spanMs], place) => setAttributes(buttons[place], { "aria-pressed": String(spanMs === chosen) }));
+    choose(chosen);
+  };
+  choices.forEach((_, place) => setAttributes(buttons[place], { "aria-pressed": String(place === 0) }));
+  return h("div", { class: "buttons segmented", role: "group", "aria-label": "Time span of the charts" }, buttons);
+}
+
+function showTiles(tiles, now) {
+  tiles.set("in", messages(now.messagesIn), byteRate(now.bytesIn));
+  tiles.set("out", messages(now.messagesOut), byteRate(now.bytesOut));
+  tiles.set("latency", milliseconds(now.publishP50Ms), `median; 99 %: ${milliseconds(now.publishP99Ms)}`);
+  tiles.set("hits", percent(now.hitRatio), `since the start: ${percent(now.hitRatioTotal)}`);
+  tiles.set("cache", bytes(now.cacheBytes), `of ${bytes(now.cacheMaxBytes)}, ${short(now.cacheEntries)} entries`);
+  tiles.set("backlog", short(now.backlog), "entries not acknowledged");
+  tiles.set("storage", bytes(now.storageBytes), `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
+  tiles.set("topics", count(now.topics), `open, ${counted(now.subscriptions, "subscription")}`);
+  tiles.set("clients", count(now.connections), `${counted(now.producers, "producer")}, ${counted(now.consumers, "consumer")}`);
+  tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last seconds");
+}

@@ -1,0 +1,144 @@
+/**
+ * One topic: rates, the strip of its ledgers and cursors, subscriptions, clients and policies, live.
+ */
+
+import { Strip } from "../charts/strip.js";
+import { h, replace } from "../dom/element.js";
+import { Tiles, button, panel } from "../dom/parts.js";
+import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
+import { get } from "../shell/api.js";
+import { Refresh } from "../shell/refresh.js";
+import { topicHash, topicName, topicParts, topicPath } from "../shell/routes.js";
+import { EntryPanel } from "./entry_panel.js";
+import { PolicyPanel } from "./policies.js";
+import { deleteTopic, sendMessage } from "./topic_actions.js";
+import { clientsOf, consumerTable, producerTable } from "./topic_clients.js";
+import { SubscriptionPanel } from "./subscriptions.js";
+
+const PATH = "/admin/v2/magnetar/console";
+/** The stream has the live values; ledgers, cached ranges and policies are loaded at this pause. */
+const EVERY_MS = 2000;
+
+const TILES = [
+  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
+  ["cached", "Cached"], ["backlog", "Backlog"], ["storage", "Storage"], ["clients", "Clients"],
+];
+
+/** Opens the view of the topic that the route names. */
+export function openTopic(app, route) {
+  const view = new TopicView(app, topicName(route.parts), route.query.entry);
+  return { title: route.parts[3], element: view.element, update: (next) => view.choose(next.query.entry), close: () => view.close() };
+}
+
+class TopicView {
+  element = h("div", { class: "topic-view" });
+  #app;
+  #name;
+  #chosen;
+  #answer = null;
+  #tiles = new Tiles(TILES);
+  #strip;
+  #entry;
+  #subscriptions;
+  #producers = producerTable();
+  #consumers = consumerTable();
+  #policies = new PolicyPanel();
+  #gone = h("p", { class: "error", role: "alert", hidden: true }, "The topic was deleted, or it was closed because no client uses it.");
+  #refresh;
+  #unwatch;
+
+  constructor(app, name, entry) {
+    this.#app = app;
+    this.#name = name;
+    this.#chosen = entry;
+    this.#refresh = new Refresh((signal) => this.#load(signal), ([answer, rights]) => this.#show(answer, rights), EVERY_MS);
+    this.#strip = new Strip((position) => app.go(topicHash(name, { entry: `${position.ledgerId}:${position.entryId}` })));
+    app.live.follow(name);
+    this.#unwatch = app.live.watch(() => this.#drawLive());
+    replace(this.element, this.#head(null), this.#refresh.error, h("p", { class: "quiet" }, "Loading …"));
+    this.#refresh.now();
+  }
+
+  /** Shows the entry that the route names, "ledger:entry". */
+  choose(entry) {
+    this.#chosen = entry;
+    if (this.#answer) this.#showChosen();
+  }
+
+  close() {
+    this.#refresh.close();
+    this.#unwatch();
+    this.#app.live.follow(null);
+  }
+
+  async #load(signal) {
+    const asked = new URLSearchParams({ topic: this.#name });
+    return Promise.all([
+      get(`${PATH}/topics/${topicPath(this.#name)}`, { signal }),
+      get(`${PATH}/rights?${asked}`, { signal }).then((answer) => ({ ...answer.topic, why: answer.console })),
+    ]);
+  }
+
+  #show(answer, rights) {
+    const first = this.#answer === null;
+    this.#answer = answer;
+    if (first) this.#build(rights);
+    this.#policies.show(answer.policies);
+    this.#drawLive(answer.live);
+    if (first) this.#showChosen();
+  }
+
+  #build(rights) {
+    this.#entry = new EntryPanel(this.#name, rights);
+    this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, rights, () => this.#refresh.now());
+    replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#tiles.element,
+      panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
+      panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
+  }
+
+  #head(rights) {
+    const [domain, tenant, namespace, local] = topicParts(this.#name);
+    return h("div", { class: "head" },
+      h("div", { class: "title" }, h("p", { class: "quiet" }, `${domain}://${tenant}/${namespace}/`), h("h1", { tabindex: "-1" }, local)),
+      rights?.produce ? button("Send a message", () => sendMessage(this.#app, this.#name), "primary") : null,
+      rights?.delete ? button("Delete topic", () => deleteTopic(this.#app, this.#name), "danger") : null);
+  }
+
+  #drawLive(given) {
+    const live = this.#app.live.topic ?? given;
+    if (!this.#answer || !live || live.topic !== this.#name) return;
+    this.#gone.hidden = !live.gone;
+    if (live.gone) return;
+    showTiles(this.#tiles, live);
+    // Ledgers and cached ranges are of one moment. Growing the newest ledger here would show its entries as not cached.
+    this.#strip.show(this.#answer.ledgers, live.cursors, this.#answer);
+    this.#subscriptions.show(live.cursors, live.cursorsMore);
+    this.#consumers.show(clientsOf(live.cursors));
+    this.#producers.show(live.producers);
+  }
+
+  #showChosen() {
+    const found = /^(\d+):(\d+)$/.exec(this.#chosen ?? "");
+    if (!found) {
+      this.#entry.clear();
+      return;
+    }
+    const position = { ledgerId: Number(found[1]), entryId: Number(found[2]) };
+    this.#strip.select(position);
+    this.#entry.ask(position);
+  }
+}
+
+function showTiles(tiles, live) {
+  const ms = (value) => duration(value === null || value === undefined ? null : value / 1000);
+  const producers = live.producers.length + (live.producersMore ?? 0);
+  const consumers = live.cursors.reduce((sum, cursor) => sum + cursor.consumers.length + (cursor.consumersMore ?? 0), 0);
+  tiles.set("in", rate(live.messagesIn, "msg"), byteRate(live.bytesIn));
+  tiles.set("out", rate(live.messagesOut, "msg"), byteRate(live.bytesOut));
+  tiles.set("latency", ms(live.publishP50Ms), `median; 99 %: ${ms(live.publishP99Ms)}`);
+  tiles.set("hits", percent(live.hitRatio));
+  tiles.set("cached", bytes(live.cachedBytes), `${short(live.cachedEntries)} entries`);
+  tiles.set("backlog", short(live.backlog), "entries not acknowledged");
+  tiles.set("storage", bytes(live.storageBytes));
+  tiles.set("clients", count(producers + consumers), `${counted(producers, "producer")}, ${counted(consumers, "consumer")}`);
+}

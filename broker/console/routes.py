@@ -1,0 +1,108 @@
+"""The routes of the console: the page at `/`, and its data under `/admin/v2/magnetar/console`."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.http.answers import answer, topic_of
+from broker.admin.service_view import BROKER
+from broker.admin.topics.topic_access import existing
+from broker.console.access import listed_namespaces, rights, session_of
+from broker.console.bookies import bookies_answer
+from broker.console.cache_page import TOP, TOP_MAX, CachePage
+from broker.console.hub import Hub
+from broker.console.live_topic import LiveTopic
+from broker.console.messages import from_place, peeked
+from broker.console.requests import flag, one_of, whole
+from broker.console.settings_page import settings_answer
+from broker.console.static_files import StaticFiles
+from broker.console.streaming import stream_events
+from broker.console.topic_detail import topic_detail
+from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
+from broker.console.traffic import Traffic
+from broker.model.topic_name import parse_topic_name
+
+_TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_NUMBER: Final = "[0-9]{1,18}"
+PREFIX: Final = "/admin/v2/magnetar/console"
+"""Begins the path of all data."""
+OFFSET_MAX: Final = 10_000_000
+"""The highest offset in the list of topics."""
+
+
+class ConsoleRoutes:
+    """The handlers for one broker."""
+
+    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage) -> None:
+        """`hub` feeds the streams; `traffic` has the rates of topics."""
+        self._hub = hub
+        self._cache = cache
+        self._traffic = traffic
+        self._files = StaticFiles()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Returns the routes for the admin server."""
+        return [
+            *self._files.routes(),
+            web.get(f"{PREFIX}/bookies", self.bookies),
+            web.get(f"{PREFIX}/cache", self.cache),
+            web.get(f"{PREFIX}/events", self.events),
+            web.get(
+                f"{PREFIX}/messages/{_TOPIC}/ledger/{{ledger:{_NUMBER}}}/entry/{{entry:{_NUMBER}}}",
+                from_place,
+            ),
+            web.get(f"{PREFIX}/messages/{_TOPIC}/subscription/{{subscription}}", peeked),
+            web.get(f"{PREFIX}/rights", rights),
+            web.get(f"{PREFIX}/session", self.session),
+            web.get(f"{PREFIX}/settings", self.settings),
+            web.get(f"{PREFIX}/topics", self.topics),
+            web.get(f"{PREFIX}/topics/{_TOPIC}", self.topic),
+        ]
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Returns the console's stream of events: `history`, `overview` each second, `warning`, and `topic`."""
+        name = request.query.get("topic")
+        return await stream_events(request, self._hub, None if name is None else parse_topic_name(name))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """Returns a page of the console's list of open topics, by `search`, `sort` and `descending`."""
+        query = TopicsQuery(
+            search=request.query.get("search", ""),
+            sort=one_of(request, "sort", SORTS, "name"),
+            descending=flag(request, "descending"),
+            offset=whole(request, "offset", 0, 0, OFFSET_MAX),
+            limit=whole(request, "limit", 50, 1, LIMIT_MAX),
+        )
+        topics = request.app[BROKER].registry.topics
+        return answer(await topics_page(topics, self._traffic, query, listed_namespaces(request)))
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""
+        broker = request.app[BROKER]
+        topic = await existing(broker, topic_of(request))
+        live = LiveTopic(str(topic.name), time.monotonic_ns, broker.environment.wall_ms)
+        detail = await topic_detail(topic, broker.registry.policies)
+        return answer({**detail, "live": live.look(topic)})
+
+    async def cache(self, request: web.Request) -> web.Response:
+        """Returns the levels of the entry cache, its flows and its needs, with the `top` topics by bytes."""
+        return answer(await self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
+
+    async def bookies(self, request: web.Request) -> web.Response:
+        """Returns the bookies with their disks, journal and read cache as far as the broker knows them."""
+        return answer(await bookies_answer(request.app[BROKER].environment.ledgers.bookies))
+
+    async def settings(self, request: web.Request) -> web.Response:
+        """Returns all settings with their values, origins and limits; secrets are masked."""
+        return answer(settings_answer(request.app[BROKER].settings))
+
+    async def session(self, request: web.Request) -> web.Response:
+        """Returns the role of the page's user, and names and times of the broker."""
+        return answer({**session_of(request), "pages": self._hub.streams})
+
+    async def close(self, _: web.Application | None = None) -> None:
+        """Ends all streams, because the broker stops."""
+        self._hub.close()

@@ -1,0 +1,127 @@
+"""Sampler: readings of the whole broker, at a cost that does not grow with the number of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sized
+from typing import Final, Protocol
+
+from broker.console.samples import Reading
+from broker.console.traffic import Traffic
+from broker.entry_cache.compose import ComposedCache
+from broker.service.topic_registry import TopicRegistry
+
+WALK_SHARE: Final = 500
+"""A walk comes at the earliest after this many times of its own duration: 0.2 % of a core."""
+
+
+class LoopLag(Protocol):
+    """The lag of the event loop."""
+
+    @property
+    def lag_s(self) -> float:
+        """The longest lag of the last ten to twenty seconds, in seconds."""
+        ...
+
+
+class Clients(Protocol):
+    """The binary protocol's port."""
+
+    @property
+    def connections(self) -> Sized:
+        """Open connections."""
+        ...
+
+
+class SampledBroker(Protocol):
+    """The parts of a broker that a reading looks at."""
+
+    registry: TopicRegistry
+    """All open topics."""
+    cache: ComposedCache
+    """The entry cache."""
+
+    @property
+    def net(self) -> Clients:
+        """The client connections."""
+        ...
+
+    @property
+    def loop_watch(self) -> LoopLag:
+        """The lag of the event loop."""
+        ...
+
+
+JournalLatency = Callable[[], tuple[float | None, float | None]]
+"""Returns median and 99th percentile of the journal's writes in ms; None where they are not known."""
+
+
+class Sampler:
+    """Reads one broker."""
+
+    def __init__(
+        self,
+        broker: SampledBroker,
+        traffic: Traffic,
+        journal: JournalLatency,
+        now_ns: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`now_ns` is the monotonic clock, `wall_ms` milliseconds since 1970."""
+        self._broker = broker
+        self._journal = journal
+        self._now_ns = now_ns
+        self._wall_ms = wall_ms
+        self._traffic = traffic
+        self._walk_due_ns = self._look_due_ns = 0
+
+    async def read(self) -> Reading:
+        """Returns a reading; sums over topics are as old as the pace of the walks makes them."""
+        now_ns = self._now_ns()
+        if now_ns >= self._walk_due_ns:
+            cost_ns = await _in_slices(self._traffic.walk(now_ns))
+            self._walk_due_ns = self._look_due_ns = now_ns + WALK_SHARE * cost_ns
+        elif now_ns >= self._look_due_ns:
+            cost_ns = await _in_slices(self._traffic.look(now_ns))
+            self._look_due_ns = now_ns + WALK_SHARE * cost_ns
+        counts, levels, cache = self._traffic.counts, self._traffic.levels, self._broker.cache.manager
+        median, tail = self._journal()
+        return Reading(
+            at_ns=now_ns,
+            at_ms=self._wall_ms(),
+            messages_in=counts.messages_in,
+            bytes_in=counts.bytes_in,
+            messages_out=counts.messages_out,
+            bytes_out=counts.bytes_out,
+            latencies=counts.latencies,
+            hits=counts.hits,
+            reads=counts.reads,
+            cache_bytes=cache.used_bytes,
+            cache_max_bytes=cache.settings.size_bytes_max,
+            cache_entries=cache.entries,
+            connections=len(self._broker.net.connections),
+            loop_lag_ms=self._broker.loop_watch.lag_s * 1000,
+            journal_p50_ms=median,
+            journal_p99_ms=tail,
+            topics=levels.topics,
+            producers=levels.producers,
+            consumers=levels.consumers,
+            subscriptions=levels.subscriptions,
+            backlog=levels.backlog,
+            storage_bytes=levels.storage_bytes,
+            counted_ns=self._traffic.counted_ns,
+            walked_ns=self._traffic.walked_ns,
+        )
+
+
+async def _in_slices(slices: Iterator[None]) -> int:
+    """Runs all slices, with a turn of the loop between two. Returns the time that they took, in ns."""
+    cost_ns = 0
+    while True:
+        begun_ns = time.perf_counter_ns()
+        ended = next(slices, slices) is slices
+        cost_ns += time.perf_counter_ns() - begun_ns
+        if ended:
+            return cost_ns
+        await asyncio.sleep(0)

@@ -1,0 +1,132 @@
+"""The page of one topic: its ledgers with their cached ranges, and the policies in force with their origin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from broker.entry_cache.range_cache import RangeCache
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.service.effective_policies import EffectivePolicies
+from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.table import POLICIES
+from broker.service.topic import Topic
+
+LEDGERS_MAX: Final = 500
+"""Ledgers that are listed, the newest ones."""
+RANGES_MAX: Final = 200
+"""Cached ranges that are listed over all ledgers, those of the newest ledgers first."""
+ENTRIES_PER_SLICE: Final = 20_000
+"""Cached entries that are looked at between two turns of the loop: 2 ms."""
+
+CachedRange = tuple[int, int]
+"""First and last id of consecutive cached entries."""
+
+
+async def topic_detail(topic: Topic, policies: EffectivePolicies) -> dict[str, Json]:
+    """Returns the answer without its moving parts."""
+    found: dict[str, Json] = {
+        "topic": str(topic.name),
+        "ledgers": [],
+        "ledgersMore": 0,
+        "trimmedBefore": None,
+    }
+    if isinstance(topic, PersistentTopic):
+        found |= await _ledgers(topic.ledger)
+    found["policies"] = [*_policies(topic, policies)]
+    return found
+
+
+async def _ledgers(log: ManagedLedger) -> dict[str, Json]:
+    infos = [*log.ledgers.infos()]
+    listed = infos[-LEDGERS_MAX:]
+    cached = await _cached(log.cache.ledgers, [info.ledger_id for info in reversed(listed)])
+    first = log.ledgers.first()
+    shown: list[Json] = []
+    for info in listed:
+        ranges = cached.get(info.ledger_id, [])
+        whole = log.cache.ledgers.get(info.ledger_id)
+        in_ranges = sum(last - first + 1 for first, last in ranges)
+        shown.append(
+            {
+                "ledgerId": info.ledger_id,
+                "firstEntry": 0,
+                "lastEntry": info.entries - 1,
+                "entries": info.entries,
+                "bytes": info.size_bytes,
+                "state": "open" if info.closed_at_ms is None else "closed",
+                "closedAtMs": info.closed_at_ms,
+                "cached": [[*one] for one in ranges],
+                "cachedEntries": 0 if whole is None else len(whole.entries),
+                "cachedBytes": 0 if whole is None else whole.size_bytes,
+                # Cached entries in no range of this answer.
+                "cachedMore": 0 if whole is None else max(0, len(whole.entries) - in_ranges),
+            }
+        )
+    return {
+        "ledgers": shown,
+        "ledgersMore": len(infos) - len(listed),
+        "trimmedBefore": {"ledgerId": first.ledger_id, "entryId": max(first.entry_id, 0)},
+    }
+
+
+async def _cached(caches: Mapping[int, RangeCache], ledger_ids: list[int]) -> dict[int, list[CachedRange]]:
+    """Returns the cached ranges by ledger, at most RANGES_MAX of them."""
+    found: dict[int, list[CachedRange]] = {}
+    left = RANGES_MAX
+    for ledger_id in ledger_ids:
+        cache = caches.get(ledger_id)
+        if cache is None or not cache.entries:
+            continue
+        # Nearly in order already, so sorting takes a few ns per entry.
+        ids = sorted(cache.entries)
+        ranges: list[CachedRange] = []
+        for one in ranges_of(ids):
+            if one is None:
+                await asyncio.sleep(0)
+            elif left:
+                ranges.append(one)
+                left -= 1
+            else:
+                break
+        found[ledger_id] = ranges
+        if not left:
+            break
+    return found
+
+
+def ranges_of(ids: list[int]) -> Iterator[CachedRange | None]:
+    """Yields the ranges of consecutive ids in an ascending list, and None for a pause after each slice."""
+    start = 0
+    while start < len(ids):
+        end = start
+        # Doubling steps first: a cache holds few long ranges, and each is found in some steps.
+        step = 1
+        while step:
+            further = end + step
+            if further < len(ids) and ids[further] - ids[start] == further - start:
+                end, step = further, step * 2
+            else:
+                step //= 2
+        yield ids[start], ids[end]
+        if start // ENTRIES_PER_SLICE != (end + 1) // ENTRIES_PER_SLICE:
+            yield None
+        start = end + 1
+
+
+def _policies(topic: Topic, policies: EffectivePolicies) -> Iterator[Json]:
+    for policy in POLICIES:
+        found = policies.with_origin(topic.name, policy)
+        if found is None:
+            continue
+        value, level = found
+        yield {
+            "name": policy.topic_name or policy.name,
+            "title": policy.title,
+            "value": policy.form.write(value),
+            "origin": level,
+            "key": policy.key,
+            "onTopic": policy.topic is not None,
+        }

@@ -1,0 +1,198 @@
+"""The list of topics: search, order and one page of rows, in slices that never hold the loop for long.
+
+Numbers are read for the order alone, and whole rows for the page alone. The order is made by sorting slices and merging
+them up to the page: sorting all of 100,000 names at once would hold the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import Final, TypeVar
+
+from broker.console.traffic import Traffic
+from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic import Topic
+
+TOPICS_PER_SLICE: Final = 1_000
+"""Topics between two turns of the loop: some ms."""
+LIMIT_MAX: Final = 1_000
+"""The most rows of one answer."""
+
+
+def backlog_of(topic: Topic) -> int:
+    """Returns the unacknowledged entries of all subscriptions; 0 for a topic that is not stored."""
+    if not isinstance(topic, PersistentTopic):
+        return 0
+    return sum([one.cursor.backlog for one in topic.subscriptions.values()])
+
+
+def storage_bytes_of(topic: Topic) -> int:
+    """Returns the bytes of the stored entries, each counted once."""
+    return topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0
+
+
+def producers_of(topic: Topic) -> int:
+    """Returns the number of connected producers."""
+    return len(topic.access.producers)
+
+
+def subscriptions_of(topic: Topic) -> int:
+    """Returns the number of subscriptions."""
+    return len(topic.subscriptions)
+
+
+def consumers_of(topic: Topic) -> int:
+    """Returns the number of connected consumers."""
+    return sum([len(one.consumers) for one in topic.subscriptions.values()])
+
+
+def cached_bytes_of(topic: Topic) -> int:
+    """Returns the bytes in the cache."""
+    return topic.ledger.cache.size_bytes if isinstance(topic, PersistentTopic) else 0
+
+
+def hit_ratio_of(topic: Topic) -> float | None:
+    """Returns hits divided by all reads since the topic was opened; None before the first read."""
+    return topic.ledger.cache.reads.hit_ratio if isinstance(topic, PersistentTopic) else None
+
+
+LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {
+    "backlog": backlog_of,
+    "storageBytes": storage_bytes_of,
+    "producers": producers_of,
+    "subscriptions": subscriptions_of,
+    "consumers": consumers_of,
+    "cachedBytes": cached_bytes_of,
+    "hitRatio": hit_ratio_of,
+}
+"""Numbers of a topic by their names in the answer."""
+RATES: Final = {"messagesIn": 0, "bytesIn": 1, "messagesOut": 2, "bytesOut": 3}
+"""Rates by their names in the answer, with their places in `Traffic.rates`."""
+SORTS: Final = ("name", *RATES, *LEVELS)
+"""The orders that a request may name."""
+
+
+Item = TypeVar("Item", str, tuple[float, str])
+"""A name, or a number and a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsQuery:
+    """The part of the list that a request asks for."""
+
+    search: str = ""
+    """Text that stands anywhere in the name, in any case."""
+    sort: str = "name"
+    """One of `SORTS`."""
+    descending: bool = False
+    """The largest first."""
+    offset: int = 0
+    """Rows that are left out."""
+    limit: int = 50
+    """Rows of the answer, at most."""
+
+
+async def topics_page(
+    topics: Mapping[str, Topic], traffic: Traffic, query: TopicsQuery, listed: Callable[[str], bool]
+) -> dict[str, Json]:
+    """Returns the answer for the open topics; `listed` tells of a `domain://tenant/namespace` if it may be shown."""
+    names = await _chosen([*topics], lambda name: listed(name.rpartition("/")[0]))
+    search = query.search.lower()
+    found = await _chosen(names, lambda name: search in name.lower()) if search else names
+    key = _key_of(query.sort, topics, traffic)
+    page = await _ordered(found, key, query)
+    rows: list[Json] = [_row(name, topics[name], traffic) for name in page if name in topics]
+    return {
+        "total": len(names),
+        "found": len(found),
+        "offset": query.offset,
+        "sort": query.sort,
+        "descending": query.descending,
+        "windowSeconds": traffic.interval_s,
+        "topics": rows,
+    }
+
+
+async def _chosen(names: list[str], fits: Callable[[str], bool]) -> list[str]:
+    found: list[str] = []
+    for part in _slices(names):
+        found += [name for name in part if fits(name)]
+        await asyncio.sleep(0)
+    return found
+
+
+def _slices(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + TOPICS_PER_SLICE] for start in range(0, len(names), TOPICS_PER_SLICE))
+
+
+def _key_of(
+    sort: str, topics: Mapping[str, Topic], traffic: Traffic
+) -> Callable[[str], tuple[float, str]] | None:
+    """Returns the function of a name that orders it; None orders by the name itself."""
+    if sort == "name":
+        return None
+    rate = RATES.get(sort)
+    level = LEVELS.get(sort)
+
+    def by_number(name: str) -> tuple[float, str]:
+        topic = topics.get(name)
+        number: float | None = None
+        if topic is not None and rate is not None:
+            number = traffic.rates(topic)[rate]
+        elif topic is not None and level is not None:
+            number = level(topic)
+        # A topic without the number stands below all others.
+        return (-1.0 if number is None else number, name)
+
+    return by_number
+
+
+async def _ordered(
+    names: Sequence[str], key: Callable[[str], tuple[float, str]] | None, query: TopicsQuery
+) -> list[str]:
+    """Returns the names of the page."""
+    # The last rows are the first ones of the opposite order, so no page needs a merge of more than half of all.
+    first, last = query.offset, min(query.offset + query.limit, len(names))
+    backwards = first > len(names) - last
+    if backwards:
+        first, last = len(names) - last, len(names) - first
+    if first >= last:
+        return []
+    descending = query.descending != backwards
+    if key is None:
+        page = await _page([*names], first, last, descending=descending)
+    else:
+        keyed: list[tuple[float, str]] = []
+        for part in _slices(names):
+            keyed += [key(name) for name in part]
+            await asyncio.sleep(0)
+        page = [name for _, name in await _page(keyed, first, last, descending=descending)]
+    return page[::-1] if backwards else page
+
+
+async def _page(items: list[Item], first: int, last: int, *, descending: bool) -> list[Item]:
+    runs: list[list[Item]] = []
+    for start in range(0, len(items), TOPICS_PER_SLICE):
+        runs.append(sorted(items[start : start + TOPICS_PER_SLICE], reverse=descending))
+        await asyncio.sleep(0)
+    merged = merge(*runs, reverse=descending)
+    for skipped in range(0, first, TOPICS_PER_SLICE):
+        for _ in islice(merged, min(TOPICS_PER_SLICE, first - skipped)):
+            pass
+        await asyncio.sleep(0)
+    return list(islice(merged, last - first))
+
+
+def _row(name: str, topic: Topic, traffic: Traffic) -> Json:
+    rates = traffic.rates(topic)
+    row: dict[str, Json] = {"topic": name}
+    for shown, place in RATES.items():
+        row[shown] = rates[place]
+    for shown, level in LEVELS.items():
+        row[shown] = level(topic)
+    return row

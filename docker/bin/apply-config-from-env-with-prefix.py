@@ -1,0 +1,1 @@
+apply-config-from-env.py

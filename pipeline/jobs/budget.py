@@ -1,0 +1,302 @@
+"""`recommend --memory` and `recommend --reads`: finds the best settings within a budget, the policy included.
+
+A grid of policies, sizes and times to live is replayed on the same entries. A budget of memory is the size of each
+broker's cache, and the best hit ratio within it is chosen. A budget of reads is the rate of entries that all brokers
+together read from bookies, and the smallest cache that keeps it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from broker.config.policy_names import MAGNETAR, PIP430
+from broker.entry_cache.settings import EntryCacheSettings
+from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.memory_curve import (
+    MIB,
+    Traffic,
+    best_by_size,
+    curve_plot,
+    curve_table,
+    knee_lines,
+    smallest_near_best,
+    traffic_of,
+)
+from pipeline.jobs.report import Report, Table, bytes_text, percent
+from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
+from pipeline.replays.grid import GridRow, Overrides, affordable_rate, own_settings, replay_grid
+from pipeline.replays.replay import BY_KERNEL
+from pipeline.traces.checking import Checked
+
+POLICY_WORTH: Final = 0.03
+"""A smaller gain is no reason to change the policy.
+
+The replay of `magnetar` may be wrong by this much.
+
+In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
+replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
+reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
+rows is a tenth of that.
+"""
+_PARTS: Final = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+"""Sizes in budgets of memory. Those above it show how much more memory would bring."""
+_MULTIPLES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Sizes in own sizes, for a budget of reads."""
+_TTLS: Final = (1.0, 3.0, 10.0, 60.0)
+"""Multiples of the own time to live."""
+_OBJECT_TTLS: Final = (1.0, 10.0)
+"""The same for a policy without machine code."""
+_BETWEEN: Final = 6
+"""Sizes that are tried between the smallest that keeps the rate of reads and the next smaller one."""
+
+
+class Budget(NamedTuple):
+    """The limit that a recommendation keeps; one of the first two is given."""
+
+    memory_bytes: int | None = None
+    """The largest cache of each broker, a multiple of 1 MiB."""
+    reads_per_s: float | None = None
+    """The most entries that all brokers together may read from bookies in a second."""
+    price: float | None = None
+    """Of one GiB of memory for a month."""
+
+
+class _Search(NamedTuple):
+    """A search within one access record."""
+
+    spark: SparkSession
+    checked: Checked
+    rate: float
+    traffic: Traffic
+    say: Callable[[str], None]
+
+    def replay(self, wanted: Sequence[Overrides], rate: float | None = None) -> list[GridRow]:
+        """Replay settings on the search's share of the entries, or on another one."""
+        share = self.rate if rate is None else rate
+        return replay_grid(self.spark, self.checked.lifetimes, wanted, rate=share, say=self.say)
+
+    def per_second(self, row: GridRow) -> float:
+        """Return the bookie reads of a row in a second."""
+        return self.traffic.per_second(row.misses)
+
+
+def recommend_within(
+    spark: SparkSession,
+    checked: Checked,
+    budget: Budget,
+    *,
+    rate: float | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Return the recommendation within a budget.
+
+    `rate`: the share of the entries that is replayed; None takes as many as a minute allows. Tables: `before_after`,
+    `memory_curve` (size), `combinations` (setting), `brokers`.
+    """
+    report = Report("recommend", "Recommendation within a budget", checked.summary())
+    own = own_settings(checked.lifetimes[0])
+    wanted = _wanted(own, checked, budget)
+    share = affordable_rate(checked.rows, own, wanted) if rate is None else rate
+    brokers = len({lifetime.broker for lifetime in checked.lifetimes})
+    traffic = traffic_of(checked.recorded_s, brokers, budget.price)
+    search = _Search(spark, checked, share, traffic, say)
+    exact = exactly(spark, checked.lifetimes, say)
+    present, *grid = search.replay([OWN, *wanted])
+    best = _within(search, present, grid, budget)
+    confirmed_present, confirmed = _confirmed(search, own, present, best, rate)
+    report.text += [*own_lines(exact, confirmed_present), ""]
+    report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
+    _add_curve(report, search, present, grid, confirmed or present, budget)
+    _add_brokers(report, present, grid, best or present, budget)
+    report.tables["combinations"] = Table(
+        "All settings that were tried",
+        [row_of(row, present) for row in sorted(grid, key=lambda row: -row.hit_ratio)],
+    )
+    report.listed = {"before_after": 20, "memory_curve": 20}
+    return report
+
+
+def _wanted(own: EntryCacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
+    """Return policies, sizes and times to live to replay."""
+    if budget.memory_bytes is not None:
+        sizes = [_whole_mib(budget.memory_bytes * part) for part in _PARTS]
+    else:
+        sizes = [_whole_mib(max(own.size_bytes_max, MIB) * multiple) for multiple in _MULTIPLES]
+    policies = [own.policy, PIP430]
+    # The broker's objects replay `magnetar`, and need the names of topics and readers.
+    if all(lifetime.names is not None for lifetime in checked.lifetimes):
+        policies.append(MAGNETAR)
+    return [
+        Overrides(policy, size_bytes=size, ttl_ns=round(own.ttl_ns * ttl))
+        for policy in dict.fromkeys(policies)
+        for size in sorted(set(sizes))
+        for ttl in (_TTLS if policy in BY_KERNEL else _OBJECT_TTLS)
+    ]
+
+
+def _whole_mib(size_bytes: float) -> int:
+    # `managedLedgerCacheSizeMB` is a whole number, and 0 would be no cache.
+    return max(round(size_bytes / MIB), 1) * MIB
+
+
+def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: Budget) -> GridRow | None:
+    """Return the best row within the budget; None if no settings keep a rate of reads."""
+    if budget.memory_bytes is not None:
+        fitting = [row for row in grid if row.settings.size_bytes_max <= (budget.memory_bytes or 0)]
+        return _trimmed(search, best_of_policies(fitting, present.settings.policy))
+    limit = budget.reads_per_s or 0.0
+    found = smallest_within_reads([present, *grid], search.traffic, limit)
+    if found is None or found is present:
+        return found
+    return _refined(search, grid, found, limit)
+
+
+def best_of_policies(rows: Sequence[GridRow], own_policy: str) -> GridRow:
+    """Return the smallest cache near the best hit ratio.
+
+    Another policy than the recorded one must bring more than POLICY_WORTH.
+    """
+    best = smallest_near_best(rows)
+    own = [row for row in rows if row.settings.policy == own_policy]
+    kept = smallest_near_best(own) if own else best
+    return best if best.hit_ratio - kept.hit_ratio > POLICY_WORTH else kept
+
+
+def smallest_within_reads(rows: Sequence[GridRow], traffic: Traffic, limit: float) -> GridRow | None:
+    """Return the smallest cache whose bookie reads stay within a rate.
+
+    Of equal sizes the recorded policy comes first, which is that of the first row, then the fewest reads.
+    """
+    own_policy = rows[0].settings.policy
+    fitting = [row for row in rows if traffic.per_second(row.misses) <= limit]
+    if not fitting:
+        return None
+    return min(
+        fitting,
+        key=lambda row: (row.settings.size_bytes_max, row.settings.policy != own_policy, row.misses),
+    )
+
+
+def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: float) -> GridRow:
+    """Try sizes between the found one and the next smaller one."""
+    size = found.settings.size_bytes_max
+    below = max(
+        (row.settings.size_bytes_max for row in grid if row.settings.size_bytes_max < size), default=0
+    )
+    steps = {_whole_mib(below + (size - below) * step / _BETWEEN) for step in range(1, _BETWEEN)}
+    between = [found.overrides._replace(size_bytes=one) for one in sorted(steps) if below < one < size]
+    if not between:
+        return found
+    return smallest_within_reads([*search.replay(between), found], search.traffic, limit) or found
+
+
+def _trimmed(search: _Search, best: GridRow) -> GridRow:
+    """Cut the size to the bytes that the replayed cache needed, if it does not fill the budget."""
+    size = _whole_mib(best.peak_bytes * 1.1 + MIB / 2)
+    if size >= best.settings.size_bytes_max:
+        return best
+    (less,) = search.replay([best.overrides._replace(size_bytes=size)])
+    return less if less.hit_ratio >= best.hit_ratio - 0.002 else best
+
+
+def _confirmed(
+    search: _Search, own: EntryCacheSettings, present: GridRow, best: GridRow | None, rate: float | None
+) -> tuple[GridRow, GridRow | None]:
+    """Replay the present and the chosen settings on more entries than the grid, where a minute allows it."""
+    if best is None or best is present:
+        return present, best
+    share = affordable_rate(search.checked.rows, own, [OWN, best.overrides]) if rate is None else rate
+    if share <= search.rate:
+        return present, best
+    search.say("replaying the present and the chosen settings again, on more entries")
+    again = search.replay([OWN, best.overrides], share)
+    return again[0], again[1]
+
+
+def _advice(
+    search: _Search, budget: Budget, present: GridRow, best: GridRow | None, unreachable: bool
+) -> list[str]:
+    if unreachable or best is None:
+        return [
+            f"no settings that were tried keep bookie reads at {budget.reads_per_s:,.0f}/s: see the table memory_curve "
+            "for the fewest; entries that were never cached are read from bookies in any case"
+        ]
+    head = (
+        f"within {bytes_text(budget.memory_bytes)} of cache on each broker:"
+        if budget.memory_bytes is not None
+        else f"for at most {budget.reads_per_s:,.0f} bookie reads/s:"
+    )
+    lines = _changed_keys(present.settings, best.settings)
+    saved = 1 - best.misses / present.misses if present.misses else 0.0
+    cost = search.traffic.cost(best.settings.size_bytes_max)
+    text = [head, *(lines or ["keep the settings"]), ""]
+    text.append(
+        f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, bookie reads "
+        f"{search.per_second(present):,.1f}/s -> {search.per_second(best):,.1f}/s ({percent(saved)} saved), "
+        f"peak {bytes_text(best.peak_bytes)}"
+    )
+    if best.by != "kernel" and present.by == "kernel":
+        text.append(
+            f"the replay of this policy may be wrong by {100 * POLICY_WORTH:.0f} points where the cache holds "
+            "half of what is read"
+        )
+    if cost is not None:
+        text.append(
+            f"cost: {cost:,.4g} a month, {bytes_text(best.settings.size_bytes_max)} on each broker of "
+            f"{search.traffic.brokers}"
+        )
+    return text
+
+
+def _changed_keys(own: EntryCacheSettings, wanted: EntryCacheSettings) -> list[str]:
+    lines = []
+    if wanted.policy != own.policy:
+        lines.append(f"entryCachePolicy={wanted.policy}")
+    if wanted.size_bytes_max != own.size_bytes_max:
+        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // MIB}")
+    if wanted.ttl_ns != own.ttl_ns:
+        lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
+    return lines
+
+
+def _add_curve(
+    report: Report,
+    search: _Search,
+    present: GridRow,
+    grid: Sequence[GridRow],
+    best: GridRow,
+    budget: Budget,
+) -> None:
+    rows = [
+        {"settings": name, **row_of(row, present)} for name, row in (("before", present), ("after", best))
+    ]
+    report.tables["before_after"] = Table("Before and after", rows)
+    chosen = [row for row in grid if row.settings.policy == best.settings.policy]
+    curve = best_by_size(chosen or grid)
+    report.text += knee_lines(curve, search.traffic)
+    report.tables["memory_curve"] = curve_table(curve, search.traffic)
+    curves = {
+        policy_name(row.settings): best_by_size(
+            [one for one in grid if one.settings.policy == row.settings.policy]
+        )
+        for row in grid
+    }
+    marks = {
+        "now": (present.settings.size_bytes_max / MIB, present.hit_ratio),
+        "recommended": (best.settings.size_bytes_max / MIB, best.hit_ratio),
+    }
+    report.plots.append(curve_plot(curves, marks, budget.memory_bytes))
+
+
+def _add_brokers(
+    report: Report, present: GridRow, grid: Sequence[GridRow], best: GridRow, budget: Budget
+) -> None:
+    limit = budget.memory_bytes
+    fitting = [row for row in grid if limit is None or row.settings.size_bytes_max <= limit]
+    table = fleet_table(present, best, fitting)
+    if len(table.rows) > 1:
+        report.tables["brokers"] = table
+        report.text += ["", *fleet_lines(table)]

@@ -1,0 +1,76 @@
+"""Compares the recommendation for all brokers with each broker's own needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pipeline.jobs.memory_curve import NEAR
+from pipeline.jobs.report import Cell, Table, shown
+from pipeline.jobs.what_if import policy_name
+from pipeline.replays.grid import GridRow
+
+DIFFERS: Final = 0.01
+"""A broker that other settings would give so much more hit ratio gets a line of its own."""
+_SHOWN: Final = 10
+
+
+def own_best(rows: Sequence[GridRow], broker: str) -> GridRow:
+    """Return the smallest cache near the best hit ratio of one broker."""
+    top = max(row.brokers[broker].hit_ratio for row in rows)
+    near = [row for row in rows if row.brokers[broker].hit_ratio >= top - NEAR]
+    return min(near, key=lambda row: (row.settings.size_bytes_max, row.settings.ttl_ns))
+
+
+def difference(fleet: GridRow, own: GridRow, broker: str) -> str:
+    """Return "more", "less" or "" for a broker under the fleet's settings.
+
+    "more": its own best settings bring DIFFERS more hit ratio. "less": half the fleet's memory is as good for it.
+    """
+    gain = own.brokers[broker].hit_ratio - fleet.brokers[broker].hit_ratio
+    if gain > DIFFERS:
+        return "more"
+    half = own.settings.size_bytes_max * 2 <= fleet.settings.size_bytes_max
+    return "less" if half and gain >= -NEAR else ""
+
+
+def fleet_table(present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> Table:
+    """Return a row per broker; those that differ from the fleet come first, then those with most bookie reads."""
+    cells: list[dict[str, Cell]] = []
+    for broker, counts in fleet.brokers.items():
+        own = own_best([*rows, fleet], broker)
+        cells.append(
+            {
+                "broker": broker,
+                "differs": difference(fleet, own, broker),
+                "hit_ratio_now": present.brokers[broker].hit_ratio,
+                "hit_ratio_fleet": counts.hit_ratio,
+                "hit_ratio_own": own.brokers[broker].hit_ratio,
+                "size_own_bytes": own.settings.size_bytes_max,
+                "ttl_ms_own": own.settings.ttl_ns // 1_000_000,
+                "policy_own": policy_name(own.settings),
+                "bookie_reads_now": present.brokers[broker].misses,
+                "peak_fleet_bytes": counts.peak_bytes,
+            }
+        )
+    cells.sort(key=lambda row: (not row["differs"], -int(str(row["bookie_reads_now"]))))
+    note = "fleet: with the recommended settings; own: with those that fit this broker best, of all that were tried."
+    return Table("Brokers under the fleet's settings", cells, note, 500)
+
+
+def fleet_lines(table: Table) -> list[str]:
+    """Return a line per broker that differs, for more than one broker."""
+    if len(table.rows) < 2:
+        return []
+    differing = [row for row in table.rows if row["differs"]]
+    if not differing:
+        return [f"the settings fit all {len(table.rows)} brokers"]
+    lines = [f"{len(differing)} of {len(table.rows)} brokers differ from the fleet:"]
+    lines += [
+        f"  {row['broker']} needs {row['differs']}: {shown(row['size_own_bytes'], 'bytes')}, {row['ttl_ms_own']} ms, "
+        f"{row['policy_own']}: "
+        f"hit ratio {shown(row['hit_ratio_fleet'], 'ratio')} -> {shown(row['hit_ratio_own'], 'ratio')}"
+        for row in differing[:_SHOWN]
+    ]
+    left = len(differing) - _SHOWN
+    return lines + ([f"  … and {left} more in the table of brokers"] if left > 0 else [])

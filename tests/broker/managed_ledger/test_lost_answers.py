@@ -1,0 +1,70 @@
+"""A metadata store that carries a write out and fails before its answer: no ledger is left without a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
+from broker.managed_ledger.removal.deletion import ledgers_of
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import Put
+from broker.model.errors import MetadataError
+from tests.broker.managed_ledger.ledger_fakes import NAME, World, all_bodies, fill, recorder, until
+
+
+class LosesAnswers(MemoryMetadataStore):
+    """Loses the answer to the next write of several keys while `losing`."""
+
+    losing = False
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        versions = await super().put_all(puts)
+        if self.losing:
+            self.losing = False
+            raise MetadataError("the session with the metadata store is lost")
+        return versions
+
+
+async def orphans(store: MemoryMetadataStore) -> list[int]:
+    """Returns the ledgers of the store that the list does not name; ids are below 10."""
+    found = await store.get(managed_ledger_key(NAME))
+    assert found is not None
+    named = ledgers_of(decode_ledger_info(found.value))
+    stored = [
+        int(leaf.removeprefix("L"))
+        for high in await store.children("/ledgers")
+        if high.isdecimal()
+        for low in await store.children(f"/ledgers/{high}")
+        for leaf in await store.children(f"/ledgers/{high}/{low}")
+    ]
+    assert stored
+    return sorted(set(stored) - set(named))
+
+
+@pytest.mark.parametrize("then", ["close", "crash", "trim", "publish"])
+async def test_ledger_whose_beginning_was_not_answered_is_not_orphaned(then: str) -> None:
+    store = LosesAnswers()
+    world = World(store)
+    ledger = await world.open(entries_per_ledger_max=2)
+    await fill(ledger, 2)
+    store.losing = True
+    ledger.writer.add(b"waits for the next ledger", 1, "lost")
+    await until(lambda: recorder(ledger).failed)
+    assert recorder(ledger).failed == ["lost"]
+    confirmed = 2
+    if then == "publish":
+        await fill(ledger, 3)
+        confirmed = 5
+    elif then == "trim":
+        # Any write of the list; a removal is one.
+        await ledger.set_properties({"a": "b"})
+    if then != "crash":
+        await ledger.close()
+    assert await orphans(store) == []
+    again = await world.after_crash().open()
+    assert len(await all_bodies(again)) == confirmed
+    await fill(again, 1)
+    await again.close()
+    assert await orphans(store) == []

@@ -1,0 +1,130 @@
+"""A browser, and pages of it that watch for errors: a console error or a failed request fails the test that caused it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
+
+from tests.console.traffic import busy_broker
+from tests.interop.support import Admin
+from tests.vectors.broker_process import BrokerProcess
+
+BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+WAIT_MS: Final = 60_000
+"""How long anything on a page may take on a busy machine."""
+SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
+"""The environment variable that names a folder for screenshots."""
+
+
+expect.set_options(timeout=WAIT_MS)
+
+
+class Watch:
+    """Collects the errors of a page."""
+
+    def __init__(self) -> None:
+        self.expected: set[int] = set()
+        """Status codes that the test provokes; a browser writes each into its console too."""
+        self._errors: list[tuple[int, str]] = []
+
+    def follow(self, page: Page) -> None:
+        """Listens to a page."""
+        page.on("console", self._message)
+        page.on("pageerror", lambda error: self._errors.append((0, f"{error}\n{error.stack}")))
+        page.on("response", self._response)
+        page.on("requestfailed", self._failure)
+
+    def errors(self) -> list[str]:
+        """Returns what went wrong and was not expected."""
+        return [text for status, text in self._errors if status not in self.expected]
+
+    def take(self) -> set[int]:
+        """Returns the status codes so far, and forgets them; 0 is an error of the page itself."""
+        found = {status for status, _ in self._errors}
+        self._errors.clear()
+        return found
+
+    def _message(self, message: ConsoleMessage) -> None:
+        # "Failed to load resource: the server responded with a status of 409 (Conflict)"; `_response` tells of it.
+        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+            self._errors.append((0, f"{message.type}: {message.text} at {message.location}"))
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self._errors.append(
+                (response.status, f"{response.status} {response.request.method} {response.url}")
+            )
+
+    def _failure(self, request: Request) -> None:
+        # The page itself ends its stream and loads that are under way when another view opens.
+        if request.failure != "net::ERR_ABORTED":
+            self._errors.append((-1, f"{request.failure} {request.method} {request.url}"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"needs a headless browser: one of {', '.join(BROWSERS)}")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
+        )
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with traffic."""
+    with busy_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def admin(busy: BrokerProcess) -> Admin:
+    return Admin(busy.addresses.admin)
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
+    """Opens pages of a browser without a past; options are those of Playwright's contexts."""
+    contexts = []
+
+    def opened(width: int = 1600, height: int = 1000, **options: object) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)  # type: ignore[arg-type]
+        context.set_default_timeout(WAIT_MS)
+        contexts.append(context)
+        page = context.new_page()
+        watch.follow(page)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not watch.errors()
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Page]) -> Page:
+    return open_page()
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for screenshots: the one that the environment names, or a new one."""
+    named = os.environ.get(SCREENSHOTS)
+    folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,60 @@
+/** Events of a stream, its history, its pauses, and addresses of views. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { EventText } from "../pages/shell/event_text.js";
+import { History } from "../pages/shell/history.js";
+import { format, parse, topicHash, topicName, topicPath } from "../pages/shell/routes.js";
+import { pauseMs } from "../pages/shell/stream.js";
+
+const STREAM = ": hello\n\nevent: overview\ndata: {\"a\": 1}\n\ndata: one\ndata: two\r\n\r\nevent: end\rdata:\r\r";
+const EVENTS = [
+  { event: "overview", data: '{"a": 1}' }, { event: "message", data: "one\ntwo" }, { event: "end", data: "" },
+];
+
+test("events are read in any pieces", () => {
+  for (let size = 1; size <= STREAM.length; size += 1) {
+    const text = new EventText();
+    const found = [];
+    for (let start = 0; start < STREAM.length; start += size) found.push(...text.add(STREAM.slice(start, start + size)));
+    // The "\r" at the very end may be half of a line end; one more line settles it.
+    found.push(...text.add("\n"), ...text.add(": x\n\n"));
+    assert.deepEqual(found, EVENTS, `pieces of ${size}`);
+  }
+});
+
+test("history keeps its length and makes rows of ten seconds", () => {
+  const history = new History();
+  history.fill({ fields: ["atMs", "rate", "hitRatio"], seconds: [[1000, 4, null]], tens: [[1000, 5, 0.5]] });
+  for (let second = 2; second <= 401; second += 1) history.add({ atMs: second * 1000, rate: second, hitRatio: second % 2 ? null : 1 });
+  assert.equal(history.seconds.length, 300);
+  assert.equal(history.seconds.column("rate").at(-1), 401);
+  assert.equal(history.tens.length, 41);
+  assert.equal(history.tens.column("rate")[1], 6.5, "the mean of 2 to 11");
+  assert.equal(history.tens.column("hitRatio")[1], 1, "unknown values do not count");
+  assert.deepEqual(history.seconds.column("nosuch"), []);
+});
+
+test("values before the history are not kept", () => {
+  const history = new History();
+  history.add({ atMs: 1000, rate: 1 });
+  assert.equal(history.seconds.length, 0);
+});
+
+test("pauses double up to half a minute", () => {
+  assert.deepEqual([1, 2, 3, 9, 100].map((failures) => pauseMs(failures, 1)), [1000, 2000, 4000, 30000, 30000]);
+  assert.equal(pauseMs(1, 0), 500);
+});
+
+test("addresses of views are read as they are written", () => {
+  const hash = topicHash("persistent://public/default/a/b ?#%é", { entry: "3:20" });
+  const route = parse(hash);
+  assert.equal(route.view, "topic");
+  assert.equal(topicName(route.parts), "persistent://public/default/a/b ?#%é");
+  assert.deepEqual(route.query, { entry: "3:20" });
+  assert.deepEqual(parse(""), { view: "overview", parts: [], query: {} });
+  assert.deepEqual(parse("#/topics?search=%zz").query, { search: "%zz" });
+  assert.equal(format("topics", [], { search: "", offset: 50 }), "#/topics?offset=50");
+  assert.equal(topicPath("persistent://t/n/a b"), "persistent/t/n/a%20b");
+});

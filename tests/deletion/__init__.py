@@ -1,0 +1,1 @@
+"""Topics of every kind, created and deleted: `python -m tests.deletion`."""

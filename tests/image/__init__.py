@@ -1,0 +1,1 @@
+"""The container image, alone and in the test containers of other languages."""

@@ -1,0 +1,145 @@
+"""Recommendations within a budget: the choice, the curve with its knee, and the brokers that differ."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from broker.entry_cache.settings import EntryCacheSettings
+from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
+from pipeline.jobs.budget import Budget, best_of_policies, recommend_within, smallest_within_reads
+from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
+from pipeline.jobs.run import JOB_FUNCTIONS
+from pipeline.replays.grid import BrokerCounts, GridRow, Overrides, affordable_rate
+from pipeline.traces.record_frames import check_record
+from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
+
+READS = 1000
+TRAFFIC = Traffic(seconds=10.0, brokers=2, price=4.0)
+
+
+def row(
+    size_mib: int,
+    ratio: float,
+    *,
+    policy: str = "pip430",
+    ttl_ms: int = 1000,
+    brokers: Mapping[str, float] | None = None,
+) -> GridRow:
+    """A row of a grid: `ratio` of READS reads hit; `brokers`: the same by broker."""
+    size = size_mib * MIB
+    hits = round(READS * ratio)
+    counts = {
+        broker: BrokerCounts(round(READS * one), READS - round(READS * one), 0, size)
+        for broker, one in (brokers or {"b0": ratio}).items()
+    }
+    settings = EntryCacheSettings(size, policy=policy, ttl_ns=ttl_ms * 1_000_000)
+    overrides = Overrides(policy, size_bytes=size, ttl_ns=ttl_ms * 1_000_000)
+    return GridRow(overrides, settings, hits, READS - hits, 0, 0, size, "kernel", counts, 1.0)
+
+
+def test_knee_is_where_further_memory_begins_to_bring_little() -> None:
+    curve = [row(1, 0.2), row(2, 0.5), row(4, 0.9), row(8, 0.92), row(16, 0.94)]
+    assert knee_of(curve) is curve[2]
+    assert knee_of([row(1, 0.2), row(2, 0.4), row(3, 0.6)]) is None, "a straight line has no knee"
+    assert knee_of(curve[:2]) is None
+    assert saved_per_mib(curve[1], curve[2], TRAFFIC) == pytest.approx(20.0)
+    cells = curve_table(curve, TRAFFIC).rows
+    assert [one["knee"] for one in cells] == [False, False, True, False, False]
+    assert cells[2]["bookie_reads_per_s"] == 10.0
+    assert cells[4]["cost_per_month"] == pytest.approx(4.0 * 2 * 16 / 1024)
+
+
+def test_curve_takes_the_best_time_to_live_of_each_size() -> None:
+    curve = best_by_size([row(2, 0.5), row(2, 0.7, ttl_ms=3000), row(1, 0.2), row(4, 0.3)])
+    assert [(one.settings.size_bytes_max // MIB, one.hit_ratio) for one in curve] == [(1, 0.2), (2, 0.7)]
+
+
+def test_policy_is_changed_for_more_than_three_points_alone() -> None:
+    grid = [row(2, 0.50), row(2, 0.52, policy="magnetar"), row(1, 0.4)]
+    assert best_of_policies(grid, "pip430").settings.policy == "pip430"
+    grid.append(row(2, 0.55, policy="magnetar"))
+    assert best_of_policies(grid, "pip430") is grid[-1]
+
+
+def test_rate_of_reads_is_kept_by_the_smallest_cache() -> None:
+    grid = [row(2, 0.5), row(1, 0.2), row(4, 0.8), row(4, 0.9, policy="magnetar"), row(8, 0.95)]
+    assert smallest_within_reads(grid, TRAFFIC, 20.0) is grid[2], "the recorded policy, of equal sizes"
+    assert smallest_within_reads(grid, TRAFFIC, 10.0) is grid[3]
+    assert smallest_within_reads(grid, TRAFFIC, 1.0) is None
+
+
+def test_brokers_that_differ_from_the_fleet_are_named() -> None:
+    fleet = row(4, 0.9, brokers={"b0": 0.95, "b1": 0.7, "b2": 0.9})
+    small = row(1, 0.5, brokers={"b0": 0.3, "b1": 0.3, "b2": 0.9})
+    large = row(16, 0.91, brokers={"b0": 0.95, "b1": 0.99, "b2": 0.9})
+    table = fleet_table(small, fleet, [small, large])
+    assert {one["broker"]: one["differs"] for one in table.rows} == {"b0": "", "b1": "more", "b2": "less"}
+    lines = fleet_lines(table)
+    assert lines[0] == "2 of 3 brokers differ from the fleet:"
+    assert "  b1 needs more: 16 MiB, 1000 ms, pip430 4.2: hit ratio 70.00 % -> 99.00 %" in lines
+    assert fleet_lines(fleet_table(fleet, fleet, [fleet])) == ["the settings fit all 3 brokers"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8MiB", 8 * MIB), ("1 gib", 1024 * MIB), ("512m", 512 * MIB), ("1.5GB", 1536 * MIB)]
+)
+def test_sizes_of_a_budget_are_understood(text: str, size: int) -> None:
+    assert _memory(text) == size
+
+
+def test_budgets_that_are_none_are_refused_with_the_remedy() -> None:
+    assert (_rate("1000/s"), _rate("2.5"), _price("4.5")) == (1000.0, 2.5, 4.5)
+    for wrong in ("", "8", "0MiB", "-1MiB", "8KiB", "0.4m"):
+        with pytest.raises(argparse.ArgumentTypeError, match="8MiB or 2GiB"):
+            _memory(wrong)
+    for wrong in ("0/s", "many", "5/min"):
+        with pytest.raises(argparse.ArgumentTypeError, match="1000/s"):
+            _rate(wrong)
+    with pytest.raises(argparse.ArgumentTypeError, match=r"4\.50"):
+        _price("1,2")
+
+
+def test_large_records_are_sampled_without_being_asked() -> None:
+    own = EntryCacheSettings(MIB, policy="pip430")
+    assert affordable_rate(10_000, own, [Overrides()] * 33) == 1.0
+    assert affordable_rate(100_000_000, own, [Overrides()] * 33) == 0.1
+    by_objects = EntryCacheSettings(MIB, policy="magnetar")
+    assert affordable_rate(2_400_000, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+
+
+def test_recommendation_on_the_sample_keeps_its_budget(spark: Any, tmp_path: Path) -> None:
+    """2 MiB, the size that is too small for `pip430`: the other policy brings thirty points within it."""
+    checked = check_record(spark, [SAMPLE])
+    report = recommend_within(spark, checked, Budget(memory_bytes=2 * MIB, price=5.0))
+    assert "entryCachePolicy=magnetar" in report.text
+    sizes = [int(one) for one in re.findall(r"managedLedgerCacheSizeMB=(\d+)", "\n".join(report.text))]
+    assert sizes == [2]
+    before, after = report.tables["before_after"].rows
+    assert float(str(after["hit_ratio"])) > float(str(before["hit_ratio"])) + 0.25
+    assert {"memory_curve", "combinations"} < report.tables.keys()
+    assert any(line.startswith("knee of the curve: ") for line in report.text)
+    assert any(line.startswith("cost: ") for line in report.text)
+    assert "</svg>" in report.plots[0].svg
+
+
+def test_sample_is_told_with_its_error(spark: Any) -> None:
+    words = ["recommend", str(SAMPLE), "--memory", "1MiB", "--sample", "0.5"]
+    arguments: Namespace = _parser().parse_args(words)
+    report, good = JOB_FUNCTIONS["recommend"](Shared(spark), arguments)
+    assert good
+    line = next(one for one in report.text if one.startswith("own settings by the model"))
+    assert re.fullmatch(
+        r"own settings by the model on 50 % of the entries: [\d.]+ %; its error of [\d.]+ points is that of the other "
+        r"lines, too",
+        line,
+    )

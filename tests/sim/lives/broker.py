@@ -1,0 +1,123 @@
+"""A broker's rooms on the simulation's store and bookies, without ports: topics, deletions, expiry, trimming."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.loop.turn import Turn
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.model.errors import BrokerError
+from broker.service.backlog.rounds import TopicRounds
+from broker.service.compaction.topic_compaction import Compactor
+from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.settings import ServiceSettings
+from broker.service.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topic_registry import TopicRegistry
+from tests.fakes.compaction import InlineWorker
+from tests.sim.metadata import SimMetadataStore
+from tests.sim.network import Client
+
+if TYPE_CHECKING:
+    from tests.sim.lives.history import History
+
+ENTRIES_PER_LEDGER = 5
+DUE_S, EXPIRY_S, TRIM_S, RESUME_S = 0.2, 4.0, 3.0, 6.0
+"""Seconds between two rounds; a real broker's are longer."""
+
+
+class SimBroker:
+    """One process of the broker. Once it has crashed, none of its requests arrives any more."""
+
+    def __init__(self, history: History, number: int) -> None:
+        self.client = Client(f"broker-{number}")
+        self._history = history
+        loop = history.loop
+        store = SimMetadataStore(history.state, self.client)
+        self.environment = ManagedLedgerEnvironment(
+            metadata=store,
+            ledgers=history.ledgers_of(self.client),
+            ids=LedgerIds(store),
+            caches=ComposedCache(EntryCacheSettings(1 << 20, policy="pip430")).manager,
+            turn=Turn(loop.call_soon, loop.now_ns),
+            now_ns=loop.now_ns,
+            wall_ms=history.clock.now_ms,
+        )
+        self.namespaces = Namespaces(store, "standalone")
+        self.registry = TopicRegistry(
+            self.environment,
+            ManagedLedgerSettings(
+                entries_per_ledger_max=ENTRIES_PER_LEDGER, rollover_ns_min=0, mark_delete_rate=1
+            ),
+            ServiceSettings(force_delete_namespaces=True),
+            self.namespaces,
+            ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
+            call_later=loop.call_later,
+            compactor=Compactor(_no_worker),
+        )
+        self.partitioned = PartitionedTopics(self.registry)
+        self.tasks: list[asyncio.Task[None]] = []
+        """Of its rounds and of its clients; all end with it."""
+
+    @property
+    def resumed(self) -> int:
+        return self.registry.deletions.resumed
+
+    async def start(self) -> None:
+        """Raises BrokerError where the store fails; the process ends then."""
+        await self.namespaces.open()
+        await self.registry.deletions.open()
+        expiry = TopicRounds(self.registry, "expiry", self._expire)
+        self.spawn(self._every(DUE_S, self._run_due), "due")
+        self.spawn(self._every(EXPIRY_S, expiry.run), "expiry")
+        self.spawn(self._every(TRIM_S, self._trim), "trimming")
+        self.spawn(self._every(RESUME_S, self.registry.deletions.resume, at_once=True), "deletions")
+
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        """Runs it as long as this broker lives."""
+        self.tasks.append(self._history.loop.create_task(work, name=f"{self.client.name} {name}"))
+
+    def crash(self) -> None:
+        self.client.crashed = True
+        for task in self.tasks:
+            task.cancel()
+
+    async def _every(
+        self, interval_s: float, work: Callable[[], Awaitable[None]], *, at_once: bool = False
+    ) -> None:
+        if not at_once:
+            await asyncio.sleep(interval_s)
+        while True:
+            try:
+                await work()
+            except BrokerError as error:
+                self._history.note(f"{self.client.name}: {error}")
+            await asyncio.sleep(interval_s)
+
+    async def _run_due(self) -> None:
+        now_ns = self.environment.now_ns()
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
+
+    async def _expire(self, topic: PersistentTopic) -> None:
+        subscriptions = list(topic.subscriptions.values())
+        before = sum(one.expired.total for one in subscriptions)
+        await topic.expiry.look()
+        self._history.counts.expired += sum(one.expired.total for one in subscriptions) - before
+
+    async def _trim(self) -> None:
+        for topic in list(self.registry.topics.values()):
+            if isinstance(topic, PersistentTopic) and not topic.closed:
+                removed = topic.ledger.trimming.trim(self.environment.wall_ms(), without_cursors=True)
+                self._history.counts.trimmed += len(removed)
+
+
+async def _no_worker(_: object) -> InlineWorker:
+    raise AssertionError("no topic is compacted here")

@@ -1,0 +1,264 @@
+"""Clients of the topics: producers, consumers, and an administrator who deletes them; they come back to each new broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError, TopicNotFound
+from broker.model.position import EARLIEST
+from broker.model.topic_name import parse_topic_name
+from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.producer import AccessMode, Producer
+from broker.service.subscription import Subscription
+from tests.fakes.messages import message
+from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.sends import send
+from tests.sim.lives.broker import SimBroker
+from tests.sim.lives.life import Kind, Life, Sent
+from tests.sim.metadata import Broken
+
+if TYPE_CHECKING:
+    from tests.sim.lives.history import History
+
+PAUSE_S = 1.0
+RECEIVER_PERMITS = 1000
+LEAKED_ENTRIES = 8
+
+
+class Receipts(FakeProducerPort):
+    """Notes each confirmed message at the moment of its receipt."""
+
+    def __init__(self, history: History, life: Life) -> None:
+        super().__init__()
+        self._history = history
+        self._life = life
+        self.asked: dict[int, Sent] = {}
+
+    @property
+    def closed(self) -> bool:
+        return "closed" in self.events
+
+    def receipt(self, sequence_id: int, highest: int, ledger_id: int, entry_id: int, size: int) -> None:
+        self._life.sent[sequence_id] = self.asked[sequence_id]
+        self._life.positions[ledger_id, entry_id] = sequence_id
+        self._history.state.known(ledger_id)
+        self._history.counts.confirmed += 1
+
+
+class Slot:
+    """A name that a topic has again and again."""
+
+    def __init__(self, history: History, kind: Kind) -> None:
+        self.kind = kind
+        self.life: Life | None = None
+        """The present one; None before its subscriptions are stored, and after its deletion."""
+        self.ends_s = self._draw_end(history)
+        self.done = False
+        """True when the name is not used any more."""
+        self._history = history
+        self._numbers = 0
+
+    def _draw_end(self, history: History) -> float:
+        return history.loop.time() + history.rng.uniform(10.0, 200.0)
+
+    async def serve(self, broker: SimBroker) -> None:
+        """Uses the name as long as the broker lives."""
+        while not self.done:
+            try:
+                if self.life is not None and self.life.ended:
+                    await self._delete(broker)
+                elif self.life is None:
+                    await self._create(broker)
+                elif self.kind.leaks and len(self.life.sent) >= LEAKED_ENTRIES:
+                    await self._leak(broker)
+                else:
+                    await self._use(broker, self.life)
+            except BrokerError as error:
+                self._history.note(f"{self.kind.name}: {type(error).__name__}: {error}")
+            await asyncio.sleep(self._history.rng.uniform(0.1, PAUSE_S))
+
+    # From the creation to the deletion
+
+    async def _create(self, broker: SimBroker) -> None:
+        kind = self.kind
+        life = Life(self._history.next_life(), kind)
+        base = parse_topic_name(life.name).base
+        with contextlib.suppress(AlreadyExists):
+            if not broker.namespaces.tenant_exists("sim"):
+                await broker.namespaces.create_tenant(
+                    "sim", {"adminRoles": [], "allowedClusters": ["standalone"]}
+                )
+            if not broker.namespaces.exists(kind.namespace):
+                await broker.namespaces.create(kind.namespace, {"bundles": {"numBundles": 4}})
+        if kind.partitions and not await broker.registry.partitions.count(base):
+            await broker.partitioned.create(base, kind.partitions, None)
+        topic = await self._topic(broker, life)
+        retention: Json = {"retentionTimeInMinutes": kind.keep_minutes, "retentionSizeInMB": -1}
+        if kind.keep_minutes:
+            await broker.namespaces.set_topic_policy(str(base), "retentionPolicies", retention)
+        if kind.ttl_s:
+            await broker.namespaces.set_topic_policy(str(base), "messageTTLInSeconds", kind.ttl_s)
+        for name in kind.subscriptions:
+            if name not in topic.subscriptions:
+                await topic.subscribing.create(name, EARLIEST, {})
+        self.life = life
+        self._history.lives.append(life)
+        self._history.note(f"{life.name} begins as life {life.number}")
+
+    async def _topic(self, broker: SimBroker, life: Life) -> PersistentTopic:
+        topic = await broker.registry.get(parse_topic_name(life.name), create=True)
+        assert isinstance(topic, PersistentTopic)
+        return topic
+
+    async def _delete(self, broker: SimBroker) -> None:
+        life = self.life
+        assert life is not None
+        name = parse_topic_name(life.name).base
+        certain = True
+        try:
+            if self.kind.namespace != "sim/lives":
+                await broker.registry.deletions.namespace(self.kind.namespace, force=True)
+            elif self.kind.partitions:
+                await broker.partitioned.delete(name, force=True)
+            else:
+                await broker.registry.delete(name, force=True)
+        except (TopicNotFound, NamespaceNotFound):
+            # An earlier request has decided it, and its answer was lost.
+            certain = False
+        if certain:
+            await self._history.check_gone(life)
+        self._history.counts.deleted += 1
+        self._history.note(f"{name} is deleted")
+        self.life = None
+        self.ends_s = self._draw_end(self._history)
+
+    async def _leak(self, broker: SimBroker) -> None:
+        """Closes the topic; then somebody removes the node with its list."""
+        life = self.life
+        assert life is not None
+        name = parse_topic_name(life.name)
+        if str(name) in broker.registry.topics:
+            await broker.registry.unload(name)
+        if not await self._history.all_closed({ledger_id for ledger_id, _ in life.positions}):
+            await self._topic(broker, life)
+            return
+        await self._history.lose_list(life)
+        self.done = True
+
+    # Messages
+
+    async def _use(self, broker: SimBroker, life: Life) -> None:
+        history = self._history
+        topic = await self._topic(broker, life)
+        port = Receipts(history, life)
+        producer = Producer(
+            topic,
+            port,
+            producer_id=0,
+            name=f"p{history.next_life()}",
+            access_mode=AccessMode.SHARED,
+            topic_epoch=None,
+        )
+        await topic.add_producer(producer)
+        consumers = [await Reading.begin(history, topic, life, name) for name in self.kind.subscriptions]
+        try:
+            await self._work(life, topic, producer, port, consumers)
+        finally:
+            for reading in consumers:
+                reading.leave()
+            if not broker.client.crashed:
+                await topic.remove_producer(producer)
+
+    async def _work(
+        self,
+        life: Life,
+        topic: PersistentTopic,
+        producer: Producer,
+        port: Receipts,
+        consumers: Sequence[Reading],
+    ) -> None:
+        history = self._history
+        while not (port.closed or topic.closed):
+            if history.loop.time() > self.ends_s and not self.kind.leaks:
+                life.ended = True
+                history.note(f"{life.name} is to be deleted")
+                return
+            if self.kind.leaks and len(life.sent) >= LEAKED_ENTRIES:
+                return
+            number = self._numbers = self._numbers + 1
+            body = b"#%d:%d" % (life.number, number)
+            port.asked[number] = Sent(body, history.loop.time())
+            send(producer, number, message(body, at_ms=history.clock.now_ms()))
+            for reading in consumers:
+                reading.acknowledge()
+            await asyncio.sleep(history.rng.expovariate(1 / PAUSE_S))
+
+
+class Reading:
+    """A consumer of one subscription, which acknowledges most of what it gets."""
+
+    def __init__(
+        self,
+        history: History,
+        life: Life,
+        subscription: Subscription,
+        consumer: Consumer,
+        port: FakeConsumerPort,
+    ) -> None:
+        self._history = history
+        self._life = life
+        self._subscription = subscription
+        self._consumer = consumer
+        self.port = port
+        self._looked = 0
+
+    @classmethod
+    async def begin(cls, history: History, topic: PersistentTopic, life: Life, name: str) -> Reading:
+        port = FakeConsumerPort()
+        number = history.next_life()
+        options = SubscribeOptions(
+            subscription=name,
+            kind=SubscriptionType.SHARED,
+            consumer_id=number,
+            consumer_name=f"c{number}",
+            earliest=True,
+        )
+        subscription, consumer = await topic.subscribe(port, options)
+        subscription.flow(consumer, RECEIVER_PERMITS)
+        return cls(history, life, subscription, consumer, port)
+
+    def received(self) -> Sequence[Entry]:
+        """Returns what has come since the last call; a message of another life is an error."""
+        new = self.port.got[self._looked :]
+        self._looked = len(self.port.got)
+        for entry in new:
+            body = b"#" + bytes(entry.body).rpartition(b"#")[2]
+            if not body.startswith(b"#%d:" % self._life.number):
+                raise Broken(f"{self._life.name}, life {self._life.number}, gets {body!r}")
+        return new
+
+    def leave(self) -> None:
+        """Disconnects."""
+        self._subscription.remove_consumer(self._consumer)
+
+    def acknowledge(self) -> None:
+        """Acknowledges some of what has come."""
+        name, life = self._subscription.name, self._life
+        if name in life.kind.never_acks:
+            self.received()
+            return
+        share = 0.7 if life.kind.ttl_s else 0.95
+        keys = [
+            (one.ledger_id, one.entry_id) for one in self.received() if self._history.rng.random() < share
+        ]
+        for key in keys:
+            if (number := life.positions.get(key)) is not None:
+                life.sent[number].acked.add(name)
+        if keys:
+            self._subscription.acknowledge(self._consumer, keys)

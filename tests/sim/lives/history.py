@@ -1,0 +1,460 @@
+"""One history of topics: brokers, bookies, AutoRecovery and an operator die and come back; clocks jump; then the judgement.
+
+* No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
+  retention holds it.
+* Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
+* No message of a deleted topic comes back; nothing of the topic is left after its deletion.
+* A leak stays until it is in quarantine and a whole copy of it is exported; nothing else ever enters the quarantine.
+* In the end an audit of the store finds nothing, no deletion and no quarantine is left, and no ledger needs a lost bookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import quote
+
+from autorecovery.fragments import bookies_needed
+from broker.ledger_client.bookies import BookieSet
+from broker.ledger_client.ledgers import Ledgers
+from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
+from broker.managed_ledger.awaited_reads import read_entries
+from broker.managed_ledger.managed_ledger_info import managed_ledger_key
+from broker.model.errors import BrokerError, PersistenceError
+from broker.model.topic_name import parse_topic_name
+from broker.service.persistent_topic import PersistentTopic
+from leaks.quarantine import LEDGERS, NODES, ledger_record_key
+from magnetar.audit.facts import Found, gather, judge
+from protocol.ledger_metadata import LedgerState, decode, ledger_key
+from tests.sim.autorecovery import SESSION_S, Processes
+from tests.sim.bookie import SimBookie
+from tests.sim.lives.broker import SimBroker
+from tests.sim.lives.clients import Reading, Slot
+from tests.sim.lives.life import KINDS, Life, WallClock
+from tests.sim.lives.operator import Operator, exported
+from tests.sim.lives.store import LivesState
+from tests.sim.loop import SimLoop, run
+from tests.sim.metadata import Broken, SimMetadataStore
+from tests.sim.network import Client, Faults, Network, SimConnection
+
+LIFE_S = 150.0
+"""Simulated seconds with faults."""
+CALM_S = 150.0
+"""Simulated seconds for all that is under way."""
+QUIET_S = 20.0
+"""Simulated seconds in which everything that a consumer may get has come."""
+
+
+@dataclass
+class Counts:
+    """Operations of one history."""
+
+    confirmed: int = 0
+    trimmed: int = 0
+    expired: int = 0
+    deleted: int = 0
+    resumed: int = 0
+    quarantined: int = 0
+    put_back: int = 0
+    exported: int = 0
+    leaks_deleted: int = 0
+    brokers_killed: int = 0
+    brokers_stopped: int = 0
+    operators_killed: int = 0
+    clock_jumps: int = 0
+    bookies_lost: int = 0
+    copied: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Adds another history's."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def text(self) -> str:
+        return ", ".join(
+            f"{getattr(self, field.name)} {field.name.replace('_', ' ')}" for field in fields(self)
+        )
+
+
+class LivesLoop(SimLoop):
+    """Runs the work of threads at once, so that a seed gives one history."""
+
+    def run_in_executor(self, executor: object, func: object, *args: object) -> asyncio.Future[object]:  # type: ignore[override]
+        """Calls it; a coroutine that it returns runs on this loop."""
+        assert callable(func)
+        answer: asyncio.Future[object] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:  # noqa: BLE001  # As a thread's: the caller gets it.
+            answer.set_exception(error)
+            return answer
+        if asyncio.iscoroutine(result):
+            return self.create_task(result)
+        answer.set_result(result)
+        return answer
+
+
+def simulate_lives(seed: int, trace: list[str] | None = None) -> Counts:
+    """Raises Broken, or Stuck, where an invariant does not hold. `trace` gets what happened."""
+    loop = LivesLoop()
+    with tempfile.TemporaryDirectory(prefix="magnetar-sim-") as folder:
+        return run(History(seed, loop, [] if trace is None else trace, Path(folder)).run(), loop)
+
+
+class History:
+    """The cluster, its faults and the judgement."""
+
+    def __init__(self, seed: int, loop: SimLoop, trace: list[str], folder: Path) -> None:
+        self.loop = loop
+        self.trace = trace
+        self.folder = folder
+        """For exports."""
+        self.rng = rng = random.Random(seed ^ 0x11FE)
+        self.network = Network(loop, rng, Faults(drop=rng.choice((0.0, 0.01)), slow=rng.choice((0.0, 0.02))))
+        self.settings = LedgerSettings(*rng.choice(((2, 2, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3))))
+        self.bookies = [
+            SimBookie(f"bookie-{number}", loop, rng) for number in range(self.settings.ensemble_size + 2)
+        ]
+        self.clock = WallClock(loop)
+        self.state = LivesState(rng, self._judge_removal)
+        self.state.error_rate = rng.choice((0.0, 0.0, 0.005, 0.02))
+        self.state.slow_rate = rng.choice((0.0, 0.02))
+        self.state.exported = lambda subject: bool(exported(folder, subject))
+        self.counts = Counts()
+        self.lives: list[Life] = []
+        self.broker: SimBroker | None = None
+        """The one that runs; None in between."""
+        self.is_calm = False
+        self._slots = [Slot(self, kind) for kind in KINDS]
+        self._brokers = self._numbers = self._operators = 0
+        self._processes = Processes(self, rng, 30.0)
+        self._lost: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._broken: Broken | None = None
+        """A violation that a removal was; the code under test may have swallowed it."""
+
+    def next_life(self) -> int:
+        """Returns a number that nothing else has."""
+        self._numbers += 1
+        return self._numbers
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.loop.time():9.4f} {text}")
+
+    def ledgers_of(self, client: Client) -> Ledgers:
+        """Returns the ledgers as the client sees them."""
+        by_address = {bookie.address: bookie for bookie in self.bookies}
+        bookies = BookieSet(
+            list(by_address),
+            lambda address: SimConnection(client, by_address[address], self.network),
+            now_ns=self.loop.now_ns,
+            quarantine=QuarantineSettings(errors=3, interval_s=5, quarantine_s=2),
+        )
+        return Ledgers(
+            SimMetadataStore(self.state, client),
+            bookies,
+            self.settings,
+            call_soon=self.loop.call_soon,
+            call_later=self.loop.call_later,
+            creator_token=1 + self.rng.getrandbits(60),
+        )
+
+    async def run(self) -> Counts:
+        self._spawn(self._run_brokers(), "brokers")
+        self._spawn(self._run_operators(), "operators")
+        self._spawn(self._collect_garbage(), "garbage")
+        self._plan_faults()
+        await asyncio.sleep(LIFE_S)
+        self._calm()
+        await asyncio.sleep(CALM_S)
+        self._raise_defects()
+        for task in self._tasks:
+            task.cancel()
+        await self._start_last()
+        await self._finish()
+        await self._judge()
+        self._raise_defects()
+        self.counts.clock_jumps = self.clock.jumps
+        self.counts.bookies_lost = len(self._lost)
+        self.counts.copied = self._processes.stats.worker.entries_written
+        return self.counts
+
+    def _raise_defects(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    def _spawn(self, work: object, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self.loop.create_task(work, name=name)  # type: ignore[arg-type]
+        self._tasks.append(task)
+        return task
+
+    # Processes
+
+    async def _run_brokers(self) -> None:
+        """One broker after the other; each is killed or stopped, the last one stays."""
+        while True:
+            broker = SimBroker(self, self._brokers)
+            self._brokers += 1
+            starting = asyncio.ensure_future(broker.start())
+            ends_s = self.loop.time() + self.rng.choice(
+                (self.rng.uniform(0.01, 2.0), self.rng.uniform(5.0, 60.0))
+            )
+            try:
+                await self._while_running(starting, ends_s)
+                self.broker = broker
+                for slot in self._slots:
+                    broker.spawn(slot.serve(broker), slot.kind.name)
+                await self._watch(broker, ends_s)
+            except BrokerError as error:
+                self.note(f"{broker.client.name} does not start: {error}")
+            except TimeoutError:
+                self.note(f"{broker.client.name} is killed in its start")
+            self.broker = None
+            self.counts.resumed += broker.resumed
+            broker.crash()
+            self.counts.brokers_killed += 1
+            await asyncio.sleep(self.rng.uniform(0.1, 2.0))
+
+    async def _while_running(self, starting: asyncio.Future[None], ends_s: float) -> None:
+        if self.is_calm:
+            await starting
+        else:
+            await asyncio.wait_for(starting, max(ends_s - self.loop.time(), 0.001))
+
+    async def _watch(self, broker: SimBroker, ends_s: float) -> None:
+        """Returns when the broker is to be killed; stops it in order at times. A defect of a client ends the history."""
+        while self.loop.time() < ends_s or self.is_calm:
+            for task in broker.tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+            await asyncio.sleep(0.1)
+        if self.rng.random() < 0.3:
+            self.note(f"{broker.client.name} stops")
+            self.counts.brokers_stopped += 1
+            self.counts.brokers_killed -= 1
+            self.broker = None
+            try:
+                await asyncio.wait_for(broker.registry.close(), 5.0)
+            except TimeoutError:
+                self.note(f"{broker.client.name} did not end")
+        else:
+            self.note(f"{broker.client.name} is killed")
+
+    async def _run_operators(self) -> None:
+        while not self.is_calm:
+            operator = Operator(self, Client(f"operator-{self._operators}"))
+            self._operators += 1
+            work = self._spawn(operator.run(), operator.client.name)
+            await asyncio.sleep(self.rng.choice((self.rng.uniform(1.0, 10.0), self.rng.uniform(10.0, 60.0))))
+            if work.done():
+                await work
+            operator.client.crashed = True
+            work.cancel()
+            self.counts.operators_killed += 1
+
+    async def _collect_garbage(self) -> None:
+        """Bookies give up ledgers that the store does not have."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(2.0, 10.0))
+            for bookie in self.bookies:
+                if bookie.up:
+                    for ledger_id in sorted({ledger_id for ledger_id, _ in bookie.entries}):
+                        if self.state.value_of(ledger_key(ledger_id)) is None:
+                            bookie.collect(ledger_id)
+
+    # Faults
+
+    def _plan_faults(self) -> None:
+        rng, later = self.rng, self.loop.call_later
+        for _ in range(rng.choice((0, 1, 4))):
+            later(
+                rng.uniform(5.0, LIFE_S),
+                self._jump,
+                rng.choice((-1, 1)) * rng.choice((3_000, 25_000, 400_000)),
+            )
+        for _ in range(rng.choice((0, 2, 6))):
+            later(rng.uniform(0.0, LIFE_S), self._incident)
+        if self.settings.ack_quorum > 1 and rng.random() < 0.5:
+            later(rng.uniform(20.0, LIFE_S - 40.0), self._lose_bookie)
+
+    def _jump(self, ms: int) -> None:
+        self.note(f"the clock jumps by {ms} ms")
+        self.clock.jump(ms)
+
+    def _incident(self) -> None:
+        bookie = self.rng.choice([one for one in self.bookies if one.address not in self._lost])
+        if bookie.up:
+            self.note(f"{bookie.address} dies for a while")
+            bookie.crash()
+            self.loop.call_later(self.rng.uniform(0.01, 3.0), bookie.start)
+
+    def _lose_bookie(self) -> None:
+        bookie = self.rng.choice([one for one in self.bookies if one.up])
+        self.note(f"{bookie.address} is lost for good")
+        bookie.crash()
+        self._lost.add(bookie.address)
+        for number in range(self.rng.randint(1, 2)):
+            self._processes.spawn(number)
+
+    def _calm(self) -> None:
+        self.note("calm")
+        self.is_calm = True
+        faults = self.network.faults
+        faults.drop = faults.slow = 0.0
+        self.state.error_rate = self.state.slow_rate = 0.0
+        self._processes.calm()
+        for bookie in self.bookies:
+            if not bookie.up and bookie.address not in self._lost:
+                bookie.start()
+
+    # What clients and operators ask
+
+    async def all_closed(self, ledger_ids: set[int]) -> bool:
+        """Returns True when the metadata of each of them says so; those that were trimmed count as closed."""
+        values = [self.state.value_of(ledger_key(each)) for each in ledger_ids]
+        return all(value is None or decode(value).state is LedgerState.CLOSED for value in values)
+
+    async def lose_list(self, life: Life) -> None:
+        """Removes the node with the ledgers of a topic, as a careless administrator does."""
+        life.leaked = True
+        key = managed_ledger_key(parse_topic_name(life.name).ledger_name)
+        self.state.leaked |= {f"{key}/{cursor}" for cursor in await self.state.store.children(key)}
+        await self.state.store.delete(key)
+        self.note(f"the list of {life.name} is lost")
+
+    def check_leak(self, found: Found) -> None:
+        """Raises Broken for a finding that is no leak."""
+        names = [parse_topic_name(life.name).ledger_name for life in self.lives if life.leaked]
+        if found.audit == "ledgers":
+            value = self.state.value_of(ledger_key(int(found.subject)))
+            # Gone means that its topic has removed it since the second look.
+            owner = value and decode(value).custom["pulsar/managed-ledger"].decode()
+            is_leak = owner in (None, *names)
+        else:
+            is_leak = any(name in found.subject for name in names)
+        if not is_leak:
+            raise Broken(f"{found.kind} {found.subject} is no leak and went into quarantine: {found.reason}")
+
+    async def check_gone(self, life: Life) -> None:
+        """Raises Broken while anything of a deleted topic is stored."""
+        name = parse_topic_name(life.name)
+        texts = (name.base.ledger_name, str(name.base), quote(str(name.base), safe=""))
+        for node in await self.state.nodes():
+            if any(text in node.path or text.encode() in node.value for text in texts):
+                raise Broken(f"{life.name} is deleted, and {node.path} is left")
+        for ledger_id, _ in life.positions:
+            if self.state.value_of(ledger_key(ledger_id)) is not None:
+                raise Broken(f"{life.name} is deleted, and its ledger {ledger_id} is left")
+
+    def copy_of(self, ledger_id: int, entry_id: int) -> bytes:
+        """Returns the bytes of an entry as some bookie has them."""
+        for bookie in self.bookies:
+            if (ledger_id, entry_id) in bookie.entries:
+                return bookie.entries[ledger_id, entry_id]
+        return b""
+
+    def _judge_removal(self, ledger_id: int) -> None:
+        try:
+            self._check_removal(ledger_id)
+        except Broken as error:
+            self._broken = self._broken or error
+            raise
+
+    def _check_removal(self, ledger_id: int) -> None:
+        for life in self.lives:
+            for one in life.in_ledger(ledger_id):
+                if life.leaked:
+                    record = self.state.value_of(ledger_record_key(ledger_id))
+                    if record is None or one.body.decode() not in exported(self.folder, str(ledger_id)):
+                        raise Broken(f"{one.body!r} of a leak was deleted without a copy")
+                elif not life.ended and (needed := life.needed_by(one, self.clock)):
+                    raise Broken(
+                        f"{one.body!r} of {life.name} was deleted, and {needed} had not acknowledged it"
+                    )
+                elif not life.ended and life.is_retained(one, self.clock):
+                    raise Broken(f"{one.body!r} of {life.name} was deleted before its retention was over")
+
+    # The end
+
+    async def _start_last(self) -> None:
+        """Ends the broker with its clients, and starts one without."""
+        if self.broker is not None:
+            self.counts.resumed += self.broker.resumed
+            self.broker.crash()
+        self.broker = SimBroker(self, self._brokers)
+        await self.broker.start()
+        for _ in range(60):
+            if not self.broker.registry.deletions.waiting:
+                return
+            await asyncio.sleep(1.0)
+        raise Broken(f"deletions wait: {list(self.broker.registry.deletions.intents.pending)}")
+
+    async def _finish(self) -> None:
+        auditor, worker, marks = self._processes.parts(Client("last autorecovery"))
+        await asyncio.sleep(3 * SESSION_S)
+        await marks.prepare(0)
+        for _ in range(60):
+            await auditor.look()
+            await worker.work()
+            needed = [node.path for node in await self.state.nodes() if self._needs_lost(node.value)]
+            if not needed and not [ledger_id async for ledger_id in marks.ledgers()]:
+                break
+            await asyncio.sleep(0.5)
+        else:
+            raise Broken(f"re-replication does not end: {needed} need {sorted(self._lost)}")
+        operator = Operator(self, Client("last operator"))
+        for _ in range(5):
+            if not await operator.round():
+                break
+
+    def _needs_lost(self, value: bytes) -> bool:
+        if not value.startswith(b"BookieMetadataFormatVersion"):
+            return False
+        metadata = decode(value)
+        return not self._lost.isdisjoint(bookies_needed(metadata))
+
+    async def _judge(self) -> None:
+        broker = self.broker
+        assert broker is not None
+        if self._processes.locks.owners:
+            raise Broken(f"locks of {sorted(self._processes.locks.owners)} are left")
+        for life in self.lives:
+            if not life.ended and not life.leaked:
+                await self._judge_life(broker, life)
+        self.counts.resumed += broker.resumed
+        nodes = await self.state.nodes()
+        found = list(judge(gather(nodes)))
+        if found:
+            raise Broken(f"the audit finds {[(one.kind, one.subject, one.reason) for one in found]}")
+        if left := [node.path for node in nodes if node.path.startswith((LEDGERS, NODES))]:
+            raise Broken(f"the quarantine is not empty: {left}")
+
+    async def _judge_life(self, broker: SimBroker, life: Life) -> None:
+        topic = await broker.registry.get(parse_topic_name(life.name), create=False)
+        assert isinstance(topic, PersistentTopic)
+        readings = {name: await Reading.begin(self, topic, life, name) for name in life.kind.subscriptions}
+        await asyncio.sleep(QUIET_S)
+        for name, reading in readings.items():
+            got = {life.positions.get((one.ledger_id, one.entry_id)) for one in reading.port.got}
+            reading.received()
+            at = topic.subscriptions[name].cursor.mark_delete_position
+            for number, one in life.sent.items():
+                if name in life.needed_by(one, self.clock) and number not in got:
+                    raise Broken(f"{one.body!r} of {life.name} is lost for {name}, whose cursor is at {at}")
+        for (ledger_id, entry_id), number in life.positions.items():
+            one = life.sent[number]
+            if life.is_retained(one, self.clock) or life.needed_by(one, self.clock):
+                try:
+                    (entry,) = await read_entries(
+                        broker.environment.ledgers, ledger_id, entry_id, entry_id, 1 << 20
+                    )
+                except PersistenceError as error:
+                    raise Broken(f"{one.body!r} of {life.name} cannot be read: {error}") from error
+                if one.body not in bytes(entry.body):
+                    raise Broken(f"{ledger_id}:{entry_id} of {life.name} reads {bytes(entry.body)!r}")
