@@ -4,7 +4,8 @@
 
     cursor         for acknowledgements of every second entry, of a random half, and of one entry in 100 at random: the CPU
                    time of one, the memory of all, the CPU time and size of the cursor's stored info, the CPU time to
-                   restore it, and that of an acknowledgement that fills the first hole
+                   restore it, that of an acknowledgement that fills the first hole, and the longest time for which the event
+                   loop stood still while the info was stored and restored as the broker does it
     redelivery     a broker in memory in this process with a Shared consumer of the official client and steady traffic: CPU
                    time of the event loop's thread while the redelivery of lost entries is switched off and on, in turn
 
@@ -19,6 +20,7 @@ import asyncio
 import logging
 import random
 import statistics
+import sys
 import threading
 import time
 import tracemalloc
@@ -39,6 +41,7 @@ from broker.service.backlog.holes import next_holes, serving_dispatcher
 from broker.service.consumer import Consumer
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
+from magnetar.process.standalone import SWITCH_INTERVAL_S
 from tests.support.memory_broker import memory_broker
 
 LEDGER: Final = 5
@@ -76,6 +79,7 @@ def cursor_figures(title: str, entries: int, acknowledged: Sequence[int]) -> Non
     began = time.thread_time()
     Acks.restore(ledgers, decode_cursor_info(stored.value))
     restore_ms = (time.thread_time() - began) * 1e3
+    stall_ms = asyncio.run(_longest_stall_ms(acks, ledgers, stored.value))
     front = acks.first_open(Position(-1, -1)).entry_id
     began = time.thread_time()
     for entry in range(front, front + FRONT):
@@ -88,6 +92,33 @@ def cursor_figures(title: str, entries: int, acknowledged: Sequence[int]) -> Non
     print(f"  encoded in a thread          {encode_ms:.1f} ms, {len(stored.value):,} bytes")
     print(f"  restored                     {restore_ms:.1f} ms")
     print(f"  one that fills the front     {front_us:.2f} µs")
+    print(
+        "  longest stalls of the loop   {:.1f} ms without work, {:.1f} stored, {:.1f} restored".format(
+            *stall_ms
+        )
+    )
+
+
+async def _longest_stall_ms(acks: Acks, ledgers: LedgerList, stored: bytes) -> tuple[float, float, float]:
+    """Returns the longest times between two turns of the loop: without work, while a cursor is stored, and restored."""
+    loop, longest, last = asyncio.get_running_loop(), 0.0, time.perf_counter()
+    running = True
+
+    def tick() -> None:
+        nonlocal longest, last
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+        if running:
+            loop.call_later(0.001, tick)
+
+    tick()
+    await asyncio.to_thread(time.sleep, 1.0)
+    idle, longest = longest, 0.0
+    await asyncio.to_thread(encode_within, acks.copy(), {}, _NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
+    storing, longest = longest, 0.0
+    await asyncio.to_thread(lambda: Acks.restore(ledgers, decode_cursor_info(stored)))
+    running = False
+    return idle * 1e3, storing * 1e3, longest * 1e3
 
 
 class Traffic:
@@ -218,6 +249,7 @@ async def _share(seconds: int) -> float:
 
 def main() -> None:
     """Prints all figures."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     parser = argparse.ArgumentParser("bench.holes", description=__doc__, allow_abbrev=False)
     parser.add_argument("--holes", type=int, default=1_000_000)
     parser.add_argument("--lost", type=int, default=20_000)

@@ -1,11 +1,14 @@
 """RangeSet against a plain set of positions."""
 
+import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.model.range_set import PAGE_ENTRIES, EntryRange, RangeSet
+from broker.model import range_set
+from broker.model.range_set import PAGE_BITS, PAGE_ENTRIES, EntryRange, RangeSet
 
 ledgers = st.integers(1, 3)
 entries = st.one_of(st.integers(0, 12), st.integers(PAGE_ENTRIES - 4, PAGE_ENTRIES + 4), st.integers(0, 1100))
@@ -136,3 +139,14 @@ def test_count_of_ranges_joins_those_that_cross_pages() -> None:
         ranges.add(3, entry_id)
     ranges.add(4, 7)
     assert ranges.count_ranges() == len(list(ranges.ranges())) == 6
+
+
+def test_pages_of_a_large_set_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_set, "SORTED_AT_ONCE", 7)
+    entries = random.Random(3).sample(range(100_000), 500)
+    found = RangeSet()
+    for entry in entries:
+        found.add(1, entry)
+    assert [one.first for one in found.ranges()] == sorted({*entries} - {entry + 1 for entry in entries})
+    pages = [first for _, first, _ in found.lowest_pages(1 << 40)]
+    assert pages == sorted({entry >> PAGE_BITS << PAGE_BITS for entry in entries})
