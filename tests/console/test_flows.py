@@ -331,6 +331,27 @@ def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     expect(page.get_by_text("journal, median")).to_be_visible()
 
 
+def test_page_has_one_stream_at_a_time(admin: Admin, page: Page, show: Callable[[str], Page]) -> None:
+    streams: list[str] = []
+    page.on("request", lambda request: streams.append(request.url) if "/events" in request.url else None)
+    show("overview")
+    for name in ("Cache", "Settings", "Topics"):
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert len(streams) == 1
+    show("topic/persistent/public/default/orders")
+    expect(page.locator(".strip-rows .strip-line").first).to_be_visible()
+    assert len(streams) == 2
+    wait_until(lambda: open_streams(admin) == 1, "the end of the first stream")
+
+
+def open_streams(admin: Admin) -> object:
+    session = admin.get("magnetar/console/session")
+    assert isinstance(session, dict)
+    return session["pages"]
+
+
 def test_warning_of_the_log_appears(busy: BrokerProcess, show: Callable[[str], Page]) -> None:
     page = show("log")
     expect(page.get_by_role("heading", level=1)).to_have_text("Log warnings")
