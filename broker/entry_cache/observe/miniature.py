@@ -7,6 +7,7 @@ settings and another size, and time to live, requeues and expected reads are obe
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -67,7 +68,7 @@ class Miniature:
         self._manager = self._cache.manager
         self._cursors: dict[str, ActiveCursors] = {}
         # By ledger and entry, the readers that wait for it from storage, oldest first.
-        self._awaited: dict[tuple[int, int], int] = {}
+        self._awaited: OrderedDict[tuple[int, int], int] = OrderedDict()
 
     @property
     def entries(self) -> int:
@@ -139,7 +140,7 @@ class Miniature:
                 place = run.ledger_id, entry_id
                 self._awaited[place] = self._awaited.pop(place, 0) + 1
             while len(self._awaited) > AWAITED_MAX:
-                del self._awaited[next(iter(self._awaited))]
+                self._awaited.popitem(last=False)
         elif refill >= 0 and counts.fills_cache(refill):
             counts.mark_read(self._insert(cache, run, missing, refill))
 

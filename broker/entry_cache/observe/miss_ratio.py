@@ -283,6 +283,11 @@ class MissRatios:
 
     # Results
 
+    @property
+    def entries(self) -> int:
+        """Entries of the largest miniature."""
+        return self._caches[-1].entries
+
     def curve(self) -> Curve:
         """Returns the curve as the sample tells it now."""
         reads = sum(self._caches[0].reads)

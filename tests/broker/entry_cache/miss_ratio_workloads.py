@@ -22,11 +22,11 @@ from broker.model.entry import Entry
 from broker.model.position import Position
 
 SECOND_NS = 1_000_000_000
-STEP_NS = 10_000_000
+STEP_NS = 100_000_000
 """Time between two steps of a workload, and between two periodic passes."""
 
 
-def settings_of(size_bytes: int, policy: str = "pip430", ttl_s: float = 1.0) -> EntryCacheSettings:
+def settings_of(size_bytes: int, policy: str = "pip430", ttl_s: float = 10.0) -> EntryCacheSettings:
     return EntryCacheSettings(
         size_bytes_max=size_bytes, policy=policy, profile="4.2", ttl_ns=int(ttl_s * SECOND_NS)
     )
@@ -107,10 +107,9 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("tailing", ((8, 1000, (0, 8)), (4, 500, (0,)))),
-    Workload("two seconds behind", ((8, 1000, (0, 1600)), (8, 400, (0, 1200)))),
-    Workload("many distances", tuple((2, 800, (0, 200 * place)) for place in range(1, 9))),
-    Workload("going back", ((8, 1000, (0,)), (8, 1000, (0, 400))), jumps=0.2),
+    Workload("two seconds behind", ((32, 1000, (0, 6400)), (32, 400, (0, 4800)))),
+    Workload("many distances", tuple((8, 800, (0, 800 * place)) for place in range(1, 9))),
+    Workload("going back", ((32, 1000, (0,)), (32, 1000, (0, 1600))), jumps=0.2),
 )
 
 
