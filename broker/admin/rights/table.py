@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.admin.rights.console_rows import CONSOLE_ROWS
 from broker.admin.rights.needs import Need, Right, RightsTable, Rows
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -35,21 +36,16 @@ LOOK_UP_OWNER: Final = (Need(Right.NAMESPACE_EXISTS, 404), Need(Right.LOOK_UP))
 CREATE_PARTITIONS: Final = (Need(Right.LOOK_UP), Need(Right.WITHIN_TENANT, 403))
 
 GROUPS: Final = (
+    *CONSOLE_ROWS,
     # The broker and its cluster
     Rows(
         AUTHENTICATED,
         "",
         """
-        GET /
-        GET /console/{file}
         GET /metrics
         GET /metrics/
         GET /status.html
         GET /openapi.json
-        GET /admin/v2/magnetar/console/events
-        GET /admin/v2/magnetar/console/rights
-        GET /admin/v2/magnetar/console/session
-        GET /admin/v2/magnetar/console/topics
         GET /admin/v2/brokers/ready
         GET /admin/v2/brokers/version
         GET /admin/v2/clusters
@@ -279,21 +275,6 @@ GROUPS: Final = (
         GET /partitions
         GET /properties
         GET /stats
-        """,
-    ),
-    Rows(
-        CONSUME,
-        "/admin/v2/magnetar/console/messages/{domain}/{tenant}/{namespace}/{topic}",
-        """
-        GET /ledger/{ledger}/entry/{entry}
-        GET /subscription/{subscription}
-        """,
-    ),
-    Rows(
-        LOOK_UP,
-        "/admin/v2/magnetar/console/topics/{domain}/{tenant}/{namespace}/{topic}",
-        """
-        GET .
         """,
     ),
     Rows(
