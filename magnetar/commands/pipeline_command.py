@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.jobs.report import Report
     from pipeline.jobs.run import Session
 
+    Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
+
 _POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
 JOBS = {
     "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
@@ -30,6 +32,7 @@ JOBS = {
     "recommend": "the setting that limits the hit ratio, and the lines of broker.conf to change",
     "compare": "the broker's counters beside those of a replay with its own settings",
     "thrashing": "entries read from bookies more than once, and the readahead to set",
+    "history": "the hit ratio over days: each run reads new files alone, and names the changes behind drops",
 }
 """By name of the job, its help text."""
 
@@ -52,44 +55,90 @@ def _parser() -> argparse.ArgumentParser:
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, text in JOBS.items():
-        job = jobs.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
-        )
-        job.add_argument(
-            "paths",
-            nargs="+",
-            type=place,
-            metavar="PATH",
-            help="an access record, a part of it, or single files; s3a://… and the like through Spark",
-        )
-        job.add_argument(
-            "--out",
-            type=local_folder,
-            metavar="DIR",
-            default=Path("pipeline-report"),
-            help="where the page and the Parquet files go (default pipeline-report)",
-        )
-        job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
-        if name in ("what-if", "miss-ratio-curve", "recommend"):
-            job.add_argument(
-                "--sample",
-                type=_share,
-                metavar="SHARE",
-                help="replay this share of the entries, 0.01 = 1 %% (default: all, for recommend and a curve as many as a "
-                "minute or two allow)",
-            )
-        if name in ("what-if", "miss-ratio-curve"):
-            job.add_argument(
-                "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
-            )
-        if name == "what-if":
-            _grid_options(job)
-        if name == "recommend":
-            _budget_options(job)
-        job.set_defaults(run=_run_record_job)
+        _add_record_job(jobs, name, text)
     audit_command.add_to(jobs)
     live_command.add_to(jobs)
     return parser
+
+
+def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
+    job = jobs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    job.add_argument(
+        "paths",
+        nargs="+",
+        type=place,
+        metavar="PATH",
+        help="an access record, a part of it, or single files; s3a://… and the like through Spark",
+    )
+    job.add_argument(
+        "--out",
+        type=local_folder,
+        metavar="DIR",
+        default=Path("pipeline-report"),
+        help="where the page and the Parquet files go (default pipeline-report)",
+    )
+    job.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="of the report on standard output (default text)",
+    )
+    job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
+    if name in ("what-if", "miss-ratio-curve", "recommend"):
+        job.add_argument(
+            "--sample",
+            type=_share,
+            metavar="SHARE",
+            help="replay this share of the entries, 0.01 = 1 %% (default: all, for recommend and a curve as many as a "
+            "minute or two allow)",
+        )
+    if name in ("what-if", "miss-ratio-curve"):
+        job.add_argument(
+            "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
+        )
+    if name == "what-if":
+        _grid_options(job)
+    if name == "recommend":
+        _budget_options(job)
+    if name in ("hit-report", "history"):
+        job.add_argument(
+            "--min-hit-ratio",
+            type=_share,
+            metavar="SHARE",
+            help="exit with 3 if the hit ratio is lower; of a history, that of the newest day",
+        )
+    if name == "history":
+        _history_options(job)
+    job.set_defaults(run=_run_record_job)
+
+
+def _history_options(job: argparse.ArgumentParser) -> None:
+    job.add_argument(
+        "--max-drop",
+        type=_share,
+        metavar="SHARE",
+        help="exit with 3 if the newest day's hit ratio is so much below that of the seven days before: 0.05",
+    )
+    job.add_argument(
+        "--drop",
+        type=_share,
+        default=0.05,
+        metavar="SHARE",
+        help="the lost hit ratio from which a day is explained as a drop (default 0.05)",
+    )
+    job.add_argument(
+        "--keep-days",
+        type=_days,
+        default=90,
+        metavar="N",
+        help="remove the counts of runs whose days are all older than this (default 90)",
+    )
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: give 1 or more")
+    return int(text)
 
 
 def _budget_options(job: argparse.ArgumentParser) -> None:
@@ -203,6 +252,7 @@ def _run(arguments: argparse.Namespace) -> int:
     session, job = _session_and_job(arguments)
     from broker.recorder.errors import RecordError
     from pipeline.java import NoJava
+    from pipeline.jobs.report import FAILED
     from pipeline.remote_paths import CannotFetch
 
     began = time.monotonic()
@@ -213,8 +263,13 @@ def _run(arguments: argparse.Namespace) -> int:
             page = session.write(report, arguments.out)
     except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(report.lines()))
-    print(f"\n{page} ({time.monotonic() - began:.0f} s)")
+    if arguments.format == "json":
+        print(report.as_json())
+    else:
+        print("\n".join(report.lines()))
+        print(f"\n{page} ({time.monotonic() - began:.0f} s)")
+    if report.failed:
+        return FAILED
     return 0 if good else 1
 
 

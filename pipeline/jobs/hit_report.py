@@ -128,6 +128,15 @@ def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) 
     return report
 
 
+def below_minimum(report: Report, minimum: float) -> list[str]:
+    """Return a sentence if the hit ratio of all reads lies below a minimum."""
+    rows = report.tables["by_topic"].rows
+    sums = {name: sum(int(str(row[name])) for row in rows) for name in _COUNTS}
+    if _ratio(sums) >= minimum:
+        return []
+    return [f"the hit ratio {percent(_ratio(sums))} is below --min-hit-ratio {minimum:g}"]
+
+
 def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
     sums = [f.sum(name).alias(name) for name in ("hits", "misses", "coalesced", "bytes")]
     rolled = partial.groupBy(*keys).agg(*sums)

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.jobs.report import Plot, Report, Table, numeric_columns, shown
+from pipeline.jobs.report import Plot, Report, Table, heading, numeric_columns, shown
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1c2430; --quiet: #5a6474; --line: #dde2ea; --box: #f3f5f8; }
@@ -56,7 +56,10 @@ def write(report: Report, folder: Path) -> Path:
 
 def html_of(report: Report) -> str:
     """Return the page; equal reports give equal text."""
-    parts = [f"<h1>{escape(report.title)}</h1>", f"<pre>{escape(chr(10).join(report.text))}</pre>"]
+    parts = [
+        f"<h1>{escape(report.title)}</h1>",
+        f"<pre>{escape(chr(10).join([*report.text, *report.failed]))}</pre>",
+    ]
     parts += [_plot(plot) for plot in report.plots]
     parts += [_table(table) for table in report.tables.values()]
     return (
@@ -111,7 +114,7 @@ def columns_of(table: Table) -> tuple[Sequence[str], str]:
 
 def _words(column: str) -> str:
     # Spaces let a narrow page break the heading; keys of broker.conf have none anyway.
-    return column.replace("_", " ")
+    return heading(column).replace("_", " ")
 
 
 def _note(text: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+FAILED: Final = 3
+"""Exit code of a job whose report names a threshold that was not kept; 1 is an error, 2 a wrong option."""
+JSON_ROWS: Final = 1000
+"""Rows of a table in `as_json`; the Parquet file has all."""
 Cell: TypeAlias = "str | int | float | bool | None"
 """A value of a table; None = unknown."""
 TableRow: TypeAlias = Mapping[str, Cell]
@@ -54,10 +59,24 @@ class Report:
     """In the order of the page, before the tables."""
     listed: dict[str, int] = field(default_factory=dict)
     """Tables that the terminal shows too, by name, with the most rows of each; the page has all tables anyway."""
+    failed: list[str] = field(default_factory=list)
+    """Thresholds of the user that were not kept, a sentence each; the command then ends with FAILED."""
+
+    def as_json(self) -> str:
+        """Return the report as one JSON object: name, title, text, failed, and tables of JSON_ROWS rows at most."""
+        tables = {name: [dict(row) for row in table.rows[:JSON_ROWS]] for name, table in self.tables.items()}
+        found = {
+            "name": self.name,
+            "title": self.title,
+            "text": self.text,
+            "failed": self.failed,
+            "tables": tables,
+        }
+        return json.dumps(found, indent=1)
 
     def lines(self) -> list[str]:
         """Return the lines for a terminal."""
-        found = list(self.text)
+        found = [*self.text, *[f"failed: {one}" for one in self.failed]]
         for name, limit in self.listed.items():
             if name in self.tables:
                 found += ["", *as_text(self.tables[name].rows, limit)]
@@ -114,12 +133,20 @@ def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
     ]
 
 
+def heading(column: str) -> str:
+    """Return the name of a column as it is shown: its values name their unit."""
+    return column.removesuffix("_bytes")
+
+
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
     """Return the lines of a table for a terminal, at most `limit` rows."""
     if not rows:
         return ["(no rows)"]
     names = list(rows[0])
-    lines = [names, *[[shown(row[name], name) for name in names] for row in rows[:limit]]]
+    lines = [
+        [heading(name) for name in names],
+        *[[shown(row[name], name) for name in names] for row in rows[:limit]],
+    ]
     widths = [max(len(line[at]) for line in lines) for at in range(len(names))]
     right = set(numeric_columns(rows))
     numeric = [name in right for name in names]

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.jobs.budget import Budget, recommend_within
 from pipeline.jobs.compare import compare
-from pipeline.jobs.hit_report import hit_report
+from pipeline.jobs.history import Thresholds, history
+from pipeline.jobs.hit_report import below_minimum, hit_report
 from pipeline.jobs.miss_ratio_curve import miss_ratio_curve
 from pipeline.jobs.page import write
 from pipeline.jobs.recommend import recommend
@@ -90,6 +91,12 @@ class Session:
             self._spark = self._start(text, quick_start=found.rows < SMALL_ROWS)
         return self._spark
 
+    def started(self, why: str) -> SparkSession:
+        """Start Spark for a small input, or return the session started before."""
+        if self._spark is None:
+            self._spark = self._start(f"starting Spark: {why}", quick_start=True)
+        return self._spark
+
     def _start(self, text: str, *, quick_start: bool) -> SparkSession:
         self.say(text)
         return start_session("magnetar pipeline", master=self._master, quick_start=quick_start)
@@ -117,7 +124,10 @@ class Session:
 
 def _hit_report(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     record = session.record(arguments.paths)
-    return hit_report(session.spark(arguments.paths), record, session.say), True
+    report = hit_report(session.spark(arguments.paths), record, session.say)
+    if arguments.min_hit_ratio is not None:
+        report.failed = below_minimum(report, arguments.min_hit_ratio)
+    return report, True
 
 
 def _what_if(session: Session, arguments: Namespace) -> tuple[Report, bool]:
@@ -162,6 +172,13 @@ def _thrashing(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     return thrashing(record, session.say), True
 
 
+def _history(session: Session, arguments: Namespace) -> tuple[Report, bool]:
+    limits = Thresholds(arguments.keep_days, arguments.drop, arguments.min_hit_ratio, arguments.max_drop)
+    # The folder of a history may have all that there is to tell, so no file needs to be new.
+    spark = session.started("reading the history")
+    return history(spark, arguments.paths, arguments.out, limits, session.say), True
+
+
 JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, bool]]]] = MappingProxyType(
     {
         "hit-report": _hit_report,
@@ -170,6 +187,7 @@ JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, b
         "recommend": _recommend,
         "compare": _compare,
         "thrashing": _thrashing,
+        "history": _history,
     }
 )
 """By name of the command.

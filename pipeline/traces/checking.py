@@ -75,6 +75,8 @@ class Checked:
     """Oddities of sound files, a sentence each."""
     span_us: tuple[int, int] = (0, 0)
     """The lowest and the highest `ts` of all files, in microseconds since 1970."""
+    file_spans_us: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By path, the lowest and the highest `ts` of a sound file."""
     recorded_s: float = 0.0
     """The seconds that a broker was recorded for: the mean of all brokers, without the gaps between lifetimes."""
     counts_reads: bool = True
@@ -186,6 +188,7 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
     sound = [by_path[str(file.path)] for file in checked.files]
     if sound:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
+        checked.file_spans_us = {one.path: (one.first_us, one.last_us) for one in sound}
         checked.recorded_s = _recorded_s(checked.lifetimes, by_path)
     checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)
