@@ -11,7 +11,8 @@
 #   make test-apache-bookkeeper  all tests with a broker, on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make docs     the documentation as pages with a search, in build/docs
-#   make dist     a wheel and a source archive in dist/, the first installed and tried in an empty environment
+#   make dist     a wheel and a source archive in dist/, the first installed and tried in an empty environment;
+#                 beside them the modules for Spark's executors (spark-submit --py-files)
 #   make lint | format | generate | constraints | image | clean
 
 VENV ?= .venv
@@ -82,6 +83,7 @@ docs: $(DEVELOPMENT)
 dist: $(DEVELOPMENT)
 	rm -rf dist build
 	$(PY) -m build --no-isolation --outdir dist .
+	$(PY) -m pipeline.code_archive dist
 	$(PY) .ci/try_dist.py dist
 
 image:

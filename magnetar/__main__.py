@@ -28,6 +28,10 @@ COMMANDS = MappingProxyType(
         "produce": ("magnetar.commands.produce:main", "send messages to a topic (as pulsar-client produce)"),
         "consume": ("magnetar.commands.consume:main", "print messages of a topic (as pulsar-client consume)"),
         "perf": ("magnetar.commands.perf:main", "measure produce or consume (as pulsar-perf)"),
+        "top": (
+            "magnetar.commands.top_command:main",
+            "watch throughput, latency, cache and topics of any Pulsar",
+        ),
         "config": (
             "magnetar.commands.config_command:main",
             "show settings and where they come from; change a running broker's",

@@ -7,10 +7,12 @@ that tasks of one process run side by side. `pipeline.replays` and `pipeline.sim
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
+from zipimport import zipimporter
 
 import numba
 
@@ -35,7 +37,7 @@ def compiled_without_counts(function: Callable[_Arguments, _Result]) -> Callable
 def _compiled(function: Callable[_Arguments, _Result], **options: bool) -> Callable[_Arguments, _Result]:
     config = numba.config
     before = config.CACHE_DIR  # type: ignore[attr-defined]
-    folder = Path(before or Path(__file__).parent / "__pycache__") / _digest_of_sources()
+    folder = Path(before or _cache_folder()) / _digest_of_sources()
     # numba reads the folder of its cache from this setting only, at the moment a function is decorated.
     config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     try:
@@ -49,6 +51,19 @@ def _compiled(function: Callable[_Arguments, _Result], **options: bool) -> Calla
     return cast(Callable[_Arguments, _Result], made)
 
 
+def _archive() -> Path | None:
+    """Return the archive that this module was imported from; None for a module in a folder."""
+    loader = __spec__.loader
+    return Path(loader.archive) if isinstance(loader, zipimporter) else None
+
+
+def _cache_folder() -> Path:
+    # Nothing can be written beside a module of an archive, and each executor has a copy of it that vanishes.
+    if _archive() is not None:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar" / "machine-code"
+    return Path(__file__).parent / "__pycache__"
+
+
 @cache
 def _digest_of_sources() -> str:
     """Name the cache's folder after all sources that compiled code may come from.
@@ -56,6 +71,9 @@ def _digest_of_sources() -> str:
     numba compares a function's own file only. A change of a function or constant that it imports from another file
     would otherwise leave the old machine code in use.
     """
+    archive = _archive()
+    if archive is not None:
+        return hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     rooms = Path(__file__).parent
     sources = sorted(path for room in ("simulators", "replays") for path in (rooms / room).rglob("*.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]

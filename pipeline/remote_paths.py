@@ -107,5 +107,5 @@ def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
 def _reason(message: str | None) -> str:
     first = (message or "no reason is given").splitlines()[0]
     if "No FileSystem for scheme" in first or "ClassNotFound" in first or "not found" in first:
-        first += "; Spark needs the package that has this file system, see S3 in docs/how-to/pipeline.md"
+        first += "; Spark needs the package that has this file system, see S3 in docs/how-to/spark_cluster.md"
     return first

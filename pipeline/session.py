@@ -2,13 +2,16 @@
 
 With Java found or provided, on loopback, and quickly.
 
-Every job, the tests and the bench start Spark here. With `spark-submit` a cluster brings its own session.
+Every job, the tests and the bench start Spark here. Executors of a cluster are sent this project's modules
+(`code_archive`); with `spark-submit` a cluster brings its own session.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib import import_module, metadata
 from pathlib import Path
@@ -16,6 +19,7 @@ from threading import Thread
 
 from pyspark.sql import SparkSession
 
+from pipeline.code_archive import write_code_archive
 from pipeline.java import Java, find_java
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +32,8 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # For the source's option pushFilters; without the option it changes nothing.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # How long a Python worker's answer may take; the default of 15 s is short for a machine that does much else.
     "spark.python.authenticate.socketTimeout": "120s",
     # The default forks a process for every file of a checkpoint; a local file system needs none of that.
@@ -36,6 +42,19 @@ LOCAL_SETTINGS = {
     ),
 }
 """Settings for a master on this machine; `settings` of `start_session` override them."""
+_ON_CLUSTERS = ("spark.sql.execution", "spark.sql.python", "spark.sql.session", "spark.python.")
+_CLUSTER_SETTINGS = {name: text for name, text in LOCAL_SETTINGS.items() if name.startswith(_ON_CLUSTERS)}
+"""Those that hold on a cluster as well."""
+
+
+def on_this_machine(master: str) -> bool:
+    """Return True for `local`, `local[…]` and `local-cluster[…]`, whose tasks see this machine's files."""
+    return master.startswith("local")
+
+
+def in_one_process(master: str) -> bool:
+    """Return True for a master whose tasks run in the driver's own Java process."""
+    return on_this_machine(master) and not master.startswith("local-cluster")
 
 
 def cache_folder() -> Path:
@@ -56,6 +75,9 @@ def start_session(
 
     `quick_start` makes Java compile less, which suits tests and small inputs and slows large ones. The first session on a
     machine stores the classes that it loads; later ones start about twice as fast. NoJava.
+
+    Executors that are processes of their own receive this project's modules, and need the packages that these import
+    (docs/how-to/spark_cluster.md).
     """
     folder = cache_folder() if cache is None else cache
     java = find_java(folder)
@@ -63,19 +85,31 @@ def start_session(
     # PySpark imports this, and pandas with it, at its first call into Java; meanwhile Java can start.
     Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if on_this_machine(master):
+        # Executors of other machines could not call back to the loopback address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _let_workers_import(_ROOT)
-    wanted = dict(LOCAL_SETTINGS if master.startswith("local") else {})
+    wanted = dict(LOCAL_SETTINGS if on_this_machine(master) else _CLUSTER_SETTINGS)
     wanted["spark.driver.extraJavaOptions"] = " ".join(_java_options(java, folder, quick_start))
     wanted.update(settings or {})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    if not in_one_process(master):
+        _send_code(session)
     # Errors are raised with Python's trace. Spark would also print Java's, once per attempt.
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _send_code(session: SparkSession) -> None:
+    """Send this project's modules to all executors of the session."""
+    folder = tempfile.TemporaryDirectory(prefix="magnetar-code-")
+    # The driver serves the file itself, also to executors that start late, so it must last as long as the session.
+    atexit.register(folder.cleanup)
+    session.sparkContext.addPyFile(str(write_code_archive(Path(folder.name))))
 
 
 def _keep_bytecode(folder: Path) -> None:

@@ -26,10 +26,24 @@ def connect(client_version: str, *, auth: tuple[str, bytes] | None, proxy_to: st
     request = command.connect
     request.client_version = client_version
     request.protocol_version = PROTOCOL_VERSION
+    # Without the flag a broker closes the connection when the credentials expire, instead of asking for new ones.
+    request.feature_flags.supports_auth_refresh = True
     if auth is not None:
         request.auth_method_name, request.auth_data = auth
     if proxy_to is not None:
         request.proxy_to_broker_url = proxy_to
+    return command_frame(command)
+
+
+def auth_response(client_version: str, auth: tuple[str, bytes] | None) -> bytes:
+    """AUTH_RESPONSE: new credentials for an AUTH_CHALLENGE; `auth` as in `connect`."""
+    command = api.BaseCommand(type=api.BaseCommand.AUTH_RESPONSE)
+    answer = command.authResponse
+    answer.client_version = client_version
+    answer.protocol_version = PROTOCOL_VERSION
+    answer.response.SetInParent()
+    if auth is not None:
+        answer.response.auth_method_name, answer.response.auth_data = auth
     return command_frame(command)
 
 

@@ -9,40 +9,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
-from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
-from pyspark_pulsar.client.connection import Credentials, Security
+from pyspark_pulsar.client.cluster import ClusterSettings
+from pyspark_pulsar.connection_options import CONNECTION, cluster_settings
+from pyspark_pulsar.cutting.decryption import read_key
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.nearest_name import nearest_name
+from pyspark_pulsar.given_options import GivenOptions, parse_bytes
 from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
 from pyspark_pulsar.position import EARLIEST
 from pyspark_pulsar.topic_names import full_topic_name
-from tls.auth_params import PLUGINS as TLS_PLUGINS
-from tls.auth_params import ClientCertificate, parse_auth_params
-from tls.errors import TlsError
 
-_BYTES = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-_CONNECTION = (
-    "service.url",
-    "admin.url",
-    "pulsar.client.authPluginClassName",
-    "pulsar.client.authParams",
-    "pulsar.client.operationTimeoutMs",
-    "pulsar.client.tlsTrustCertsFilePath",
-    "pulsar.client.tlsHostnameVerificationEnable",
-    "pulsar.client.tlsAllowInsecureConnection",
-    "pulsar.client.tlsCertificateFilePath",
-    "pulsar.client.tlsKeyFilePath",
-)
 _SCHEMA = ("schemaType", "schemaDefinition")
+_CRYPTO_FAILURE: Final = "pulsar.reader.cryptoFailureAction"
 _SOURCE_NAMES: Final = (
-    *_CONNECTION,
+    *CONNECTION,
     *_SCHEMA,
     "topic",
     "topics",
@@ -63,9 +46,12 @@ _SOURCE_NAMES: Final = (
     "maxEntriesPerTrigger",
     "maxRowsPerTrigger",
     "offsetsLocation",
+    "pushFilters",
+    "decryptionKeys",
+    _CRYPTO_FAILURE,
 )
 _SINK_NAMES: Final = (
-    *_CONNECTION,
+    *CONNECTION,
     *_SCHEMA,
     "topic",
     "deliveryGuarantee",
@@ -147,6 +133,12 @@ class SourceOptions:
     """None uses the topics' schema."""
     offsets_location: str | None
     """Path or URI of the folder for large offsets; None keeps them in Spark's checkpoint."""
+    push_filters: bool = False
+    """True lets the conditions of a batch query narrow what is read."""
+    private_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """PEM by the name of the public key; the empty name stands for every other one. Secret."""
+    discard_encrypted: bool = False
+    """True leaves entries out that cannot be decrypted; False raises MalformedEntry."""
 
 
 @dataclass(frozen=True)
@@ -171,101 +163,13 @@ class SinkOptions:
     """None derives the schema from the columns."""
 
 
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of Spark itself, which it also passes to the sink of a stream."""
-
-
-class _Given:
-    """The options as given; names are compared without regard to case, as Spark does."""
-
-    def __init__(
-        self, options: Mapping[str, str], names: Iterable[str], others: Iterable[str], kind: str
-    ) -> None:
-        """`others` are the names of the other kind of query; `kind` is "read" or "write". OptionError."""
-        elsewhere = {name.lower(): name for name in others}
-        self._names = {name.lower(): name for name in names}
-        self._values = {key.lower(): value for key, value in options.items()}
-        # Spark passes on every option that it does not know, so a misspelled one would have no effect and raise no
-        # error.
-        for key in self._values:
-            if key not in self._names and key not in _OF_SPARK:
-                if key in elsewhere:
-                    other = {"read": "write", "write": "read"}[kind]
-                    raise OptionError(f"{elsewhere[key]} is an option of a {other}, and this is a {kind}")
-                raise OptionError(_unknown(_as_given(key, options), self._names.values()))
-
-    def text(self, name: str) -> str | None:
-        """Returns an option as given; None without it."""
-        return self._values.get(name.lower())
-
-    def parsed(self, name: str, parse: Callable[[str], Any], expected: str, default: Any) -> Any:
-        """Returns `parse(value)`, or `default` without the option. OptionError says that `expected` is expected."""
-        value = self.text(name)
-        if value is None:
-            return default
-        try:
-            return parse(value)
-        except (ValueError, KeyError):
-            raise OptionError(f"{name} is {value!r}: {expected} is expected") from None
-
-    def flag(self, name: str, default: bool) -> bool:
-        """Returns an option that is true or false."""
-        words = {"true": True, "false": False}
-        return bool(self.parsed(name, lambda text: words[text.strip().lower()], "true or false", default))
-
-    def count(self, name: str, default: int | None) -> Any:
-        """Returns a whole number from 1 on."""
-        return self.parsed(name, _positive, "a whole number from 1 on", default)
-
-    def seconds(self, name: str, default_ms: int) -> float:
-        """Returns an option in milliseconds as seconds."""
-        return float(self.count(name, default_ms)) / 1000
-
-    def one_of(self, name: str, words: Iterable[str], default: str) -> str:
-        """Returns one of `words`, in their spelling."""
-        known = {word.lower(): word for word in words}
-        return str(
-            self.parsed(
-                name, lambda text: known[text.strip().lower()], "one of " + ", ".join(known.values()), default
-            )
-        )
-
-
-def _as_given(key: str, options: Mapping[str, str]) -> str:
-    return next(name for name in options if name.lower() == key)
-
-
-def _unknown(given: str, names: Iterable[str]) -> str:
-    near = nearest_name(given, names)
-    text = f"no option {given!r}" + (
-        f": did you mean {near!r}?" if near else "; docs/reference/spark_source.md lists them"
-    )
-    # Spark does not pass the spelling on. Without the remark the user looks for a name that the program does not have.
-    return text if given != given.lower() else f"{text} (Spark passes names in lower case)"
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
-def parse_bytes(text: str) -> int:
-    """Parses `10485760`, `10m` or `1 GB` into bytes; units are powers of 1024. ValueError."""
-    match = _BYTES.fullmatch(text.strip())
-    if match is None or not int(match[1]):
-        raise ValueError(text)
-    return int(match[1]) * _UNITS[match[2].lower()]
-
-
 def source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
     """Parses the options of a read. OptionError names the option, the value and the expected form.
 
     `streaming` is None while Spark asks for the columns only and has not said which kind of query it is; rules of one
     kind of query are then not checked.
     """
-    given = _Given(options, _SOURCE_NAMES, _SINK_NAMES, "read")
+    given = GivenOptions(options, _SOURCE_NAMES, _SINK_NAMES, "read")
     if streaming is False:
         for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
             if given.text(name) is not None:
@@ -274,7 +178,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
                 )
     columns = given.text("columns")
     return SourceOptions(
-        cluster=_cluster(given),
+        cluster=cluster_settings(given),
         topics=_topics(given),
         start=_places(given, "startingOffsets", "startingTime", LATEST if streaming else EARLIEST, streaming),
         end=_places(given, "endingOffsets", "endingTime", LATEST, streaming),
@@ -299,15 +203,18 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         ),
         schema=_schema(given),
         offsets_location=given.text("offsetsLocation"),
+        push_filters=given.flag("pushFilters", False),
+        private_keys=_private_keys(given),
+        discard_encrypted=given.one_of(_CRYPTO_FAILURE, ("FAIL", "DISCARD"), "FAIL") == "DISCARD",
     )
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parses the options of a write. OptionError as in `source_options`."""
-    given = _Given(options, _SINK_NAMES, _SOURCE_NAMES, "write")
+    given = GivenOptions(options, _SINK_NAMES, _SOURCE_NAMES, "write")
     topic = given.text("topic")
     return SinkOptions(
-        cluster=_cluster(given),
+        cluster=cluster_settings(given),
         topic=None if topic is None else full_topic_name(topic),
         exactly_once=given.one_of("deliveryGuarantee", ("exactly-once", "at-least-once"), "exactly-once")
         == "exactly-once",
@@ -326,93 +233,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def _cluster(given: _Given) -> ClusterSettings:
-    url = given.text("service.url")
-    if not url:
-        raise OptionError(
-            'service.url is missing: give the cluster, as in .option("service.url", "pulsar://host:6650")'
-        )
-    shown = _certificate(given)
-    security = Security(
-        _credentials(given),
-        given.text("pulsar.client.tlsTrustCertsFilePath"),
-        given.flag("pulsar.client.tlsHostnameVerificationEnable", True),
-        given.flag("pulsar.client.tlsAllowInsecureConnection", False),
-        None if shown is None else str(shown.certificate),
-        None if shown is None else str(shown.key),
-    )
-    if endpoints(url)[0].tls:
-        try:
-            # On the driver first: a file that cannot be used must not become a retry of each task.
-            security.context()
-        except TlsError as error:
-            raise OptionError(f"pulsar.client.tls…: {error}") from None
-    return ClusterSettings(url, security, given.seconds("pulsar.client.operationTimeoutMs", 30_000))
-
-
-def _certificate(given: _Given) -> ClientCertificate | None:
-    """Returns the files of the client's certificate: those of the plugin for TLS, else those of the two options."""
-    if given.text("pulsar.client.authPluginClassName") in TLS_PLUGINS:
-        try:
-            return parse_auth_params(given.text("pulsar.client.authParams") or "")
-        except ValueError as error:
-            raise OptionError(f"pulsar.client.authParams: {error}") from None
-    names = ("pulsar.client.tlsCertificateFilePath", "pulsar.client.tlsKeyFilePath")
-    certificate, key = (given.text(name) for name in names)
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        raise OptionError(f"{' and '.join(names)} belong together: give both or none")
-    return ClientCertificate(Path(certificate), Path(key))
-
-
-def _credentials(given: _Given) -> Credentials | None:
-    plugin = given.text("pulsar.client.authPluginClassName")
-    params = given.text("pulsar.client.authParams") or ""
-    if plugin is None:
-        return None
-    if plugin in TLS_PLUGINS:
-        # The broker reads the name in the certificate of the connection; there is no text to send.
-        return Credentials("tls", b"")
-    method = _METHODS.get(plugin.removeprefix("org.apache.pulsar.client.impl.auth."))
-    if method is None:
-        raise OptionError(
-            f"pulsar.client.authPluginClassName is {plugin!r}: built in are AuthenticationToken, AuthenticationBasic and"
-            " AuthenticationTls of org.apache.pulsar.client.impl.auth"
-        )
-    if method == "basic":
-        return Credentials(method, _name_and_password(params).encode())
-    if params.startswith("file://"):
-        # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
-        with open(params.removeprefix("file://"), "rb") as file:
-            return Credentials(method, file.read().strip())
-    return Credentials(method, params.removeprefix("token:").encode())
-
-
-_METHODS = {
-    "AuthenticationToken": "token",
-    "token": "token",
-    "AuthenticationBasic": "basic",
-    "basic": "basic",
-}
-"""Methods of authentication by the plugin's name, without its package."""
-
-
-def _name_and_password(params: str) -> str:
-    """Returns `name:password` of the client's JSON or of that text itself; the error repeats no part of it."""
-    if not params.lstrip().startswith("{"):
-        return params
-    try:
-        found = json.loads(params)
-        # The Java client says userId, the C++ client username.
-        return f"{found.get('userId') or found['username']}:{found['password']}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise OptionError(
-            'pulsar.client.authParams of AuthenticationBasic is {"userId": "…", "password": "…"}'
-        ) from None
-
-
-def _topics(given: _Given) -> TopicChoice:
+def _topics(given: GivenOptions) -> TopicChoice:
     named = {name: given.text(name) for name in ("topic", "topics", "topicsPattern") if given.text(name)}
     if len(named) != 1:
         found = " and ".join(named) if named else "none of them"
@@ -429,6 +250,17 @@ def _topics(given: _Given) -> TopicChoice:
         return TopicChoice((full_topic_name(topic),), None)
     names = [full_topic_name(name.strip()) for name in (named["topics"] or "").split(",") if name.strip()]
     return TopicChoice(tuple(dict.fromkeys(names)), None)
+
+
+def _private_keys(given: GivenOptions) -> Mapping[str, bytes]:
+    """Returns the keys of `decryptionKeys`, read here on the driver, so that the workers need no copy of the files."""
+    text = given.text("decryptionKeys")
+    if text is None:
+        return {}
+    if not text.lstrip().startswith("{"):
+        return {"": read_key("", text.strip())}
+    places = given.parsed("decryptionKeys", json.loads, "a path or a JSON object from name to path", {})
+    return {name: read_key(name, str(place)) for name, place in places.items()}
 
 
 _SCHEMA_TYPES: Final = (
@@ -453,13 +285,15 @@ _SCHEMA_TYPES: Final = (
 )
 
 
-def _places(given: _Given, offsets: str, time: str, default: Place, streaming: bool | None) -> PlaceChoice:
+def _places(
+    given: GivenOptions, offsets: str, time: str, default: Place, streaming: bool | None
+) -> PlaceChoice:
     return choose_places(
         offsets, given.text(offsets), time, given.text(time), default=default, streaming=streaming
     )
 
 
-def _schema(given: _Given) -> SchemaChoice | None:
+def _schema(given: GivenOptions) -> SchemaChoice | None:
     definition = given.text("schemaDefinition")
     if given.text("schemaType") is None:
         if definition is not None:

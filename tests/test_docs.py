@@ -203,3 +203,23 @@ def test_features_by_client_name_checks_that_exist() -> None:
         for column, text in texts.items():
             quoted = row[column].strip("`") if column == 4 else f'"{row[column].strip("`")}"'
             assert row[column] == "-" or quoted in text, row
+
+
+LANGUAGES: Final = {
+    "java": ("java", "*.java"),
+    "go": ("go", "*.go"),
+    "rust": ("rust", "*.rs"),
+    "node": ("javascript", "*.js"),
+}
+"""Folder below `examples/`, which is also the name of a page, to the name of its code blocks and its files."""
+
+
+@pytest.mark.parametrize("folder", LANGUAGES)
+def test_code_on_the_pages_of_languages_is_that_of_the_examples(folder: str) -> None:
+    block, pattern = LANGUAGES[folder]
+    files = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "examples" / folder).rglob(pattern)
+    )
+    shown = re.findall(rf"^```{block}\n(.*?)^```", text_of(f"docs/how-to/languages/{folder}.md"), re.M | re.S)
+    assert len(shown) >= 3
+    assert [code for code in shown if code not in files] == []

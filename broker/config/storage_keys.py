@@ -113,7 +113,7 @@ ENTRY_CACHE = Section("Entry cache", (
         doc="Also requeue an entry that was read since its last time to live began."),
     Key("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "long", None, "ms",
         needs=("cacheEvictionByExpectedReadCount", "true"),
-        computed="twice managedLedgerCacheEvictionTimeThresholdMillis",
+        computed="twice managedLedgerCacheEvictionTimeThresholdMillis", dynamic=True,
         doc="Milliseconds for which new entries are still cached after the last subscription left, so that "
             "one that comes back finds them; 0 or less: none."),
     Key("cacheEvictionByMarkDeletedPosition", "bool", False,

@@ -68,9 +68,17 @@ class EntryCacheManager:
                 f"cache policy {self.settings.policy} cannot change to {settings.policy} while the broker runs: restart it"
             )
         if settings != self.settings:
-            self.settings = settings
+            before, self.settings = self.settings, settings
             self._listener.configured(settings)
             self.eviction.configure(settings)
+            if settings.continue_caching_ns != before.continue_caching_ns:
+                self._continue_caching(settings.continue_caching_ns)
+
+    def _continue_caching(self, continue_caching_ns: int) -> None:
+        """Lets open managed ledgers expect cursors that left for another time; 0 = this one expects none back."""
+        for cache in self._caches.values():
+            if cache.cursors is not None and cache.cursors.continue_caching_ns > 0:
+                cache.cursors.continue_caching_ns = continue_caching_ns
 
     # Caches
 
@@ -81,6 +89,10 @@ class EntryCacheManager:
             cache = EntryCache(name, self.eviction, self.policy.counts, self._listener, self._clock)
             self._caches[name] = cache
         return cache
+
+    def find(self, name: str) -> EntryCache | None:
+        """Returns the cache of an open managed ledger; None for another name."""
+        return self._caches.get(name)
 
     def remove(self, name: str) -> None:
         """Removes a cache with all its entries: the managed ledger was closed."""

@@ -46,6 +46,13 @@ class EntryCacheSettings(RoomSettings):
     """Release whose decisions the policy `pip430` takes; the other policies ignore it."""
     ttl_max_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillisMax", "ns")
     """Time to live of an entry with expected reads, for the policy `pip430-stash`."""
+    continue_caching_ns: int = broker_key.int(
+        "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "ns"
+    )
+    """Time after which a cursor that left is not expected back; follows the time to live unless it is set.
+
+    A managed ledger brings its own when it is opened. This one holds for open ones after a change.
+    """
     topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
     """Bytes of a topic above which its entries are evicted first, if that is more than an equal share.
 

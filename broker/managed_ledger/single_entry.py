@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import LOST_ENTRY, BrokerError, NoSuchEntry, NoSuchLedger
@@ -102,31 +104,78 @@ async def find_newest(
     it. A lost entry tells nothing, so one near it tells in its place. The result is an entry that was read; beside many
     lost ones it may be a little older than the newest. Raises as `read_entry` for other errors.
     """
-    ledgers = context.ledgers
-    low, high = 0, ledgers.entries
-    newest = None
+    search = _Search(context.ledgers)
     # By index over all ledgers, so each step halves the entries and not the ledgers.
-    while low < high:
-        for index in _around((low + high) // 2, low, high):
-            with contextlib.suppress(*LOST_ENTRY):
-                entry = await read_entry(context, storage_reads, ledgers.position_at(index))
-                break
-        else:
-            break  # All that is left is lost. The result stays before it, so nothing behind it counts as older.
+    while indexes := search.indexes():
+        try:
+            entry = await read_entry(context, storage_reads, search.middle(indexes))
+        except LOST_ENTRY:
+            near = await _readable_near_middle(context, storage_reads, search)
+            if near is None:
+                break  # All that is left is lost. The result stays before it, so nothing behind it counts as older.
+            entry = near
         if holds(entry):
-            low, newest = index + 1, entry.position
+            search.newest = entry.position
         else:
-            high = index
-    return newest
+            search.newer = entry.position
+    return search.result()
 
 
-def _around(middle: int, low: int, high: int) -> Iterator[int]:
-    """Yields indexes in [low, high) at growing distances from the middle, so that a lost ledger takes few reads."""
-    yield middle
-    distance = 1
-    while middle + distance < high or middle - distance >= low:
-        if middle + distance < high:
-            yield middle + distance
-        if middle - distance >= low:
-            yield middle - distance
+@dataclass(slots=True)
+class _Search:
+    """The entries among which the newest one lies.
+
+    Its ends are positions and no indexes: trimming takes ledgers from the front during a read, which lowers every index.
+    With former ones the search would end at a newer entry than those that it has looked at."""
+
+    ledgers: LedgerList
+    newest: Position | None = None
+    """The newest entry that was read and for which the predicate holds."""
+    newer: Position | None = None
+    """The oldest entry that was read and for which it does not hold."""
+    _end: Position | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        entries = self.ledgers.entries
+        self._end = self.ledgers.position_at(entries - 1) if entries else None
+
+    def indexes(self) -> range:
+        """Return the indexes, as of now, of the entries that are left; empty at the end."""
+        if self._end is None:
+            return range(0)
+        low = 0 if self.newest is None else self.ledgers.rank(self.newest)
+        high = self.ledgers.rank(self._end) if self.newer is None else self.ledgers.rank(self.newer) - 1
+        return range(low, max(high, low))
+
+    def middle(self, indexes: range) -> Position:
+        """Return the position in the middle of indexes that are not empty."""
+        return self.ledgers.position_at(indexes[len(indexes) // 2])
+
+    def result(self) -> Position | None:
+        """Return the newest entry; None when it is gone, since everything in front of it is gone too."""
+        return self.newest if self.newest is not None and self.ledgers.rank(self.newest) else None
+
+
+async def _readable_near_middle(
+    context: LedgerContext, storage_reads: StorageReads, search: _Search
+) -> Entry | None:
+    """Return an entry near the middle of those left, at growing distances, so that a lost ledger takes few reads.
+
+    None when every one that was tried is lost."""
+    indexes = search.indexes()
+    for position in [search.ledgers.position_at(index) for index in _around(indexes)]:
+        # One that was trimmed meanwhile tells as little as a lost one.
+        with contextlib.suppress(*LOST_ENTRY):
+            return await read_entry(context, storage_reads, position)
+    return None
+
+
+def _around(indexes: range) -> Iterator[int]:
+    """Yields the indexes beside the middle at growing distances."""
+    middle, distance = len(indexes) // 2, 1
+    while middle + distance < len(indexes) or middle >= distance:
+        if middle + distance < len(indexes):
+            yield indexes[middle + distance]
+        if middle >= distance:
+            yield indexes[middle - distance]
         distance *= 2

@@ -26,18 +26,19 @@ class UnsavedCursors:
     __slots__ = ("_writers",)
 
     def __init__(self) -> None:
-        self._writers: set[UnsavedCursor] = set()
+        # A dict, because it keeps the order: the writer that waits longest is called first.
+        self._writers: dict[UnsavedCursor, None] = {}
 
     def __len__(self) -> int:
         return len(self._writers)
 
     def add(self, writer: UnsavedCursor) -> None:
         """Call `write_if_due` of this writer from now on, until it is removed."""
-        self._writers.add(writer)
+        self._writers[writer] = None
 
     def discard(self, writer: UnsavedCursor) -> None:
         """Remove the writer; harmless when it is absent."""
-        self._writers.discard(writer)
+        self._writers.pop(writer, None)
 
     def write_due(self, now_ns: int) -> None:
         """Begin the write of every cursor whose interval has passed."""

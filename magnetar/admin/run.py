@@ -14,7 +14,7 @@ from magnetar.admin.table import Command, Option, commands
 from magnetar.admin.values import READERS
 from magnetar.clients.admin_client import AdminAddress, Json, admin_address, send, text_or_json
 from magnetar.clients.client import CommandError, fail
-from magnetar.commands.shared_options import add_admin_url
+from magnetar.commands.shared_options import add_admin_url, add_tls_options
 
 NOT_BUILT: Final = 2
 """Exit code of a command that pulsar-admin has and this one does not, and of wrong usage."""
@@ -58,9 +58,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add_admin_url(parser)
     add = parser.add_argument
     add("--request-timeout", type=int, metavar="S", help="seconds to wait for the broker (default 30)")
-    add("--tls-trust-cert-path", metavar="FILE", help="trusted certificates (client.conf)")
-    add("--tls-allow-insecure", action="store_true", help="accept any certificate")
-    add("--tls-enable-hostname-verification", action="store_true", help="check the host's name")
+    add_tls_options(parser)
     add("-o", "--output", choices=("table", "json"), help="form of the answer")
 
 

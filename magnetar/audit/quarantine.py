@@ -25,6 +25,7 @@ from broker.model.errors import BadVersion
 from leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
 from magnetar.audit.facts import Found
 from magnetar.clients.client import CommandError
+from protocol.ledger_metadata import ledger_key
 
 KINDS: Final = ("orphan",)
 """Classes of ledgers that may go into quarantine; others need their owner, or are losses."""
@@ -99,8 +100,22 @@ async def put_back(store: MetadataStore, subject: str) -> None:
     await store.delete(key)
 
 
+async def drop_gone(store: MetadataStore) -> list[int]:
+    """Removes the records of ledgers that do not exist any more, and returns their ids.
+
+    A crash leaves such a record when it comes between the deletion of the ledger and that of the record; and a topic can
+    delete a ledger while an audit looks. Neither export nor deletion could go on with it.
+    """
+    ids = [int(name) for name in await store.children(LEDGERS)]
+    gone = [ledger_id for ledger_id in ids if await store.get(ledger_key(ledger_id)) is None]
+    for ledger_id in gone:
+        await store.delete(ledger_record_key(ledger_id))
+    return gone
+
+
 async def export(store: MetadataStore, folder: Path, ask: Ask) -> int:
     """Writes one file for each leak in quarantine and returns their number. CommandError, MetadataError, OSError."""
+    await drop_gone(store)
     everything = await listed(store)
     for subject, record in everything:
         entries = await asyncio.to_thread(_entries, int(subject), ask) if subject.isdecimal() else None
@@ -123,7 +138,7 @@ def _entries(ledger_id: int, ask: Ask) -> list[str]:
 
 async def delete(store: MetadataStore, folder: Path, ask: Ask) -> list[str]:
     """Deletes what is in quarantine and whole in the folder; returns a line for each leak."""
-    lines = []
+    lines = [f"{ledger_id} is gone" for ledger_id in await drop_gone(store)]
     for subject, record in await listed(store):
         refusal = await asyncio.to_thread(_differs, export_path(folder, subject), subject, record, ask)
         if refusal:

@@ -16,6 +16,7 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from magnetar.pages.admin_commands_page import admin_commands_page
+from magnetar.pages.commands_page import commands_page
 from magnetar.pages.fails_closed_page import fails_closed_page
 from magnetar.pages.man_page import man_page
 from magnetar.pages.policy_page import policies_page
@@ -47,6 +48,7 @@ def files() -> dict[str, str]:
         "docs/man/magnetar.1": man_page(),
         "docs/reference/admin_commands.md": admin_commands_page(),
         "docs/reference/admin_routes.md": routes_page(),
+        "docs/reference/commands.md": commands_page(),
         "docs/reference/configuration.md": documentation(),
         "docs/reference/fails_closed.md": fails_closed_page(),
         "docs/reference/policies.md": policies_page(),

@@ -46,6 +46,17 @@ def add_admin_url(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tls_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the trust of commands that ask an admin API over https, with pulsar-admin's names.
+
+    They become `tls_trust_cert_path`, `tls_allow_insecure` and `tls_enable_hostname_verification`.
+    """
+    add = parser.add_argument
+    add("--tls-trust-cert-path", metavar="FILE", help="trusted certificates (client.conf)")
+    add("--tls-allow-insecure", action="store_true", help="accept any certificate")
+    add("--tls-enable-hostname-verification", action="store_true", help="check the host's name")
+
+
 def data_override(data: Path | None) -> list[str]:
     """Returns `--data` as an override of the setting that it stands for; an empty list without the option."""
     return [] if data is None else [f"magnetarDataDirectory={data}"]

@@ -153,7 +153,7 @@ def man_page() -> str:
 
 def _command(words: list[str]) -> Iterator[str]:
     """Yields the part of one command and of those below it."""
-    shown = _help(words)
+    shown = help_of(words)
     title = " ".join(["magnetar", *words])
     if isinstance(shown, str):
         yield f'.SS "{escaped(title)}"'
@@ -176,7 +176,7 @@ def _parser(title: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from _parser(f"{title} {name}", below)
 
 
-def _help(words: list[str]) -> argparse.ArgumentParser | str:
+def help_of(words: list[str]) -> argparse.ArgumentParser | str:
     """Returns the parser that answers `--help` of a command; its text for one that has no parser of argparse."""
     printed = io.StringIO()
 

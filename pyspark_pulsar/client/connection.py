@@ -23,6 +23,7 @@ from protocol import answers, requests
 from protocol.commands import parse_command
 from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
+from pyspark_pulsar.client.oauth2 import ClientCredentials
 from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 from tls.contexts import ClientFiles, client_context
@@ -83,6 +84,12 @@ class Security(NamedTuple):
     """PEM file with the client's certificate; None shows none."""
     key_file: str | None = None
     """PEM file with the private key of that certificate."""
+    account: ClientCredentials | None = None
+    """The account whose tokens prove the identity; None uses `credentials`."""
+
+    def proof(self) -> Credentials | None:
+        """Returns the credentials to show now. BrokerRefused where the account's issuer gives no token."""
+        return self.credentials if self.account is None else Credentials("token", self.account.token())
 
     def context(self) -> ssl.SSLContext:
         """Makes the TLS context. Raises TlsError for files that cannot be used."""
@@ -149,6 +156,7 @@ class Connection:
         self.message_bytes = 0
         """Bytes of the whole MESSAGE frames that `take_messages` would return now."""
         self._connected: BaseCommand | None = None
+        self._security = security
         self._socket = self._open(security)
         try:
             self._handshake(security)
@@ -178,7 +186,7 @@ class Connection:
 
     def _handshake(self, security: Security) -> None:
         self.send(
-            requests.connect(CLIENT_VERSION, auth=security.credentials, proxy_to=self.endpoint.behind_proxy)
+            requests.connect(CLIENT_VERSION, auth=security.proof(), proxy_to=self.endpoint.behind_proxy)
         )
         deadline = time.monotonic() + self.timeout_s
         while self._connected is None:
@@ -359,6 +367,9 @@ class Connection:
         kind = command.type
         if kind == _Command.PING:
             self.send(answers.PONG)
+        elif kind == _Command.AUTH_CHALLENGE:
+            # The credentials of CONNECT have expired, or the broker looks again; without an answer it closes.
+            self.send(requests.auth_response(CLIENT_VERSION, self._security.proof()))
         elif kind == _Command.CONNECTED:
             self._connected = command
         elif kind in (_Command.SEND_RECEIPT, _Command.SEND_ERROR):

@@ -6,19 +6,14 @@ that holds the whole payload, and the frames of the other chunks are left out. S
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
-from protocol.pulsar_api_pb2 import MessageMetadata
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
-from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
+from pyspark_pulsar.cutting.frames import frame_of, frame_with, messages_of, metadata_of
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import MalformedEntry
-
-_sizes: Final = struct.Struct(">II")
-_u32: Final = struct.Struct(">I")
 
 Parts = dict[int, bytes]
 """Payloads of the chunks of one message, by chunk number."""
@@ -51,7 +46,7 @@ class Chunks:
         view = memoryview(messages.buffer)
         for row, count in enumerate(counts.tolist()):
             if count <= 1:
-                frames.append(bytes(view[messages.starts[row] : entries.payload_ends[row]]))
+                frames.append(frame_of(messages, entries, row))
                 continue
             uuid = bytes(view[uuids.starts[row] : uuids.starts[row] + uuids.lengths[row]])
             consumer_id = int(entries.consumer_ids[row])
@@ -62,8 +57,7 @@ class Chunks:
                 if len(parts) < count:
                     parts = {**look_back(row, uuid), **parts}
                 frames.append(_whole(messages, entries, row, parts, count))
-        starts = np.cumsum([0, *(len(frame) for frame in frames)])[:-1].tolist()
-        return Messages(bytearray(b"".join(frames) + bytes(SLACK_BYTES)), starts)
+        return messages_of(frames)
 
 
 def parts_of(messages: Messages, entries: EntryTable, uuid: bytes) -> Parts:
@@ -84,14 +78,7 @@ def _whole(messages: Messages, entries: EntryTable, row: int, parts: Parts, coun
             f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is the last of {count} chunks of a message, and "
             f"{count - len(parts)} of the others are missing: start behind this entry"
         )
-    buffer, start = messages.buffer, messages.starts[row]
-    command_size = _u32.unpack_from(buffer, start + 4)[0]
-    command = bytes(buffer[start + 8 : start + 8 + command_size])
-    metadata_size = _u32.unpack_from(buffer, int(entries.metadata_starts[row]) - 4)[0]
-    metadata_start = int(entries.metadata_starts[row])
-    metadata = MessageMetadata.FromString(bytes(buffer[metadata_start : metadata_start + metadata_size]))
+    metadata = metadata_of(messages, entries, row)
     for name in ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id", "uuid"):
         metadata.ClearField(name)
-    packed = metadata.SerializeToString()
-    body = _u32.pack(len(packed)) + packed + b"".join(parts[number] for number in range(count))
-    return _sizes.pack(4 + len(command) + len(body), len(command)) + command + body
+    return frame_with(messages, row, metadata, b"".join(parts[number] for number in range(count)))

@@ -140,9 +140,8 @@ def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator
     """Yields the messages of the entries `rows`, in a table each for batches and others, compressed and plain.
 
     `buffer` is the bytearray behind `entries.data`. The caller sorts by entry and batch index to restore the order.
-    MalformedEntry for encrypted or damaged entries.
+    None of the entries is encrypted. MalformedEntry for damaged ones.
     """
-    _refuse_encrypted(entries, rows)
     compressed = entries.metadata.numbers(EntryField.COMPRESSION)[rows] != 0
     batched = entries.batched()[rows]
     # Four groups, because each has one kind of metadata and one buffer that its spans are indexes into.
@@ -156,17 +155,6 @@ def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator
         packed = rows[(batched == in_batches) & compressed]
         for portion in _portions(entries, packed):
             yield _cut(entries, _unpack(entries, portion, buffer), in_batches)
-
-
-def _refuse_encrypted(entries: EntryTable, rows: Ints) -> None:
-    if entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
-        encrypted = np.intersect1d(entries.metadata.repeated(EntryField.ENCRYPTION_KEYS)[0], rows)
-        if encrypted.size:
-            row = encrypted[0]
-            raise MalformedEntry(
-                f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is encrypted by its producer; "
-                "encrypted topics cannot be read"
-            )
 
 
 def _portions(entries: EntryTable, rows: Ints) -> Iterator[Ints]:

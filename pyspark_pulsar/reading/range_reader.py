@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
 from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of
+from pyspark_pulsar.cutting.decryption import Decryption
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entries
 from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Ints
@@ -65,6 +66,10 @@ class ReadSettings(NamedTuple):
     """Limit for the silence of a broker that still has messages in the range."""
     subscription: str
     """Prefix of the short-lived subscriptions."""
+    private_keys: Mapping[str, bytes]
+    """PEM by the name of the public key; the empty name stands for every other one."""
+    discard_encrypted: bool
+    """True leaves entries out that cannot be decrypted; False raises MalformedEntry."""
 
 
 class RangeReader:
@@ -81,6 +86,7 @@ class RangeReader:
         self._names = texts([one.topic for one in ranges])
         self._partitions = np.array([partition_of(one.topic) for one in ranges], np.int64)
         self._chunks = Chunks()
+        self._decryption = Decryption(settings.private_keys, discard=settings.discard_encrypted)
         self._opened = 0
         self._active: list[Lane] = []
         """Lanes that are opened and not done."""
@@ -238,15 +244,18 @@ class RangeReader:
         for lane in lanes:
             lane.heard(int(counts[lane.rows_of(arrived, connection)].sum()))
         # Positions are taken from `arrived`, rows from `entries`: joining drops the frames of chunks but the last.
-        whole = self._chunks.join(messages, arrived, partial(self._look_back, connection, arrived))
-        entries = arrived if whole is messages else cut_entries(whole)
+        opened = self._decryption.decrypt(messages, arrived)
+        plain = arrived if opened is messages else cut_entries(opened)
+        whole = self._chunks.join(opened, plain, partial(self._look_back, connection, plain))
+        entries = plain if whole is opened else cut_entries(whole)
         cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
         chosen = [
             self._keep(lane, entries, np.flatnonzero(lane.rows_of(entries, connection)), cuts)
             for lane in lanes
         ]
         if chosen:
-            self._make_rows(entries, np.sort(np.concatenate(chosen)), cuts, whole.buffer)
+            rows = self._decryption.readable(whole, entries, np.sort(np.concatenate(chosen)))
+            self._make_rows(entries, rows, cuts, whole.buffer)
         # Move on only after the rows are built: if anything above raises BrokerLost, the same entries are read again.
         for lane in lanes:
             rows = np.flatnonzero(lane.rows_of(arrived, connection))
@@ -261,7 +270,8 @@ class RangeReader:
         run = self._cluster.run_before(lane.range.topic, last, LOOK_BACK_ENTRIES, self._settings.subscription)
         parts: Parts = {}
         for messages, entries in run:
-            parts |= parts_of(messages, entries, uuid)
+            opened = self._decryption.decrypt(messages, entries)
+            parts |= parts_of(opened, entries if opened is messages else cut_entries(opened), uuid)
         return parts
 
     def _lanes_of(self, connection: Connection, entries: EntryTable) -> list[Lane]:

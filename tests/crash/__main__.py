@@ -9,10 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run, deletion_run, trimming_run
+from tests.crash import bookie_run, compaction_run, deletion_run, quarantine_run, trimming_run
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
+from tests.crash.spark_audit import audit_all, snapshot
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,16 +32,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--trimming", action="store_true", help="kill a broker at each step of expiry and trimming instead"
     )
+    parser.add_argument(
+        "--quarantine",
+        action="store_true",
+        help="kill an operator or the broker at each step of a quarantine instead",
+    )
+    parser.add_argument(
+        "--audit", action="store_true", help="let the audits on Spark look at the metadata store in the end"
+    )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
     arguments = parser.parse_args(argv)
     if arguments.bookie:
         return bookie_run.main(arguments.seed, keep=arguments.keep)
     if arguments.deletion:
-        return deletion_run.main(keep=arguments.keep)
+        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
     if arguments.compaction:
-        return compaction_run.main(keep=arguments.keep)
+        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.quarantine:
+        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
     if arguments.trimming:
-        return trimming_run.main(keep=arguments.keep)
+        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     print(f"seed {seed}, {folder}", flush=True)
@@ -49,6 +60,9 @@ def main(argv: list[str] | None = None) -> int:
         passed = run(arguments.rounds, seed, folder)
     except (BrokerError, RuntimeError) as error:
         print(f"FAILED: {error}")
+    if arguments.audit:
+        taken = snapshot(folder / "data" / "metadata.sqlite", folder / "snapshot")
+        passed = audit_all({"all rounds": taken}) == 0 and passed
     if passed and not arguments.keep:
         shutil.rmtree(folder)
     else:

@@ -39,9 +39,9 @@ LEDGER_IDS: Final = 3000
 """Ids that are looked up; each start reserves a block of 1,000."""
 
 
-def main(*, keep: bool) -> int:
+def main(*, keep: bool, audit: bool = False) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = try_points(POINTS, run_point, keep=keep)
+    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
     print(f"{len(POINTS)} points, {failed} failed")
     return 1 if failed else 0
 

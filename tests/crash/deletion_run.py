@@ -45,9 +45,9 @@ MESSAGES: Final = 12
 TIMEOUT_S: Final = 60.0
 
 
-def main(*, keep: bool) -> int:
+def main(*, keep: bool, audit: bool = False) -> int:
     """One line per point; 1 when anything is wrong."""
-    failed = try_points(POINTS, run_point, keep=keep)
+    failed = try_points(POINTS, run_point, keep=keep, audit=audit)
     print(f"{len(POINTS)} points, {failed} failed")
     return 1 if failed else 0
 

@@ -8,13 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.crash.spark_audit import audit_all, snapshot
 
-def try_points(points: Sequence[str], run_point: Callable[[str, Path], list[str]], *, keep: bool) -> int:
-    """Runs each point in a folder of its own; returns how many failed.
 
-    `run_point` returns its findings. The folder of a point without any goes, unless `keep`.
+def try_points(
+    points: Sequence[str], run_point: Callable[[str, Path], list[str]], *, keep: bool, audit: bool = False
+) -> int:
+    """Runs each point in a folder of its own; returns how many failed, and how much the audits found.
+
+    `run_point` returns its findings. The folder of a point without any goes, unless `keep`. `audit`: the audits on Spark
+    look at the store of each point, which is `data/metadata.sqlite` in its folder.
     """
     failed = 0
+    snapshots: dict[str, Path] = {}
+    audited = Path(tempfile.mkdtemp(prefix="crash-audits-"))
     width = max(map(len, points))
     for point in points:
         folder = Path(tempfile.mkdtemp(prefix="crash-"))
@@ -22,6 +29,10 @@ def try_points(points: Sequence[str], run_point: Callable[[str, Path], list[str]
         findings = run_point(point, folder)
         failed += bool(findings)
         print(f"{point:{width}} {time.monotonic() - began:5.1f} s  {'; '.join(findings) or 'ok'}", flush=True)
+        if audit:
+            snapshots[point] = snapshot(folder / "data" / "metadata.sqlite", audited / point)
         if not (findings or keep):
             shutil.rmtree(folder)
+    failed += audit_all(snapshots) if audit else 0
+    shutil.rmtree(audited)
     return failed

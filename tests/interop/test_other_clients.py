@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.interop.programs import cargo_settings, fetch, need, run
 from tests.support.certificates import Certificates
 from tests.vectors.broker_process import BrokerProcess
 
@@ -28,7 +28,6 @@ SETTINGS = {
     "isDelayedDeliveryDeliverAtTimeStrict": "true",
 }
 HERE: Final = Path(__file__).parent
-FETCH_S: Final = 600
 BUILD_S: Final = 900
 RUN_S: Final = 240
 CHECKS_AT_LEAST: Final = 12
@@ -43,20 +42,20 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def go_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
-    _need("go")
+    need("go")
     folder, program = HERE / "go", tmp_path_factory.mktemp("go") / "interop"
-    _fetch(["go", "mod", "download"], folder)
-    built = _run(["go", "build", "-o", str(program), "."], BUILD_S, folder)
+    fetch(["go", "mod", "download"], folder)
+    built = run(["go", "build", "-o", str(program), "."], BUILD_S, folder)
     assert built.returncode == 0, built.stderr
     return [str(program)]
 
 
 @pytest.fixture(scope="module")
 def java_class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    _need("java")
-    _need("mvn")
+    need("java")
+    need("mvn")
     class_path = tmp_path_factory.mktemp("java") / "class-path"
-    _fetch(
+    fetch(
         [
             *("mvn", "-q", "-B", "-f", str(HERE / "java" / "pom.xml")),
             *("dependency:build-classpath", f"-Dmdep.outputFile={class_path}"),
@@ -69,15 +68,12 @@ def java_class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def rust_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[str]]:
     """Built from a copy, as cargo writes beside its sources. The client's build calls `protoc`: grpcio-tools has one."""
-    _need("cargo")
+    need("cargo")
     folder = tmp_path_factory.mktemp("rust")
     shutil.copytree(HERE / "rust", folder, dirs_exist_ok=True)
-    protoc = folder / "protoc"
-    protoc.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n', encoding="utf-8")
-    protoc.chmod(0o755)
-    _fetch(["cargo", "fetch"], folder)
-    settings = {**os.environ, "PROTOC": str(protoc), "CARGO_PROFILE_DEV_DEBUG": "0"}
-    built = _run(["cargo", "build", "--target-dir", str(folder / "target")], BUILD_S, folder, settings)
+    fetch(["cargo", "fetch"], folder)
+    settings = cargo_settings(folder)
+    built = run(["cargo", "build", "--target-dir", str(folder / "target")], BUILD_S, folder, settings)
     assert built.returncode == 0, built.stderr
     yield [str(folder / "target" / "debug" / "interop")]
     shutil.rmtree(folder / "target")
@@ -137,7 +133,7 @@ def _over_tls(
 ) -> dict[str, str]:
     urls = [broker.addresses.pulsar_tls, broker.addresses.admin_tls]
     settings = {**os.environ, "TRUST_CERTS": str(certificates.authority)}
-    return _read_outcomes(_run([*program, *urls, *checks], RUN_S, environment=settings))
+    return _read_outcomes(run([*program, *urls, *checks], RUN_S, HERE, environment=settings))
 
 
 def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:
@@ -148,7 +144,7 @@ def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:
 
 
 def _outcomes(program: Sequence[str], broker: BrokerProcess) -> dict[str, str]:
-    return _read_outcomes(_run([*program, broker.addresses.pulsar, broker.addresses.admin], RUN_S))
+    return _read_outcomes(run([*program, broker.addresses.pulsar, broker.addresses.admin], RUN_S, HERE))
 
 
 def _read_outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
@@ -160,28 +156,3 @@ def _read_outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
         name, _, reason = rest.partition(": ")
         outcomes[name] = "ok" if verdict == "ok" else reason
     return outcomes
-
-
-def _need(tool: str) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-
-
-def _fetch(command: Sequence[str], folder: Path) -> None:
-    try:
-        ended = _run(command, FETCH_S, folder)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"{command[0]}: the packages did not come within {FETCH_S} s")
-    if ended.returncode != 0:
-        pytest.skip(f"{command[0]}: no packages: {(ended.stderr or ended.stdout)[-300:]}")
-
-
-def _run(
-    command: Sequence[str],
-    timeout_s: float,
-    folder: Path = HERE,
-    environment: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
-    )

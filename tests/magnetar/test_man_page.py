@@ -86,7 +86,7 @@ def test_packages_carry_the_page_and_every_extra_is_documented() -> None:
     assert {extra for extra in extras if f"| `{extra}` |" not in page} == set()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/install.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/install.md", "docs/how-to/watch.md"])
 def test_pages_name_the_wheel_of_this_version(page: str) -> None:
     text = (ROOT / page).read_text()
     assert text.count("magnetar-") == text.count(f"magnetar-{__version__}-py3-none-any.whl") > 0

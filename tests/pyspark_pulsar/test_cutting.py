@@ -24,6 +24,7 @@ from protocol.pulsar_api_pb2 import (  # noqa: E402
     SingleMessageMetadata,
 )
 from pyspark_pulsar.cutting.compression import pack  # noqa: E402
+from pyspark_pulsar.cutting.decryption import Decryption  # noqa: E402
 from pyspark_pulsar.cutting.entry_table import EntryField, cut_entries  # noqa: E402
 from pyspark_pulsar.cutting.message_table import MessageField, cut_messages  # noqa: E402
 from pyspark_pulsar.cutting.messages import Messages  # noqa: E402
@@ -166,13 +167,15 @@ def test_cutting_refuses_payloads_that_do_not_decompress(codec: int) -> None:
         cut_all(entries, buffer)
 
 
-def test_cutting_refuses_encrypted_entries() -> None:
+def test_entry_that_no_key_opens_is_refused_by_its_position() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     metadata.encryption_keys.add(key="k", value=b"v")
     messages = received([frame(7, metadata, b"secret")])
     entries = cut_entries(messages)
-    with pytest.raises(MalformedEntry, match="entry 0:7 is encrypted by its producer"):
-        cut_all(entries, messages.buffer)
+    decryption = Decryption({}, discard=False)
+    assert decryption.decrypt(messages, entries) is messages
+    with pytest.raises(MalformedEntry, match="entry 0:7 is encrypted, and decryptionKeys has none"):
+        decryption.readable(messages, entries, np.arange(1))
 
 
 @pytest.mark.parametrize("seed", range(30))

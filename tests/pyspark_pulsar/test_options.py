@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from protocol.pulsar_api_pb2 import MessageIdData
+from pyspark_pulsar import jvm_options
 from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.given_options import parse_bytes
 from pyspark_pulsar.nearest_name import distance
-from pyspark_pulsar.options import parse_bytes, source_options
+from pyspark_pulsar.options import sink_options, source_options
 from pyspark_pulsar.places import parse_time_ms
 from pyspark_pulsar.planning.topics import pattern_parts
 from pyspark_pulsar.position import EARLIEST, Position
@@ -154,3 +158,49 @@ def test_topics_pattern_is_split_into_namespace_and_names(
 def test_topics_pattern_refuses_several_namespaces() -> None:
     with pytest.raises(OptionError, match="names in one namespace"):
         pattern_parts("persistent://a/.*/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("pulsar.client.numIoThreads", "pulsar.client.numIoThreads has no effect: there are no threads"),
+        ("pulsar.client.keepaliveintervalseconds", "pulsar.client.keepAliveIntervalSeconds has no effect"),
+        ("pulsar.reader.receiverQueueSize", "windows follow from the size of the messages"),
+        ("pulsar.admin.tlsTrustCertsFilePath", "no admin requests are made"),
+        ("pulsar.admin.readTimeoutMs", "no admin requests are made"),
+    ],
+)
+def test_harmless_option_of_the_jvm_connector_is_named_in_a_warning(
+    name: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    jvm_options._warn.cache_clear()
+    source_options({**GIVEN, name: "5"}, streaming=False)
+    source_options({**GIVEN, name: "5"}, streaming=False)
+    (line,) = caplog.messages
+    assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("pulsar.client.useTls", "write pulsar+ssl:// in service.url"),
+        ("pulsar.client.tlsTrustStorePath", "use PEM files"),
+        ("pulsar.reader.startMessageId", "use startingOffsets or startingTime"),
+        ("pulsar.reader.readcompacted", "pulsar.reader.readCompacted is not accepted: this is not built"),
+        ("pulsar.reader.subscriptionRolePrefix", "use subscriptionPrefix"),
+    ],
+)
+def test_misleading_option_of_the_jvm_connector_is_refused_with_the_remedy(name: str, remedy: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(remedy)):
+        source_options({**GIVEN, name: "5"}, streaming=False)
+
+
+def test_sink_refuses_options_that_would_change_its_guarantee() -> None:
+    for name, remedy in (
+        ("producerName", "deliveryGuarantee"),
+        ("encryptionKeys", "does not encrypt"),
+        ("hashingScheme", "by their key"),
+    ):
+        with pytest.raises(OptionError, match=remedy):
+            sink_options({**GIVEN, f"pulsar.producer.{name}": "x"})
+    assert sink_options({**GIVEN, "pulsar.producer.maxPendingMessages": "5"}).batch_messages_max == 1000

@@ -1,5 +1,6 @@
 """`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
 
+Every third seed also has a history of topics, see `tests/sim/lives/history.py`; the summary counts its operations.
 `--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
 """
 
@@ -12,18 +13,23 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.sim.breakages import BREAKAGES, broken
+from tests.sim.breakages import BREAKAGES
+from tests.sim.lives.breakages import LIVES_BREAKAGES
+from tests.sim.lives.history import Counts, simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken
 from tests.sim.simulation import Outcome, simulate
 
 BATCH = 50
+LIVES_EACH, LIVES_AT = 3, 1
+"""Seeds with a history of topics: those that leave this rest."""
+ALL_BREAKAGES = {**BREAKAGES, **LIVES_BREAKAGES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     logging.disable(logging.CRITICAL)  # bookies that fail are the point
-    with broken(arguments.rule) if arguments.rule else contextlib.nullcontext():
+    with ALL_BREAKAGES[arguments.rule]() if arguments.rule else contextlib.nullcontext():  # type: ignore[attr-defined]
         if arguments.seed is not None:
             return _show(arguments.seed)
         return _run(range(arguments.first, arguments.first + arguments.seeds))
@@ -32,14 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(seeds: range) -> int:
     began = time.monotonic()
     failed: list[int] = []
+    counts = Counts()
+    lives = 0
     for start in range(seeds.start, seeds.stop, BATCH):
         batch = range(start, min(start + BATCH, seeds.stop))
         batch_began = time.monotonic()
         outcomes = [outcome for seed in batch if (outcome := _try(seed, failed)) is not None]
+        for seed in batch:
+            if seed % LIVES_EACH == LIVES_AT:
+                lives += 1
+                _try_lives(seed, failed, counts)
         print(
             f"seeds {batch.start:5}-{batch.stop - 1:<5} {_sums(outcomes)}  {time.monotonic() - batch_began:5.1f} s",
             flush=True,
         )
+    print(f"{lives} histories of topics: {counts.text()}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
     return 1 if failed else 0
 
@@ -51,6 +64,14 @@ def _try(seed: int, failed: list[int]) -> Outcome | None:
         failed.append(seed)
         print(f"seed {seed} FAILED: {error}", flush=True)
         return None
+
+
+def _try_lives(seed: int, failed: list[int], counts: Counts) -> None:
+    try:
+        counts.add(simulate_lives(seed))
+    except Exception as error:  # noqa: BLE001  # A defect ends one history alone, and its seed is told.
+        failed.append(seed)
+        print(f"seed {seed} FAILED, topics: {type(error).__name__}: {error}", flush=True)
 
 
 def _sums(outcomes: list[Outcome]) -> str:
@@ -73,13 +94,16 @@ def _sums(outcomes: list[Outcome]) -> str:
 def _show(seed: int) -> int:
     trace: list[str] = []
     try:
-        outcome = simulate(seed, trace)
-    except (Broken, Stuck, AssertionError) as error:
+        text = _sums([simulate(seed, trace)])
+        if seed % LIVES_EACH == LIVES_AT:
+            trace.append("A history of topics:")
+            text += f"\nseed {seed}, topics: {simulate_lives(seed, trace).text()}"
+    except AssertionError as error:
         print("\n".join(trace))
         print(f"seed {seed} FAILED: {error}")
         return 1
     print("\n".join(trace))
-    print(f"seed {seed}: {_sums([outcome])}")
+    print(f"seed {seed}: {text}")
     return 0
 
 
@@ -88,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=200, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
-    parser.add_argument("--break", dest="rule", choices=BREAKAGES, help="break this rule on purpose")
+    parser.add_argument("--break", dest="rule", choices=ALL_BREAKAGES, help="break this rule on purpose")
     return parser
 
 

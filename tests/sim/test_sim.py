@@ -15,12 +15,27 @@ import pytest
 
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from tests.sim.breakages import broken
+from tests.sim.lives.breakages import LIVES_BREAKAGES
+from tests.sim.lives.history import simulate_lives
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken, SharedState
 from tests.sim.simulation import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
+LIVES_SEEDS = (1, 4, 19, 103)
+"""Seeds of topics; the last three found defects."""
+LIVES_BEGIN_AT = {"deletes-without-export": 6, "beginnings-are-certain": 1}
+LIVES_RULES = (
+    "trims-what-is-needed",
+    "retention-is-ignored",
+    "expires-at-once",
+    "expires-the-whole-topic",
+    "policies-stay",
+    "deletes-without-export",
+    "moves-without-copy",
+    "beginnings-are-certain",
+)
 BEGIN_AT = {"old-answers-count": 500, "no-replication-lock": 190, "copies-not-awaited": 80}
 """Rules that few histories need: from the beginning, finding the first one takes longer than all other tests here."""
 
@@ -105,6 +120,25 @@ def test_simulation_notices_a_disabled_rule(rule: str) -> None:
     begin = BEGIN_AT.get(rule, 0)
     with broken(rule), pytest.raises((Broken, Stuck)):
         simulate_all(range(begin, begin + 1000))
+
+
+@pytest.mark.parametrize("seed", LIVES_SEEDS)
+def test_simulated_topics_break_no_invariant(seed: int) -> None:
+    counts = simulate_lives(seed)
+    assert min(counts.confirmed, counts.trimmed, counts.expired, counts.deleted) > 0
+    assert counts.leaks_deleted >= 2
+
+
+@pytest.mark.parametrize("rule", LIVES_RULES)
+def test_simulation_of_topics_notices_a_disabled_rule(rule: str) -> None:
+    """The others of `LIVES_BREAKAGES` need more seeds than a test has time for."""
+    with LIVES_BREAKAGES[rule](), pytest.raises((Broken, Stuck)):  # type: ignore[attr-defined]
+        simulate_all_lives(range(LIVES_BEGIN_AT.get(rule, 0), 20))
+
+
+def simulate_all_lives(seeds: range) -> None:
+    for seed in seeds:
+        simulate_lives(seed)
 
 
 def simulate_all(seeds: range) -> None:

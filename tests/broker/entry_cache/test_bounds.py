@@ -11,6 +11,7 @@ from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.bounds.pinned_bytes import COPIED_PER_SLICE
 from broker.entry_cache.bounds.strict_size import VISITS_OF_INSERTS, entries_share
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW, REMOVED_KEPT, LogReaders
@@ -386,3 +387,28 @@ def test_entries_share_is_everything_when_nothing_is_pinned() -> None:
     assert entries_share(160, 1000, 16_000) == 1000 // 32
     assert entries_share(1600, 1000, 16_000) == 100
     assert entries_share(1600, 0, 16_000) == 1
+
+
+def test_shorter_grace_time_holds_for_a_cursor_that_has_left() -> None:
+    settings = EntryCacheSettings(1 << 20, policy="magnetar", continue_caching_ns=40 * SECOND)
+    manager = ComposedCache(settings).manager
+    cursors = ActiveCursors(settings.continue_caching_ns, 0)
+    manager.open("log").attach_cursors(cursors, 0, counts_reads=True, by_mark_delete=False)
+    readers = watching(cursors)
+    cursors.add("s", Position(1, 5), lambda: Position(1, 2))
+    cursors.remove("s", SECOND)
+    assert readers.names_returning(Position(1, 9), 2 * SECOND) == ("s",)
+    assert readers.expected_from(1, 2 * SECOND) == 3
+    manager.reconfigure(replace(settings, continue_caching_ns=SECOND // 2))
+    assert readers.names_returning(Position(1, 9), 2 * SECOND) == ()
+    assert readers.expected_from(1, 2 * SECOND) == NO_LIMIT
+    assert readers.forget_overdue(2 * SECOND) == 1
+
+
+def test_cursor_without_grace_time_gets_none_by_a_change() -> None:
+    settings = EntryCacheSettings(1 << 20, policy="magnetar", continue_caching_ns=SECOND)
+    manager = ComposedCache(settings).manager
+    cursors = ActiveCursors(0, 0)
+    manager.open("log").attach_cursors(cursors, 0, counts_reads=False, by_mark_delete=False)
+    manager.reconfigure(replace(settings, continue_caching_ns=2 * SECOND))
+    assert cursors.continue_caching_ns == 0

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "orders"
-COUNT = 20
+COUNT = 21
 
 
 def test_example_application_passes_its_tests() -> None:

@@ -15,7 +15,7 @@ import random
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from urllib.parse import quote
 
 from autorecovery.fragments import bookies_needed
 from broker.ledger_client.bookies import BookieSet
@@ -46,7 +46,6 @@ CALM_S = 150.0
 """Simulated seconds for all that is under way."""
 QUIET_S = 20.0
 """Simulated seconds in which everything that a consumer may get has come."""
-T = TypeVar("T")
 
 
 @dataclass
@@ -123,6 +122,7 @@ class History:
         self.state = LivesState(rng, self._judge_removal)
         self.state.error_rate = rng.choice((0.0, 0.0, 0.005, 0.02))
         self.state.slow_rate = rng.choice((0.0, 0.02))
+        self.state.exported = lambda subject: bool(exported(folder, subject))
         self.counts = Counts()
         self.lives: list[Life] = []
         self.broker: SimBroker | None = None
@@ -323,7 +323,9 @@ class History:
     async def lose_list(self, life: Life) -> None:
         """Removes the node with the ledgers of a topic, as a careless administrator does."""
         life.leaked = True
-        await self.state.store.delete(managed_ledger_key(parse_topic_name(life.name).ledger_name))
+        key = managed_ledger_key(parse_topic_name(life.name).ledger_name)
+        self.state.leaked |= {f"{key}/{cursor}" for cursor in await self.state.store.children(key)}
+        await self.state.store.delete(key)
         self.note(f"the list of {life.name} is lost")
 
     def check_leak(self, found: Found) -> None:
@@ -342,9 +344,9 @@ class History:
     async def check_gone(self, life: Life) -> None:
         """Raises Broken while anything of a deleted topic is stored."""
         name = parse_topic_name(life.name)
-        texts = (name.base.ledger_name, str(name.base))
+        texts = (name.base.ledger_name, str(name.base), quote(str(name.base), safe=""))
         for node in await self.state.nodes():
-            if any(text in node.path for text in texts):
+            if any(text in node.path or text.encode() in node.value for text in texts):
                 raise Broken(f"{life.name} is deleted, and {node.path} is left")
         for ledger_id, _ in life.positions:
             if self.state.value_of(ledger_key(ledger_id)) is not None:

@@ -67,8 +67,8 @@ class Operator:
             history.note(f"{self.client.name}: {subject} is back")
             history.counts.put_back += 1
         elif inside:
-            await quarantine.export(self._store, history.folder, self._ask)
-            history.counts.exported += len(inside)
+            if history.is_calm or history.rng.random() < 0.7:
+                history.counts.exported += await quarantine.export(self._store, history.folder, self._ask)
             for line in await quarantine.delete(self._store, history.folder, self._ask):
                 history.note(f"{self.client.name}: {line}")
                 history.counts.leaks_deleted += line.endswith(" deleted")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from urllib.parse import unquote
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore
+from leaks.quarantine import NODES, node_record_key
 from magnetar.snapshot.node_rows import Node
 from protocol.ledger_metadata import LedgerMetadata, decode, ledger_key
 from tests.sim.metadata import Broken, SharedState, check_step, is_move
@@ -32,6 +34,10 @@ class LivesState(SharedState):
         self._versions: dict[str, LedgerMetadata] = {}
         self._gone: set[str] = set()
         self.moves = 0
+        self.leaked: set[str] = set()
+        """Nodes that nothing refers to any more; each goes only when it has a copy."""
+        self.exported: Callable[[str], bool] = lambda _: False
+        """Tells whether a whole copy of a node is in a file."""
 
     def written(self, key: str, value: bytes) -> None:
         if key in self._gone:
@@ -51,11 +57,20 @@ class LivesState(SharedState):
         self._ids[ledger_key(ledger_id)] = ledger_id
 
     def removed(self, key: str) -> None:
+        self._check_leak(key)
         if key in self._versions:
             del self._versions[key]
             self._gone.add(key)
             if key in self._ids:
                 self._judge(self._ids[key])
+
+    def _check_leak(self, key: str) -> None:
+        if key in self.leaked and self.value_of(node_record_key(key)) is None:
+            raise Broken(f"{key} went without a copy in quarantine")
+        subject = unquote(key.removeprefix(f"{NODES}/"))
+        copied = self.value_of(subject) is not None or self.exported(subject)
+        if subject in self.leaked and subject != key and not copied:
+            raise Broken(f"the copy of {subject} in quarantine was deleted without an export")
 
     def value_of(self, key: str) -> bytes | None:
         """Returns the value of this moment."""

@@ -126,7 +126,7 @@ class LogReaders:
         self._version += 1
         continue_ns = self._active.continue_caching_ns
         if cursor.acknowledged is not None and continue_ns > 0:
-            departed = DepartedCursor(name, cursor.acknowledged(), now_ns + continue_ns)
+            departed = DepartedCursor(name, cursor.acknowledged(), now_ns)
             self._departed[name] = departed
             insort(self._returning, departed.place)
         cursor.removed = True
@@ -152,7 +152,8 @@ class LogReaders:
     def names_returning(self, position: Position, now_ns: int) -> tuple[str, ...]:
         """Returns the cursors that left and are expected back to begin at the position or before."""
         before = self._returning[: count_to(self._returning, position)]
-        return tuple([place[2] for place in before if self._departed[place[2]].until_ns > now_ns])
+        after_ns = now_ns - self._active.continue_caching_ns
+        return tuple([place[2] for place in before if self._departed[place[2]].left_ns > after_ns])
 
     def expected_from(self, ledger_id: int, now_ns: int) -> int:
         """Returns the lowest entry id of the ledger that a reader is to come for; NO_LIMIT if none is.
@@ -161,8 +162,8 @@ class LogReaders:
         departed cursor that is overdue, so call `forget_overdue` before when asking often.
         """
         slowest = self._active.slowest()
-        departed = self._departed
-        back = next((place for place in self._returning if departed[place[2]].until_ns > now_ns), None)
+        departed, after_ns = self._departed, now_ns - self._active.continue_caching_ns
+        back = next((place for place in self._returning if departed[place[2]].left_ns > after_ns), None)
         places = [place[:2] for place in (slowest, back) if place is not None]
         if not places or (first := min(places))[0] > ledger_id:
             return NO_LIMIT
@@ -173,10 +174,10 @@ class LogReaders:
 
         Views depend on it, so a replay has to call it as often and at the same times as the broker.
         """
-        forgotten = 0
+        forgotten, after_ns = 0, now_ns - self._active.continue_caching_ns
         while self._departed and forgotten < looks_max:
             departed = next(iter(self._departed.values()))
-            if departed.until_ns > now_ns:
+            if departed.left_ns > after_ns:
                 break
             forgotten += 1
             self.forgotten(departed.place[2])

@@ -71,14 +71,14 @@ class ReadingCursor:
 class DepartedCursor:
     """A cursor that left and is expected back for a while."""
 
-    __slots__ = ("place", "until_ns")
+    __slots__ = ("left_ns", "place")
 
-    def __init__(self, name: str, acknowledged: Position, until_ns: int) -> None:
+    def __init__(self, name: str, acknowledged: Position, left_ns: int) -> None:
         """It would begin again after `acknowledged`, its mark-delete position."""
         self.place: Place = (acknowledged.ledger_id, acknowledged.entry_id + 1, name)
         """The position where it would begin again, and its name."""
-        self.until_ns = until_ns
-        """It is no longer expected from this time on."""
+        self.left_ns = left_ns
+        """When it left. How long it is expected since then may change at run time."""
 
 
 def _entries_moved(before: Position, after: Position) -> int:

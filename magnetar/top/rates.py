@@ -1,0 +1,289 @@
+"""Turns two scrapes into what happened per second between them: of the broker, its cache, its bookie and each topic.
+
+All functions are pure. Counters are preferred to Pulsar's rates, which are means of the last whole minute. Those stand
+in where a broker has no counter: for the cache of Apache's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from magnetar.top.scrape import TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
+
+NS_PER_S: Final = 1_000_000_000
+
+
+class Reading(NamedTuple):
+    """One scrape of a broker, and of a bookie with a port of its own."""
+
+    at_ns: int
+    """Monotonic time of the request."""
+    broker: Scrape
+    """The broker's series."""
+    bookie: Scrape
+    """The bookie's series; the broker's again where it has them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic between two readings. A namespace, where a broker exposes no topics."""
+
+    name: str
+    """Full name, or `tenant/namespace`."""
+    in_messages: float
+    """Messages published per second."""
+    in_bytes: float
+    """Bytes published per second."""
+    out_messages: float
+    """Messages sent to consumers per second."""
+    out_bytes: float
+    """Bytes sent to consumers per second."""
+    backlog: float
+    """Entries not acknowledged, over all subscriptions."""
+    storage_bytes: float
+    """Bytes kept."""
+    producers: int
+    """Connected producers."""
+    consumers: int
+    """Connected consumers."""
+    subscriptions: int
+    """Subscriptions."""
+    hit_ratio: float | None
+    """Entries read from the cache by all that were read; None without reads, and of Apache's brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The entry cache between two readings."""
+
+    hit_ratio: float | None
+    """Entries read from the cache by all that were read; None without reads."""
+    hits: float
+    """Entries read from the cache per second."""
+    misses: float
+    """Entries read from storage per second."""
+    evictions: float
+    """Entries evicted per second."""
+    used_bytes: float
+    """Bytes of cached entries."""
+    max_bytes: float | None
+    """The limit; None of Apache's brokers, which do not tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bookie:
+    """A bookie between two readings."""
+
+    adds: float
+    """Entries added per second."""
+    reads: float
+    """Entries read per second."""
+    write_bytes: float
+    """Bytes written per second."""
+    read_bytes: float
+    """Bytes read per second."""
+    sync_ms: float | None
+    """The 99th percentile of journal syncs in ms; None where there was none."""
+    read_cache_hit_ratio: float | None
+    """Reads served by the read cache by all reads; None without reads."""
+    write_cache_bytes: float
+    """Bytes in the write cache."""
+    ledgers: float
+    """Ledgers kept."""
+    writable: bool
+    """False while the bookie is read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything on the screen."""
+
+    version: str
+    """The broker's version; empty where it does not tell it."""
+    seconds: float
+    """Time between the two readings; 0 for a first reading, whose rates are 0."""
+    in_messages: float
+    """Messages published per second."""
+    in_bytes: float
+    """Bytes published per second."""
+    out_messages: float
+    """Messages sent to consumers per second."""
+    out_bytes: float
+    """Bytes sent to consumers per second."""
+    backlog: float
+    """Entries not acknowledged, of all topics."""
+    topics_count: float
+    """Open topics."""
+    connections: float
+    """Connections of clients."""
+    publish_ms: Mapping[str, float]
+    """Latency of publishes in ms by quantile (`0.5`), of the broker's last window; empty where it does not tell it."""
+    cpu: float | None
+    """Cores in use; None for a first reading."""
+    memory_bytes: float | None
+    """Resident memory; None where the broker does not tell it."""
+    cache: Cache
+    """The entry cache."""
+    bookie: Bookie | None
+    """The bookie; None without one."""
+    topics: Sequence[Topic]
+    """Every topic, in no order."""
+
+
+def overview(before: Reading | None, now: Reading) -> Overview:
+    """Returns what happened between two readings; of a first one, only what does not need two."""
+    seconds = (now.at_ns - before.at_ns) / NS_PER_S if before is not None else 0.0
+    span = _Span(before.broker if before else {}, now.broker, seconds)
+    bookie_span = _Span(before.bookie if before else {}, now.bookie, seconds)
+    topics = _topics(span)
+    cpu = span.rate("process_cpu_seconds_total")
+    return Overview(
+        version=next((sample.labels.get("version", "") for sample in span.of("pulsar_version_info")), ""),
+        seconds=seconds,
+        in_messages=sum(topic.in_messages for topic in topics),
+        in_bytes=sum(topic.in_bytes for topic in topics),
+        out_messages=sum(topic.out_messages for topic in topics),
+        out_bytes=sum(topic.out_bytes for topic in topics),
+        backlog=sum(topic.backlog for topic in topics),
+        topics_count=span.gauge("pulsar_topics_count"),
+        connections=span.gauge("pulsar_active_connections"),
+        publish_ms=_quantiles(span.of("pulsar_broker_publish_latency")),
+        cpu=cpu if seconds else None,
+        memory_bytes=span.gauge("process_resident_memory_bytes") or None,
+        cache=_cache(span),
+        bookie=_bookie(bookie_span) if "bookkeeper_server_ADD_ENTRY_count" in now.bookie else None,
+        topics=topics,
+    )
+
+
+class _Span:
+    """Two scrapes and the time between them."""
+
+    def __init__(self, before: Scrape, now: Scrape, seconds: float) -> None:
+        self.before = before
+        self.now = now
+        self.seconds = seconds
+
+    def of(self, name: str) -> list[Sample]:
+        """Returns the later series of a family."""
+        return self.now.get(name, [])
+
+    def gauge(self, name: str) -> float:
+        """Returns the later sum of a family."""
+        return _sum(self.of(name))
+
+    def rate(self, name: str) -> float:
+        """Returns what all series of a counter together grew by per second."""
+        return self.per_second(_sum(self.before.get(name, [])), self.gauge(name))
+
+    def per_second(self, before: float, now: float) -> float:
+        """Returns the growth of a counter per second; one that fell began again at 0, with a new process."""
+        if not self.seconds:
+            return 0.0
+        return (now - before if now >= before else now) / self.seconds
+
+
+def _sum(samples: Iterable[Sample]) -> float:
+    return sum(sample.value for sample in samples)
+
+
+def _topics(span: _Span) -> list[Topic]:
+    before = {name: _by_topic(span.before.get(name, [])) for name in TOPIC_COUNTERS}
+    now = {name: _by_topic(span.of(name)) for name in (*TOPIC_COUNTERS, *TOPIC_GAUGES)}
+    names = dict.fromkeys(name for found in now.values() for name in found)
+    topics = []
+    for name in names:
+        rates = {
+            # A topic that was not there before is as if its counters had been 0.
+            field: span.per_second(before[metric].get(name, 0.0), now[metric].get(name, 0.0))
+            for metric, field in TOPIC_COUNTERS.items()
+        }
+        gauges = {field: now[metric].get(name, 0.0) for metric, field in TOPIC_GAUGES.items()}
+        topics.append(
+            Topic(
+                name=name,
+                in_messages=rates["in_messages"],
+                in_bytes=rates["in_bytes"],
+                out_messages=rates["out_messages"],
+                out_bytes=rates["out_bytes"],
+                backlog=gauges["backlog"],
+                storage_bytes=gauges["storage_bytes"],
+                producers=int(gauges["producers"]),
+                consumers=int(gauges["consumers"]),
+                subscriptions=int(gauges["subscriptions"]),
+                hit_ratio=_ratio(rates["hits"], rates["misses"]),
+            )
+        )
+    return topics
+
+
+def _by_topic(samples: Iterable[Sample]) -> dict[str, float]:
+    """Returns the value of each topic. Where it has a series of its own, those of its subscriptions repeat it."""
+    whole: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    for labels, value in samples:
+        name = labels.get("topic") or labels.get("namespace")
+        if name is None:
+            continue  # The sum of a cluster.
+        if "partition" in labels and labels["partition"] != "-1":
+            name += f"-partition-{labels['partition']}"
+        found = parts if "subscription" in labels else whole
+        found[name] = found.get(name, 0.0) + value
+    return {**parts, **whole}
+
+
+def _ratio(hits: float, misses: float) -> float | None:
+    return hits / (hits + misses) if hits + misses else None
+
+
+def _quantiles(samples: Iterable[Sample]) -> dict[str, float]:
+    return {labels["quantile"]: value for labels, value in samples if "quantile" in labels}
+
+
+def _cache(span: _Span) -> Cache:
+    hits, misses = span.rate("pulsar_ml_cache_x_hits_total"), span.rate("pulsar_ml_cache_x_misses_total")
+    if not span.of("pulsar_ml_cache_x_hits_total"):
+        hits, misses = span.gauge("pulsar_ml_cache_hits_rate"), span.gauge("pulsar_ml_cache_misses_rate")
+    evicted = (
+        "pulsar_ml_cache_x_evicted_total"
+        if span.of("pulsar_ml_cache_x_evicted_total")
+        else "pulsar_ml_cache_evicted_entries_total"
+    )
+    return Cache(
+        hit_ratio=_ratio(hits, misses),
+        hits=hits,
+        misses=misses,
+        evictions=span.rate(evicted),
+        used_bytes=span.gauge("pulsar_ml_cache_used_size"),
+        max_bytes=span.gauge("pulsar_ml_cache_x_max_bytes") or None,
+    )
+
+
+def _bookie(span: _Span) -> Bookie:
+    def succeeded(name: str) -> float:
+        before, now = (
+            _sum(sample for sample in scrape.get(name, []) if sample.labels.get("success") != "false")
+            for scrape in (span.before, span.now)
+        )
+        return span.per_second(before, now)
+
+    syncs = [
+        sample.value
+        for sample in span.of("bookie_journal_JOURNAL_SYNC")
+        if sample.labels.get("quantile") == "0.99" and sample.labels.get("success") != "false"
+    ]
+    return Bookie(
+        adds=succeeded("bookkeeper_server_ADD_ENTRY_count"),
+        reads=succeeded("bookkeeper_server_READ_ENTRY_count"),
+        write_bytes=span.rate("bookie_WRITE_BYTES"),
+        read_bytes=span.rate("bookie_READ_BYTES"),
+        sync_ms=max(syncs, default=None),
+        read_cache_hit_ratio=_ratio(
+            span.rate("bookie_read_cache_hits"), span.rate("bookie_read_cache_misses")
+        ),
+        write_cache_bytes=span.gauge("bookie_write_cache_size"),
+        ledgers=span.gauge("bookie_ledgers_count"),
+        writable=not span.of("bookie_SERVER_STATUS") or span.gauge("bookie_SERVER_STATUS") > 0,
+    )

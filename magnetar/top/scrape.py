@@ -1,0 +1,104 @@
+"""Reads the text of `/metrics` of a broker or a bookie, ours or Apache's: the families that the screen shows.
+
+A scrape of a thousand topics has tens of thousands of series. So the lines are chosen by name first, and only those
+few go through prometheus_client's parser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from magnetar.clients.client import CommandError
+
+TOPIC_COUNTERS: Final = {
+    "pulsar_in_messages_total": "in_messages",
+    "pulsar_in_bytes_total": "in_bytes",
+    "pulsar_out_messages_total": "out_messages",
+    "pulsar_out_bytes_total": "out_bytes",
+    "pulsar_ml_cache_x_topic_hits_total": "hits",
+    "pulsar_ml_cache_x_topic_misses_total": "misses",
+}
+"""Counters of a topic, by the names that `magnetar.top.rates` gives them. The last two are Magnetar's own."""
+TOPIC_GAUGES: Final = {
+    "pulsar_msg_backlog": "backlog",
+    "pulsar_storage_size": "storage_bytes",
+    "pulsar_producers_count": "producers",
+    "pulsar_consumers_count": "consumers",
+    "pulsar_subscriptions_count": "subscriptions",
+}
+"""Gauges of a topic."""
+BROKER: Final = frozenset(
+    {
+        "pulsar_topics_count",
+        "pulsar_ml_cache_used_size",
+        "pulsar_ml_cache_hits_rate",
+        "pulsar_ml_cache_misses_rate",
+        "pulsar_ml_cache_evicted_entries_total",
+        "pulsar_ml_cache_x_max_bytes",
+        "pulsar_ml_cache_x_hits_total",
+        "pulsar_ml_cache_x_misses_total",
+        "pulsar_ml_cache_x_evicted_total",
+        "pulsar_broker_publish_latency",
+        "pulsar_version_info",
+        "pulsar_active_connections",
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "jvm_memory_direct_bytes_used",
+    }
+)
+"""Families of a broker as a whole."""
+BOOKIE: Final = frozenset(
+    {
+        "bookkeeper_server_ADD_ENTRY_count",
+        "bookkeeper_server_READ_ENTRY_count",
+        "bookie_journal_JOURNAL_SYNC",
+        "bookie_WRITE_BYTES",
+        "bookie_READ_BYTES",
+        "bookie_read_cache_hits",
+        "bookie_read_cache_misses",
+        "bookie_write_cache_size",
+        "bookie_ledgers_count",
+        "bookie_entries_count",
+        "bookie_SERVER_STATUS",
+    }
+)
+"""Families of a bookie; Apache's standalone has them among the broker's."""
+WANTED: Final = frozenset({*TOPIC_COUNTERS, *TOPIC_GAUGES, *BROKER, *BOOKIE})
+
+
+class Sample(NamedTuple):
+    """One series of a scrape."""
+
+    labels: Mapping[str, str]
+    """Its labels."""
+    value: float
+    """Its value, never NaN."""
+
+
+Scrape = Mapping[str, list[Sample]]
+"""The series of the families in `WANTED`, by the name of the series."""
+
+
+def parse(text: str) -> Scrape:
+    """Returns the wanted series of a scrape. Raises CommandError for a text that is no scrape."""
+    found: dict[str, list[Sample]] = {}
+    try:
+        for family in text_string_to_metric_families("\n".join(_chosen(text.splitlines())) + "\n"):
+            for sample in family.samples:
+                if not math.isnan(sample.value):
+                    found.setdefault(sample.name, []).append(Sample(sample.labels, sample.value))
+    except ValueError as error:
+        raise CommandError(f"the answer to /metrics cannot be read: {error}") from None
+    if not found and "# TYPE " not in text:
+        raise CommandError("the answer to /metrics has no metrics in it: name a broker with --admin-url")
+    return found
+
+
+def _chosen(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if line.partition("{")[0].partition(" ")[0] in WANTED:
+            yield line

@@ -1,0 +1,144 @@
+"""The screen of `magnetar top`, on Textual: lines about the broker above a table of topics that keys sort and filter.
+
+A reading blocks while the broker answers, so it is made in a thread. A broker that does not answer leaves the last
+numbers on the screen, with the reason below them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable, Footer, Input, Static
+
+from magnetar.clients.client import CommandError, visible
+from magnetar.top.rates import Overview, Reading, overview
+from magnetar.top.table import SORTS, TITLES, chosen, head, row
+
+ROWS_MAX: Final = 500
+"""Rows of the table; a filter finds the others."""
+
+
+class TopScreen(App[None]):
+    """Shows readings of `read` every `interval_s` seconds until a key ends it."""
+
+    TITLE = "magnetar top"
+    """Title of the terminal's window."""
+    CSS = """
+    #head { height: auto; padding: 0 1; text-style: bold; }
+    #state { height: 1; padding: 0 1; color: $text-muted; }
+    #filter { display: none; height: 3; }
+    DataTable { height: 1fr; }
+    """
+    """Layout, in Textual's style sheets."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("space", "pause", "pause"),
+        Binding("s", "sort", "sort"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "clear", "no filter"),
+    ]
+    """Keys with the actions below."""
+
+    def __init__(self, read: Callable[[], Reading], interval_s: float, sort: str, text: str) -> None:
+        super().__init__()
+        self._read = read
+        self._interval_s = interval_s
+        self._before: Reading | None = None
+        self._found: Overview | None = None
+        self._error = ""
+        self._sort = sort
+        self._text = text
+        self._paused = False
+
+    def compose(self) -> ComposeResult:
+        """Lays out lines, table, the filter's input and the keys."""
+        yield Static(id="head", markup=False)
+        yield Static(id="state", markup=False)
+        yield Input(placeholder="part of a topic's name, Enter", id="filter")
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begins with the first reading."""
+        table = self.query_one(DataTable)
+        table.add_columns(*TITLES)
+        table.focus()
+        self.take_reading()
+        self.set_interval(self._interval_s, self.take_reading)
+
+    @work(thread=True, exclusive=True, group="readings")
+    def take_reading(self) -> None:
+        """Reads in a thread, unless the screen is paused."""
+        if self._paused:
+            return
+        try:
+            reading = self._read()
+        except CommandError as error:
+            self.call_from_thread(self._failed, str(error))
+        else:
+            self.call_from_thread(self._show, reading)
+
+    def _show(self, reading: Reading) -> None:
+        self._found = overview(self._before, reading)
+        self._before = reading
+        self._error = ""
+        self._refresh_all()
+
+    def _failed(self, reason: str) -> None:
+        self._error = reason
+        self._refresh_all()
+
+    def _refresh_all(self) -> None:
+        words = [f"sort: {self._sort}"]
+        if self._text:
+            words.append(f"filter: {visible(self._text)}")
+        if self._paused:
+            words.append("PAUSED")
+        if self._error:
+            words.append(visible(self._error))
+        self.query_one("#state", Static).update("   ".join(words))
+        if self._found is None:
+            return
+        self.query_one("#head", Static).update("\n".join(head(self._found)))
+        table = self.query_one(DataTable)
+        place = table.cursor_row
+        table.clear()
+        table.add_rows(row(topic) for topic in chosen(self._found.topics, self._sort, self._text, ROWS_MAX))
+        table.move_cursor(row=place)
+
+    def action_pause(self) -> None:
+        """Stops readings, or goes on with them."""
+        self._paused = not self._paused
+        self._refresh_all()
+
+    def action_sort(self) -> None:
+        """Takes the next order."""
+        orders = [*SORTS]
+        self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+        self._refresh_all()
+
+    def action_filter(self) -> None:
+        """Opens the filter's input."""
+        field = self.query_one(Input)
+        field.value = self._text
+        field.display = True
+        field.focus()
+
+    def action_clear(self) -> None:
+        """Closes the filter's input and shows all topics."""
+        self._text = ""
+        self._close_filter()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Takes the filter's text."""
+        self._text = event.value.strip()
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one(DataTable).focus()
+        self._refresh_all()

@@ -1,0 +1,1 @@
+"""`magnetar top`: scrapes, rates between them, words, the screen, and the command against a broker."""

@@ -1,0 +1,123 @@
+"""The screen of `magnetar top` in Textual's own test terminal: keys, readings, a broker that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
+
+from magnetar.clients.client import CommandError
+from magnetar.top.rates import NS_PER_S, Reading
+from magnetar.top.scrape import parse
+from magnetar.top.screen import TopScreen
+
+NAMES = ("a", "b", "c")
+
+
+class Broker:
+    """Answers with `a`, `b` and `c`, which get 1, 2 and 3 messages per second; `c` has no backlog."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.fails = False
+
+    def read(self) -> Reading:
+        if self.fails:
+            raise CommandError("no broker answers")
+        self.readings += 1
+        lines = ["# TYPE x gauge"]
+        for number, name in enumerate(NAMES, 1):
+            labels = f'{{namespace="n/s",topic="persistent://n/s/{name}"}}'
+            lines.append(f"pulsar_in_messages_total{labels} {number * self.readings}")
+            lines.append(f"pulsar_msg_backlog{labels} {0 if name == 'c' else number}")
+        scrape = parse("\n".join(lines) + "\n")
+        return Reading(self.readings * NS_PER_S, scrape, scrape)
+
+
+def screen_of(broker: Broker) -> TopScreen:
+    """A screen whose timer does not come in a test's time: the tests ask for readings."""
+    return TopScreen(broker.read, 3600.0, "rate", "")
+
+
+def names(app: TopScreen) -> list[str]:
+    table = app.query_one(DataTable)
+    return [str(table.get_row_at(index)[0]) for index in range(table.row_count)]
+
+
+def text(app: TopScreen, name: str) -> str:
+    return str(app.query_one(f"#{name}", Static).render())
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Lets the screen work until the condition holds; the test's own limit of time ends it."""
+    while not condition():
+        await pilot.pause(0.01)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+async def two_readings(pilot: Pilot[None], app: TopScreen, broker: Broker) -> None:
+    await until(pilot, lambda: len(names(app)) == 3)
+    app.take_reading()
+    await until(pilot, lambda: "in 6/s" in text(app, "head"))
+    assert broker.readings == 2
+
+
+async def test_topics_are_shown_and_sorted_by_a_key(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await two_readings(pilot, app, broker)
+        assert names(app) == ["n/s/c", "n/s/b", "n/s/a"]
+        await pilot.press("s", "s")
+        assert text(app, "state").startswith("sort: backlog")
+        assert names(app) == ["n/s/b", "n/s/a", "n/s/c"]
+
+
+async def test_filter_hides_topics_until_escape(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await two_readings(pilot, app, broker)
+        await pilot.press("slash", *"s/b", "enter")
+        await until(pilot, lambda: names(app) == ["n/s/b"])
+        assert "filter: s/b" in text(app, "state")
+        assert not app.query_one(Input).display
+        await pilot.press("escape")
+        await until(pilot, lambda: len(names(app)) == 3)
+
+
+async def test_pause_stops_readings_until_pressed_again(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await two_readings(pilot, app, broker)
+        await pilot.press("space")
+        assert "PAUSED" in text(app, "state")
+        await app.take_reading().wait()
+        assert broker.readings == 2
+        await pilot.press("space")
+        await app.take_reading().wait()
+        assert broker.readings == 3
+
+
+async def test_last_numbers_stay_when_the_broker_does_not_answer(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await two_readings(pilot, app, broker)
+        broker.fails = True
+        app.take_reading()
+        await until(pilot, lambda: "no broker answers" in text(app, "state"))
+        assert len(names(app)) == 3
+        broker.fails = False
+        app.take_reading()
+        await until(pilot, lambda: "no broker answers" not in text(app, "state"))
+
+
+async def test_key_q_ends_the_screen(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test() as pilot:
+        await pilot.press("q")
+    assert app.return_code == 0

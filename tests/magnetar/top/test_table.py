@@ -1,0 +1,111 @@
+"""Order, filter, numbers and lines of `magnetar top`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from magnetar.commands.top_command import SORTS as SORTS_OF_THE_COMMAND
+from magnetar.top.rates import Bookie, Cache, Overview, Topic
+from magnetar.top.table import SORTS, TITLES, as_json, as_table, chosen, count, head, percent, row, size
+
+QUIET = Topic("persistent://n/s/quiet", 0, 0, 0, 0, 0, 0, 0, 0, 0, None)
+BUSY = replace(QUIET, name="persistent://n/s/busy", in_messages=10, in_bytes=20, hit_ratio=0.5)
+BEHIND = replace(QUIET, name="persistent://n/s/behind", backlog=5, storage_bytes=2048, hit_ratio=0.25)
+TOPICS = [QUIET, BUSY, BEHIND]
+FOUND = Overview(
+    version="0.2.0",
+    seconds=2.0,
+    in_messages=1234,
+    in_bytes=2048,
+    out_messages=3,
+    out_bytes=0,
+    backlog=5,
+    topics_count=3,
+    connections=2,
+    publish_ms={"0.5": 1.04, "0.99": 12.0, "1.0": 13.0},
+    cpu=0.25,
+    memory_bytes=3 << 20,
+    cache=Cache(0.985, 98.5, 1.5, 0, 1024, 2048),
+    bookie=None,
+    topics=TOPICS,
+)
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [
+        ("rate", ["busy", "behind", "quiet"]),
+        ("bytes", ["busy", "behind", "quiet"]),
+        ("backlog", ["behind", "busy", "quiet"]),
+        ("storage", ["behind", "busy", "quiet"]),
+        ("misses", ["behind", "busy", "quiet"]),
+    ],
+)
+def test_topics_are_sorted(sort: str, names: list[str]) -> None:
+    assert [topic.name.rpartition("/")[2] for topic in chosen(TOPICS, sort, "")] == names
+
+
+def test_command_and_table_have_the_same_orders() -> None:
+    assert tuple(SORTS) == SORTS_OF_THE_COMMAND
+
+
+def test_filter_and_limit_choose_topics() -> None:
+    assert chosen(TOPICS, "rate", "BE") == [BEHIND]
+    assert chosen(TOPICS, "rate", "", 1) == [BUSY]
+    assert chosen(TOPICS, "rate", "none") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.04, "0"),
+        (0.25, "0.2"),
+        (9.96, "10"),
+        (17, "17"),
+        (4100, "4.1k"),
+        (12_000_000, "12M"),
+        (3e15, "3000T"),
+    ],
+)
+def test_counts_are_short(value: float, text: str) -> None:
+    assert count(value) == text
+
+
+def test_sizes_and_ratios_have_units() -> None:
+    assert [size(17), size(4200), size(5 << 30)] == ["17 B", "4.1 KiB", "5 GiB"]
+    assert [percent(0.98512), percent(None)] == ["98.5 %", "-"]
+
+
+def test_lines_above_the_table_name_what_is_known() -> None:
+    assert head(FOUND) == [
+        "broker   0.2.0   topics 3   connections 2   backlog 5   cpu 0.25 cores   memory 3 MiB",
+        "traffic  in 1.2k/s, 2 KiB/s   out 3/s, 0 B/s   publish p50 1.0 ms, p99 12.0 ms",
+        "cache    hits 98.5 %   98/s from the cache   1.5/s from storage   evicted 0/s   1 KiB of 2 KiB",
+    ]
+    bookie = Bookie(5, 0, 1024, 0, 1.5, None, 0, 2, False)
+    bare = replace(FOUND, version="", publish_ms={}, cpu=None, memory_bytes=None, bookie=bookie)
+    assert head(bare)[0] == "broker   version unknown   topics 3   connections 2   backlog 5"
+    assert head(bare)[1].endswith("publish latency unknown")
+    assert head(bare)[3].endswith("sync p99 1.5 ms   read cache -   ledgers 2   READ-ONLY")
+
+
+def test_names_cannot_drive_the_terminal() -> None:
+    assert row(replace(QUIET, name="persistent://n/s/\x1b[2J"))[0] == "n/s/\\x1b[2J"
+
+
+def test_plain_table_has_a_line_for_each_topic() -> None:
+    lines = as_table(FOUND, [BUSY, BEHIND]).splitlines()
+    assert lines[4].split() == " ".join(TITLES).split()
+    assert lines[5].startswith("n/s/busy")
+    assert [len(line) for line in lines[4:]] == [len(lines[4])] * 3
+
+
+def test_json_has_everything() -> None:
+    decoded = json.loads(as_json(FOUND, [BUSY]))
+    assert decoded["publish_ms"]["0.99"] == 12.0
+    assert decoded["cache"]["hit_ratio"] == 0.985
+    assert [topic["name"] for topic in decoded["topics"]] == ["persistent://n/s/busy"]

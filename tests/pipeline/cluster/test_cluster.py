@@ -1,0 +1,95 @@
+"""Jobs, source and sink where executors are processes of their own and have this project not installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from pipeline.java import find_java
+from pipeline.session import cache_folder
+from tests.support.spark_cluster import StandaloneCluster, bare_python, write_defaults
+from tests.vectors.broker_process import REPOSITORY, BrokerProcess
+
+PROGRAM = Path(__file__).parent / "program.py"
+LIMIT_S = 600
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SMALL = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2", "spark.executor.cores": "1"}
+
+
+@pytest.fixture(scope="module")
+def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"brokerDeduplicationEnabled": "true", "brokerDeleteInactiveTopicsEnabled": "false"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True) as broker:
+        yield broker.addresses.pulsar
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with StandaloneCluster(tmp_path_factory.mktemp("spark"), find_java(cache_folder()).home) as cluster:
+        yield cluster.url
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Runs a driver with the settings of a cluster; returns its output."""
+    python, settings = bare_python()
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": python,
+        "SPARK_CONF_DIR": str(write_defaults(folder / "conf", {**SMALL, **settings})),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # The same Python plans queries on the driver's machine, where it does have the project.
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), settings["spark.executorEnv.PYTHONPATH"]]),
+    }
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check_program(master: str, broker_url: str, folder: Path, executors: int) -> None:
+    topic = f"cluster-{uuid.uuid4().hex[:10]}"
+    said = json.loads(run([str(PROGRAM), master, broker_url, topic, str(folder)], folder).splitlines()[-1])
+    assert said["complete"]
+    assert said["batches"] >= 3
+    assert len(said["executors"]) == executors
+    assert said["pythons"] == [bare_python()[0]]
+    # Each executor imported the package from the archive that the session sent, and has no other.
+    assert said["installed"] == [False]
+    assert all("magnetar-code-" in path and ".zip" in path for path in said["modules"]), said["modules"]
+
+
+def test_source_and_sink_run_on_executors_that_lack_the_package(broker_url: str, tmp_path: Path) -> None:
+    check_program("local-cluster[1,2,1024]", broker_url, tmp_path, 1)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("master", ["standalone", "local-cluster[2,1,1024]"])
+def test_source_and_sink_copy_each_row_once_on_several_executors(
+    request: pytest.FixtureRequest, broker_url: str, tmp_path: Path, master: str
+) -> None:
+    url = request.getfixturevalue("standalone") if master == "standalone" else master
+    check_program(url, broker_url, tmp_path, 2)
+
+
+@pytest.mark.peer
+def test_jobs_give_the_recorded_counters_on_a_standalone_cluster(standalone: str, tmp_path: Path) -> None:
+    sample = str(REPOSITORY / "pipeline" / "sample")
+    words = ["-m", "magnetar", "pipeline", "compare", sample, "--master", standalone]
+    said = run([*words, "--out", str(tmp_path / "out")], tmp_path)
+    assert "equal" in said

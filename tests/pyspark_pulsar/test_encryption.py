@@ -1,0 +1,154 @@
+"""Messages that the official client encrypted: batches, compressed ones, chunks, several keys, keys that do not fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
+
+from cryptography.hazmat.primitives import serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
+
+from pyspark_pulsar.errors import OptionError  # noqa: E402
+from pyspark_pulsar.options import source_options  # noqa: E402
+from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
+
+BODIES = [b"secret %d" % number for number in range(120)]
+
+
+class Pair(NamedTuple):
+    """Files of a key pair, with the client's reader of them."""
+
+    public: Path
+    private: Path
+    reader: Any
+
+
+def make_pair(folder: Path, name: str) -> Pair:
+    key = rsa.generate_private_key(65537, 2048)
+    public, private = folder / f"{name}.pub", folder / f"{name}.pem"
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))
+    private.write_bytes(pem_of(key))
+    return Pair(public, private, pulsar.CryptoKeyReader(str(public), str(private)))
+
+
+def pem_of(key: Any) -> bytes:
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return make_pair(tmp_path_factory.mktemp("keys"), "first")
+
+
+def values(frame: Any) -> list[bytes]:
+    return [bytes(row.value) for row in frame.collect()]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_encrypted_messages_are_read_with_the_private_key(
+    source: Source, publish: Publish, topic: str, pair: Pair, batched: bool
+) -> None:
+    """Between plain ones, with properties, and compressed before they were encrypted."""
+    publish(topic, [b"plain"])
+    publish(
+        topic,
+        BODIES,
+        batching_enabled=batched,
+        batching_max_messages=50,
+        compression_type=pulsar.CompressionType.ZSTD,
+        encryption_key="first",
+        crypto_key_reader=pair.reader,
+        per_message=lambda number: {"properties": {"n": str(number)}, "partition_key": f"k{number}"},
+    )
+    publish(topic, [b"plain again"])
+    rows = source.read(topic=topic, decryptionKeys=json.dumps({"first": str(pair.private)})).collect()
+    assert [bytes(row.value) for row in rows] == [b"plain", *BODIES, b"plain again"]
+    assert [row["__messageProperties"] for row in rows[1:-1]] == [{"n": str(n)} for n in range(len(BODIES))]
+    assert bytes(rows[7]["__key"]) == b"k6"
+
+
+def test_encrypted_chunks_become_one_row(source: Source, client: Any, topic: str, pair: Pair) -> None:
+    bodies = [bytes([number]) * 6_000_000 for number in range(2)]
+    producer = client.create_producer(
+        topic,
+        chunking_enabled=True,
+        batching_enabled=False,
+        encryption_key="first",
+        crypto_key_reader=pair.reader,
+    )
+    for body in bodies:
+        producer.send(body)
+    assert values(source.read(topic=topic, columns="value", decryptionKeys=str(pair.private))) == bodies
+
+
+def test_entry_without_a_fitting_key_fails_or_is_left_out(
+    source: Source, publish: Publish, topic: str, pair: Pair, tmp_path: Path
+) -> None:
+    publish(topic, BODIES[:5], encryption_key="first", crypto_key_reader=pair.reader)
+    publish(topic, [b"plain"])
+    other = str(make_pair(tmp_path, "other").private)
+    for keys, reason in (
+        ({}, "decryptionKeys has none of its keys: 'first'"),
+        ({"decryptionKeys": json.dumps({"other": other})}, "decryptionKeys has none of its keys: 'first'"),
+        ({"decryptionKeys": other}, "the private key given for 'first' does not open it"),
+    ):
+        with pytest.raises(Exception, match=reason):
+            source.read(topic=topic, columns="value", **keys).collect()
+        kept = source.read(
+            topic=topic, columns="value", pulsar__reader__cryptoFailureAction="DISCARD", **keys
+        )
+        assert values(kept) == [b"plain"]
+
+
+def test_entry_behind_the_range_needs_no_key(
+    source: Source, publish: Publish, topic: str, pair: Pair
+) -> None:
+    publish(topic, [b"plain"])
+    row = source.read(topic=topic, columns="__ledger,__entry").collect()[0]
+    publish(topic, BODIES[:3], encryption_key="first", crypto_key_reader=pair.reader)
+    end = f"{row['__ledger']}:{row['__entry']}"
+    assert values(source.read(topic=topic, columns="value", endingOffsets=end)) == [b"plain"]
+
+
+def test_keys_come_from_paths_and_from_the_option_itself(pair: Pair) -> None:
+    pem = pair.private.read_bytes()
+    as_text = f"data:application/x-pem-file;base64,{base64.b64encode(pem).decode()}"
+    for text, expected in (
+        (str(pair.private), {"": pem}),
+        (f"file://{pair.private}", {"": pem}),
+        (json.dumps({"a": as_text, "b": str(pair.private)}), {"a": pem, "b": pem}),
+    ):
+        options = source_options(
+            {"service.url": "pulsar://host", "topic": "t", "decryptionKeys": text}, streaming=False
+        )
+        assert options.private_keys == expected
+        assert "PRIVATE" not in repr(options)
+
+
+def test_key_that_cannot_be_used_is_named_before_the_query(tmp_path: Path) -> None:
+    elliptic = tmp_path / "ec.pem"
+    elliptic.write_bytes(pem_of(ec.generate_private_key(ec.SECP256R1())))
+    text = tmp_path / "text"
+    text.write_text("PASSWORD")
+    for given, sentence in (
+        (str(elliptic), "no RSA key"),
+        (str(text), "no private key in PEM"),
+        (str(tmp_path / "none"), "cannot be read: No such file"),
+        ("data:application/x-pem-file;base64,%%%", "no base64"),
+        ("{broken", "a path or a JSON object"),
+    ):
+        with pytest.raises(OptionError, match=sentence) as caught:
+            source_options(
+                {"service.url": "pulsar://host", "topic": "t", "decryptionKeys": given}, streaming=False
+            )
+        assert "PASSWORD" not in str(caught.value)

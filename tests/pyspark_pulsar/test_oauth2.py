@@ -1,0 +1,184 @@
+"""AuthenticationOAuth2 against an issuer on the loopback and a broker that checks the issuer's tokens."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+
+from protocol import requests
+from pyspark_pulsar.client.cluster import open_cluster
+from pyspark_pulsar.client.connection import Request
+from pyspark_pulsar.errors import BrokerRefused, OptionError
+from pyspark_pulsar.options import source_options
+from tests.support.command_json import Json
+from tests.support.tokens import SECRET_URL, token
+from tests.vectors.broker_process import BrokerProcess
+
+WAIT_S = 60.0
+PLUGIN = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
+TOKEN_LIVES_S = 6
+"""The broker asks for another one after it."""
+
+
+class Issuer:
+    """An HTTP server that gives tokens to one account."""
+
+    def __init__(self) -> None:
+        self.forms: list[dict[str, list[str]]] = []
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(200, {"token_endpoint": f"{issuer.url}/token"})
+
+            def do_POST(self) -> None:
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                issuer.forms.append(form)
+                if form["client_secret"] != ["right"]:
+                    self._answer(401, {"error": "invalid_client"})
+                    return
+                claims: dict[str, Json] = {
+                    "sub": form["client_id"][0],
+                    "exp": int(time.time()) + TOKEN_LIVES_S,
+                }
+                # The client replaces a token a minute before the end that this answer names.
+                self._answer(200, {"access_token": token(claims), "expires_in": 61})
+
+            def _answer(self, code: int, content: dict[str, str | int]) -> None:
+                body = json.dumps(content).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Says nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    opened = Issuer()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": SECRET_URL,
+        # Time for a client to answer a challenge: a busy machine must not end its connection.
+        "authenticationRefreshCheckSeconds": "60",
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True) as broker:
+        yield broker.addresses.pulsar
+
+
+def options(url: str, params: dict[str, Any], plugin: str = PLUGIN) -> Any:
+    return source_options(
+        {
+            "service.url": url,
+            "topic": "t",
+            "pulsar.client.authPluginClassName": plugin,
+            "pulsar.client.authParams": json.dumps(params),
+        },
+        streaming=False,
+    )
+
+
+def account_file(folder: Path, secret: str = "right") -> Path:
+    path = folder / "account.json"
+    path.write_text(json.dumps({"client_id": "me", "client_secret": secret}))
+    return path
+
+
+def test_account_opens_a_connection_with_the_issuers_token(
+    issuer: Issuer, broker_url: str, tmp_path: Path
+) -> None:
+    given = {
+        "type": "client_credentials",
+        "issuerUrl": issuer.url,
+        "privateKey": f"file://{account_file(tmp_path)}",
+        "audience": "urn:pulsar",
+        "scope": "read",
+    }
+    with open_cluster(options(broker_url, given).cluster) as cluster:
+        assert cluster.topics_of("public/default") == []
+    assert issuer.forms == [
+        {
+            "grant_type": ["client_credentials"],
+            "client_id": ["me"],
+            "client_secret": ["right"],
+            "audience": ["urn:pulsar"],
+            "scope": ["read"],
+        }
+    ]
+
+
+def test_connection_outlives_its_first_token(issuer: Issuer, broker_url: str) -> None:
+    """The broker asks for new credentials when the first have expired, and closes a client that has none."""
+    given = {"issuer_url": issuer.url, "client_id": "me", "client_secret": "right"}
+    settings = options(broker_url, given, "oauth2").cluster
+    with open_cluster(settings) as cluster:
+        connection = cluster.new_connection(cluster.owners(["persistent://public/default/t"])[0])
+        deadline = time.monotonic() + WAIT_S
+        tokens = len(issuer.forms)
+        while len(issuer.forms) == tokens:
+            assert time.monotonic() < deadline, "no token but the first was fetched"
+            connection.poll(0.2)
+        request_id = connection.next_id()
+        asked = Request(request_id, requests.topics_of_namespace(request_id, "public/default"), "listing")
+        assert connection.ask(asked).HasField("getTopicsOfNamespaceResponse")
+        connection.close()
+
+
+def test_issuers_refusal_is_passed_on_without_the_secret(
+    issuer: Issuer, broker_url: str, tmp_path: Path
+) -> None:
+    given = {"issuerUrl": issuer.url, "privateKey": str(account_file(tmp_path, "wrong-secret"))}
+    found = options(broker_url, given)
+    assert "wrong-secret" not in repr(found)
+    with (
+        open_cluster(found.cluster) as cluster,
+        pytest.raises(BrokerRefused, match="invalid_client") as caught,
+    ):
+        cluster.topics_of("public/default")
+    assert "wrong-secret" not in str(caught.value)
+
+
+def test_accounts_are_read_from_text_and_mistakes_are_named(tmp_path: Path) -> None:
+    text = base64.b64encode(account_file(tmp_path).read_bytes()).decode()
+    as_data = f"data:application/json;base64,{text}"
+    found = options("pulsar://host", {"issuerUrl": "https://issuer", "privateKey": as_data})
+    assert found.cluster.security.account.client_id == "me"
+    for given, sentence in (
+        ({"privateKey": as_data}, "issuerUrl missing"),
+        ({"issuerUrl": "https://a", "privateKey": str(tmp_path / "none")}, "cannot be read: No such file"),
+        ({"issuerUrl": "https://a", "client_id": "me"}, "client_secret missing"),
+        ({"issuerUrl": "https://a", "type": "password"}, "built in is client_credentials"),
+        ({"issuerUrl": "https://a", "privateKey": "data:x;base64,%"}, "no base64"),
+    ):
+        with pytest.raises(OptionError, match=sentence):
+            options("pulsar://host", given)

@@ -1,0 +1,127 @@
+"""Rules of expiry, trimming, deletion and quarantine, each broken on purpose: the simulation of topics must notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+from broker.managed_ledger import trimming
+from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.metadata.metadata_store import MetadataStore, Put
+from broker.model.errors import BrokerError
+from broker.model.position import LATEST, Position
+from broker.service.backlog import message_expiry
+from broker.service.backlog.message_expiry import MessageExpiry
+from broker.service.deletion.intents import Intent, Intents
+from broker.service.deletion.steps import DeletionSteps
+from magnetar.audit import quarantine
+from magnetar.audit.facts import Found, gather, judge
+from tests.sim.lives.operator import Operator
+from tests.sim.lives.store import walk
+
+_plain_trim = trimming.ledgers_to_trim
+
+
+def _trims_what_is_needed() -> object:
+    """A ledger goes although a cursor needs it."""
+
+    def trim(
+        ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
+    ) -> list[int]:
+        return _plain_trim(ledgers, LATEST, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)
+
+    return mock.patch.object(trimming, "ledgers_to_trim", trim)
+
+
+def _retention_is_ignored() -> object:
+    def trim(
+        ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
+    ) -> list[int]:
+        return _plain_trim(ledgers, slowest, now_ms, keep_ms=0, keep_bytes=0)
+
+    return mock.patch.object(trimming, "ledgers_to_trim", trim)
+
+
+def _expires_at_once() -> object:
+    """The time to live is a thousandth of what the policy says."""
+    return mock.patch.object(message_expiry, "_MS_PER_S", 1)
+
+
+def _expires_the_whole_topic() -> object:
+    async def newest(self: MessageExpiry, slowest: Position, before_ms: int) -> Position:
+        return self._topic.ledger.last_confirmed
+
+    return mock.patch.object(MessageExpiry, "_newest_old_enough", newest)
+
+
+def _deletions_without_intent() -> object:
+    """The intent is kept in memory alone, so a crash leaves a half deleted topic."""
+    plain = Intents.put
+
+    def put(self: Intents, intent: Intent) -> Put:
+        return plain(self, intent)._replace(key=f"/test/ignored{intent.key}")
+
+    return mock.patch.object(Intents, "put", put)
+
+
+def _policies_stay() -> object:
+    """A deletion forgets the policies of the topic."""
+
+    async def nothing(self: DeletionSteps, intent: Intent) -> None:
+        """Deletes nothing."""
+
+    return mock.patch.object(DeletionSteps, "_forget_policies", nothing)
+
+
+def _beginnings_are_certain() -> object:
+    """A ledger whose beginning was not answered counts as not begun."""
+    plain = LedgerListStore.start_current
+
+    async def start(self: LedgerListStore, copies: None) -> object:
+        try:
+            return await plain(self, copies)
+        except BrokerError:
+            self.current_started = False
+            raise
+
+    return mock.patch.object(LedgerListStore, "start_current", start)
+
+
+def _one_look() -> object:
+    """An audit believes what one walk shows, although the store changes under it."""
+
+    async def look(self: Operator) -> list[Found]:
+        return sorted(judge(gather(await walk(self._store))))
+
+    return mock.patch.object(Operator, "look", look)
+
+
+def _deletes_without_export() -> object:
+    return mock.patch.object(quarantine, "_differs", return_value="")
+
+
+def _moves_without_copy() -> object:
+    """A node leaves its place before its copy is stored."""
+
+    async def put_in(store: MetadataStore, found: Found) -> str:
+        if found.audit == "metadata":
+            await store.delete(found.subject)
+        return await plain(store, found)
+
+    plain = quarantine.put_in
+    return mock.patch.object(quarantine, "put_in", put_in)
+
+
+LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
+    "trims-what-is-needed": _trims_what_is_needed,
+    "retention-is-ignored": _retention_is_ignored,
+    "expires-at-once": _expires_at_once,
+    "expires-the-whole-topic": _expires_the_whole_topic,
+    "deletions-without-intent": _deletions_without_intent,
+    "policies-stay": _policies_stay,
+    "beginnings-are-certain": _beginnings_are_certain,
+    "one-look": _one_look,
+    "deletes-without-export": _deletes_without_export,
+    "moves-without-copy": _moves_without_copy,
+}
