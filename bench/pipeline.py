@@ -12,12 +12,13 @@ entry appended or read.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -161,12 +162,20 @@ def measure_audits(folder: Path, master: str) -> list[str]:
     return [measure_command("audit", name, str(folder), "--master", master) for name in AUDITS]
 
 
-def measure_command(*words: str) -> str:
-    """Measures a job as a process of its own, with the memory of all its processes."""
+def measure_command(*words: str, environment: Mapping[str, str] | None = None) -> str:
+    """Measures a job as a process of its own, with the memory of all its processes.
+
+    `environment`: variables added to those of this process.
+    """
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {})},
+        )
         most = 0
         while process.poll() is None:
             most = max(most, _resident_of(process.pid))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from bookie_stub.base.disk_reserve import one_per_disk
 from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.rules import load_bookie_settings
@@ -128,6 +129,25 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
+    # Before the databases of the indexes, which cannot be opened on a disk without a free byte.
+    reserves = one_per_disk((*settings.index_directories, *settings.journal_directories))
+    for reserve in reserves:
+        reserve.start()
+    try:
+        await _serve(settings, tls, ready_file, companion, stop)
+    finally:
+        for reserve in reserves:
+            reserve.close()
+
+
+async def _serve(
+    settings: BookieSettings,
+    tls: SSLContext | None,
+    ready_file: Path | None,
+    companion: Companion | None,
+    stop: asyncio.Event,
+) -> None:
+    loop = asyncio.get_running_loop()
     registration = await asyncio.to_thread(_registration, settings)
     try:
         metadata = None if registration is None else registration.ledgers()

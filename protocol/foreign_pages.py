@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+UPLOAD: Final = 415
+"""Status of a refusal for the content type alone: nothing else tells that a page sent the request."""
 LOG_INTERVAL_S: Final = 60.0
 """Time between two log lines about refusals: a page may send thousands of requests."""
 _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -69,7 +71,7 @@ class ForeignPages:
             return Refusal(403, f"A page of {(origin or site)[:100]!r} may not change anything here")
         content_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if method == "POST" and content_type in _SENT_UNASKED:
-            return Refusal(415, f"Content-Type {content_type!r} is not accepted: send application/json")
+            return Refusal(UPLOAD, f"Content-Type {content_type!r} is not accepted: send application/json")
         return None
 
     def count(self, now_s: float) -> int:

@@ -16,6 +16,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,17 @@ SHARE_MAX: Final = 0.04
 _INTERVAL_S: Final = 5.0
 _FREE_TIMES: Final = 8
 """The reserve comes back when so many times its size are free, or it would be released again at once."""
+
+
+def one_per_disk(folders: Iterable[Path]) -> list[DiskReserve]:
+    """Returns a reserve for each disk that the folders are on, in the first of them there. Makes the folders; OSError."""
+    reserves: dict[int, DiskReserve] = {}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        disk = folder.stat().st_dev
+        if disk not in reserves:
+            reserves[disk] = DiskReserve(folder)
+    return list(reserves.values())
 
 
 class DiskReserve:

@@ -24,7 +24,7 @@ from broker.admin.cluster.configuration import CONFIGURATION_ROUTES
 from broker.admin.cluster.failure_domains import FAILURE_DOMAIN_ROUTES
 from broker.admin.cluster.isolation import ISOLATION_ROUTES
 from broker.admin.cluster.ledgers import LEDGER_ROUTES
-from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES
+from broker.admin.cluster.not_enabled import NOT_ENABLED_ROUTES, REFUSING
 from broker.admin.cluster.resource_groups import RESOURCE_GROUP_ROUTES
 from broker.admin.cluster.resources import RESOURCE_ROUTES
 from broker.admin.cluster.tenants import TENANT_ROUTES
@@ -161,7 +161,7 @@ def create_app(
     # request that is allowed may wait in a queue.
     guards = [
         note_outcome,
-        refuse_foreign_pages(broker.settings),
+        refuse_foreign_pages(broker.settings, REFUSING),
         find_principal(broker.authenticator),
         answer_errors,
         check_rights,

@@ -30,19 +30,19 @@ class Console:
     def __init__(self, broker: ConsoleBroker) -> None:
         """Samples nothing before `run`."""
         self._warnings = LogWarnings()
-        # The machine's clock, not the one that a test may advance: rates are those of real seconds.
         traffic = Traffic(broker.registry.topics)
+        environment = broker.environment
+        # The machine's clock, not the one that a test may advance: rates are those of real seconds.
         sampler = Sampler(
             broker,
             traffic,
-            partial(journal_latency, broker.environment.ledgers.bookies),
+            partial(journal_latency, environment.ledgers.bookies),
             time.monotonic_ns,
-            broker.environment.wall_ms,
+            environment.wall_ms,
         )
-        self._hub = Hub(sampler, self._warnings)
-        self.routes = ConsoleRoutes(
-            self._hub, traffic, CachePage(broker.cache, broker.registry.topics, broker.environment.now_ns)
-        )
+        cache = CachePage(broker.cache, broker.registry.topics, environment.now_ns)
+        self._hub = Hub(sampler, self._warnings, cache.expire)
+        self.routes = ConsoleRoutes(self._hub, traffic, cache)
         """The page and its data."""
 
     async def run(self) -> None:

@@ -8,6 +8,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final
 
+from broker.console.curve import CurveSampling
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.cache_events import REASONS
 from broker.entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
@@ -38,11 +39,12 @@ class CachePage:
         self._cache = cache
         self._topics = topics
         self._now_ns = now_ns
+        self._curve = CurveSampling(cache, cache.decisions.now_ns)
         self._older: tuple[int, list[int]] | None = None
         self._newer: tuple[int, list[int]] | None = None
 
     async def shown(self, top: int) -> dict[str, Json]:
-        """Returns the answer without the miss ratio curve."""
+        """Returns the answer. The miss ratio curve begins with the first one."""
         manager = self._cache.manager
         return {
             "policy": manager.settings.policy,
@@ -55,7 +57,12 @@ class CachePage:
             "reads": await self._reads(),
             **await self._census(),
             "workingSets": await self._working_sets(),
+            "missRatioCurve": self._curve.shown(),
         }
+
+    def expire(self) -> None:
+        """Ends the sampling for the curve when nothing has asked for it for a while."""
+        self._curve.expire()
 
     async def _reads(self) -> Json:
         hits = misses = coalesced = 0

@@ -50,8 +50,10 @@ class Reads(Protocol):
 class Hub:
     """Samples one broker and feeds its streams."""
 
-    def __init__(self, sampler: Reads, warnings: LogWarnings) -> None:
-        """Samples nothing before `run`."""
+    def __init__(
+        self, sampler: Reads, warnings: LogWarnings, upkeep: Callable[[], None] = lambda: None
+    ) -> None:
+        """Samples nothing before `run`, which calls `upkeep` every ten seconds."""
         self.history = History()
         """The last hour."""
         self.warnings = warnings
@@ -61,6 +63,7 @@ class Hub:
         self.closed = False
         """True once the broker stops: all streams end."""
         self._sampler = sampler
+        self._upkeep = upkeep
         self._seconds = Interval(BOUNDS_MS)
         self._tens = Interval(BOUNDS_MS)
         self._streams: set[Stream] = set()
@@ -82,6 +85,7 @@ class Hub:
                 # By the time it was due, or each round would lose a little; by now after the first round and a pause.
                 ten_due_s = (ten_due_s if now_s - ten_due_s < TEN_S else now_s) + TEN_S
                 self.history.add_ten(self._tens.sample(reading))
+                self._upkeep()
             sample = self._seconds.sample(reading)
             self.last = sample
             if self._streams:

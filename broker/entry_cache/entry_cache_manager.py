@@ -90,6 +90,10 @@ class EntryCacheManager:
             self._caches[name] = cache
         return cache
 
+    def find(self, name: str) -> EntryCache | None:
+        """Returns the cache of an open managed ledger; None for another name."""
+        return self._caches.get(name)
+
     def remove(self, name: str) -> None:
         """Removes a cache with all its entries: the managed ledger was closed."""
         cache = self._caches.pop(name, None)

@@ -159,6 +159,11 @@ class LedgerListStore:
         """
         self._deleting += ledger_ids
 
+    @property
+    def has_marked(self) -> bool:
+        """True while ledgers are marked for deletion and not deleted."""
+        return bool(self._deleting)
+
     async def delete_marked(self) -> None:
         """Store the marks, then delete those ledgers.
 

@@ -67,6 +67,10 @@ class Trimming:
         """
         context = self._context
         ledgers = context.ledgers
+        if without_cursors and context.store.has_marked and not context.store.lock.locked():
+            # An earlier removal failed, or waits for this lock. Without this, the ledgers of a topic that is idle afterwards
+            # would keep their space until it is opened again.
+            context.background.spawn(self._delete_marked())
         durable = [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
         # The current ledger stays, so there is nothing to look for below two.
         if len(ledgers) < 2 or not (durable or without_cursors):
@@ -101,7 +105,7 @@ class Trimming:
             try:
                 await store.delete_marked()
             except BrokerError:
-                return  # The stored list still names them: the next removal or the next open tries again.
+                return  # The stored list still names them: the next periodic check or the next open tries again.
 
 
 def ledgers_to_trim(

@@ -27,6 +27,19 @@ _LOG_LINES: Final = 20
 __all__ = ["Broker", "BrokerFailedError"]
 
 
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+"""The folder that this package was imported from: of a source checkout, or of installed packages."""
+# In front of installed packages, one of which may be another version; behind the standard library, whose names nothing
+# in that folder may take.
+_PROGRAM: Final = (
+    "import runpy, sys; "
+    "installed = [place for place, path in enumerate(sys.path) if path.endswith('-packages')]; "
+    f"sys.path.insert(min(installed, default=len(sys.path)), {_ROOT!r}); "
+    "runpy.run_module('magnetar', run_name='__main__', alter_sys=True)"
+)
+"""Runs the code that this process has imported."""
+
+
 class Broker(PulsarUnderTest):
     """A Pulsar broker for tests: `with Broker() as broker: pulsar.Client(broker.pulsar_url)`.
 
@@ -46,7 +59,7 @@ class Broker(PulsarUnderTest):
         """Starts nothing yet.
 
         `data`: folder of everything that is kept, so that a restart finds it. `settings`: keys of `broker.conf`;
-        True and False become `true` and `false`. `python`: the interpreter that has Magnetar installed. `token`: goes
+        True and False become `true` and `false`. `python`: another interpreter, which has Magnetar installed. `token`: goes
         with the kit's own requests to the admin API; needed with `authenticationEnabled`.
         """
         self._data = None if data is None else Path(data).absolute()
@@ -177,7 +190,8 @@ class Broker(PulsarUnderTest):
 
     def _command(self, ready: Path) -> list[str]:
         # -I: a test's PYTHONPATH, and modules in its folder with names of ours, are not for the broker.
-        words = [self._python, "-I", "-m", "magnetar", "standalone", "--test-faults", "--until-eof"]
+        code = ["-c", _PROGRAM] if self._python == sys.executable else ["-m", "magnetar"]
+        words = [self._python, "-I", *code, "standalone", "--test-faults", "--until-eof"]
         words += ["--ready-file", str(ready), "--log-format", "plain"]
         words += ["--memory"] if self._data is None else ["--data", str(self._data)]
         ports = {

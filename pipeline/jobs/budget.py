@@ -32,9 +32,14 @@ from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
 
 POLICY_WORTH: Final = 0.03
-"""A smaller gain is no reason to change the policy: the replay of `magnetar` may be wrong by as much.
+"""A smaller gain is no reason to change the policy.
 
-See `pipeline.jobs.recommend.POLICY_WORTH`, where the figure comes from.
+The replay of `magnetar` may be wrong by this much.
+
+In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
+replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
+reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
+rows is a tenth of that.
 """
 _PARTS: Final = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 """Sizes in budgets of memory. Those above it show how much more memory would bring."""
@@ -265,9 +270,10 @@ def _add_curve(
     best: GridRow,
     budget: Budget,
 ) -> None:
-    report.tables["before_after"] = Table(
-        "Before and after", [row_of(row, present) for row in (present, best)]
-    )
+    rows = [
+        {"settings": name, **row_of(row, present)} for name, row in (("before", present), ("after", best))
+    ]
+    report.tables["before_after"] = Table("Before and after", rows)
     chosen = [row for row in grid if row.settings.policy == best.settings.policy]
     curve = best_by_size(chosen or grid)
     report.text += knee_lines(curve, search.traffic)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pipeline.jobs.memory_curve import NEAR
-from pipeline.jobs.report import Cell, Table, bytes_text, shown
+from pipeline.jobs.report import Cell, Table, shown
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.grid import GridRow
 
@@ -46,11 +46,11 @@ def fleet_table(present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> Ta
                 "hit_ratio_now": present.brokers[broker].hit_ratio,
                 "hit_ratio_fleet": counts.hit_ratio,
                 "hit_ratio_own": own.brokers[broker].hit_ratio,
-                "size_own": bytes_text(own.settings.size_bytes_max),
+                "size_own_bytes": own.settings.size_bytes_max,
                 "ttl_ms_own": own.settings.ttl_ns // 1_000_000,
                 "policy_own": policy_name(own.settings),
                 "bookie_reads_now": present.brokers[broker].misses,
-                "peak_fleet": bytes_text(counts.peak_bytes),
+                "peak_fleet_bytes": counts.peak_bytes,
             }
         )
     cells.sort(key=lambda row: (not row["differs"], -int(str(row["bookie_reads_now"]))))
@@ -67,7 +67,8 @@ def fleet_lines(table: Table) -> list[str]:
         return [f"the settings fit all {len(table.rows)} brokers"]
     lines = [f"{len(differing)} of {len(table.rows)} brokers differ from the fleet:"]
     lines += [
-        f"  {row['broker']} needs {row['differs']}: {row['size_own']}, {row['ttl_ms_own']} ms, {row['policy_own']}: "
+        f"  {row['broker']} needs {row['differs']}: {shown(row['size_own_bytes'], 'bytes')}, {row['ttl_ms_own']} ms, "
+        f"{row['policy_own']}: "
         f"hit ratio {shown(row['hit_ratio_fleet'], 'ratio')} -> {shown(row['hit_ratio_own'], 'ratio')}"
         for row in differing[:_SHOWN]
     ]

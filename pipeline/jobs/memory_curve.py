@@ -92,7 +92,7 @@ def curve_table(curve: Sequence[GridRow], traffic: Traffic) -> Table:
     rows: list[dict[str, Cell]] = []
     for at, row in enumerate(curve):
         cells: dict[str, Cell] = {
-            "size": bytes_text(row.settings.size_bytes_max),
+            "size_bytes": row.settings.size_bytes_max,
             "hit_ratio": row.hit_ratio,
             "bookie_reads_per_s": round(traffic.per_second(row.misses), 1),
             "saved_per_s_by_each_mib": round(saved_per_mib(curve[at - 1], row, traffic), 2) if at else None,

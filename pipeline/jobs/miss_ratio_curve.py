@@ -114,7 +114,7 @@ def miss_ratio_curve(
     rows: list[dict[str, Cell]] = [
         {
             "policy": point.policy,
-            "size": bytes_text(point.size_bytes),
+            "size_bytes": point.size_bytes,
             "miss_ratio": point.miss_ratio,
             "error_bar": point.error_bar,
             "reads": round(point.reads),

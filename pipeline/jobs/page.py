@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.jobs.report import Plot, Report, Table, numeric_columns, shown
+from pipeline.jobs.report import Plot, Report, Table, heading, numeric_columns, shown
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1c2430; --quiet: #5a6474; --line: #dde2ea; --box: #f3f5f8; }
@@ -114,7 +114,7 @@ def columns_of(table: Table) -> tuple[Sequence[str], str]:
 
 def _words(column: str) -> str:
     # Spaces let a narrow page break the heading; keys of broker.conf have none anyway.
-    return column.replace("_", " ")
+    return heading(column).replace("_", " ")
 
 
 def _note(text: str) -> str:

@@ -17,6 +17,7 @@ from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
+from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.memory_curve import (
     NEAR,
@@ -46,16 +47,6 @@ TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 """Multiples of the broker's own time to live."""
 WORTH: Final = 0.002
 """A smaller gain in hit ratio is no reason to change a setting."""
-POLICY_WORTH: Final = 0.03
-"""A smaller gain is no reason to change the policy.
-
-The replay of `magnetar` may be wrong by this much.
-
-In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
-replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
-reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
-rows is a tenth of that.
-"""
 EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""
 SPARE: Final = 1.1
@@ -316,8 +307,8 @@ def _add_tables(
     grid: Sequence[GridRow],
 ) -> None:
     before_after: list[dict[str, Cell]] = [
-        {"": "before", **row_of(present, present)},
-        {"": "after", **row_of(best, present)},
+        {"settings": "before", **row_of(present, present)},
+        {"settings": "after", **row_of(best, present)},
     ]
     report.tables["before_after"] = Table("Before and after", before_after)
     alone = [

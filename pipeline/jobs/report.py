@@ -133,12 +133,20 @@ def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
     ]
 
 
+def heading(column: str) -> str:
+    """Return the name of a column as it is shown: its values name their unit."""
+    return column.removesuffix("_bytes")
+
+
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
     """Return the lines of a table for a terminal, at most `limit` rows."""
     if not rows:
         return ["(no rows)"]
     names = list(rows[0])
-    lines = [names, *[[shown(row[name], name) for name in names] for row in rows[:limit]]]
+    lines = [
+        [heading(name) for name in names],
+        *[[shown(row[name], name) for name in names] for row in rows[:limit]],
+    ]
     widths = [max(len(line[at]) for line in lines) for at in range(len(names))]
     right = set(numeric_columns(rows))
     numeric = [name in right for name in names]

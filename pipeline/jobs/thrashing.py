@@ -149,7 +149,7 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
         best = max(fits, round(per_request))
         rows.append(
             {
-                "read_cache": bytes_text(cache),
+                "read_cache_bytes": cache,
                 "amplification_with_1000": amplification(BATCH, cache, readers, entry_bytes, per_request),
                 "dbStorage_readAheadCacheBatchSize": best,
                 "amplification_then": amplification(best, cache, readers, entry_bytes, per_request),

@@ -14,7 +14,7 @@ from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, share
+from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share
 from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import own_totals
@@ -115,18 +115,18 @@ def policy_name(settings: EntryCacheSettings) -> str:
 def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
     """Return a row of a report's table.
 
-    `saved` is the share of `own`'s bookie reads that it avoids.
+    `saved_ratio` is the share of `own`'s bookie reads that it avoids.
     """
     settings = row.settings
     saved = 1 - row.misses / own.misses if own.misses else 0.0
     return {
-        "size": bytes_text(settings.size_bytes_max),
+        "size_bytes": settings.size_bytes_max,
         "hit_ratio": row.hit_ratio,
         "bookie_reads": row.misses,
-        "saved": percent(saved),
+        "saved_ratio": saved,
         "policy": policy_name(settings),
         "ttl_ms": settings.ttl_ns // 1_000_000,
-        "peak": bytes_text(row.peak_bytes),
+        "peak_bytes": row.peak_bytes,
         "extensions": settings.requeues_max,
         "extend_accessed": settings.extend_recently_accessed,
         "by": row.by,

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Watch
+from tests.console.test_screens import newest_entry
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.support.raw_http import send
 from tests.vectors.broker_process import BrokerProcess
@@ -105,7 +106,7 @@ def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[
     expect(slider).to_have_attribute("aria-valuenow", "1")
     slider.press("Enter")
     expect(page).not_to_have_url(first)
-    expect(page.get_by_role("heading", name=re.compile(":1$"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile(r"^Entry \d+:1$"))).to_be_visible()
     expect(page.get_by_label("Decoded value")).to_contain_text('"item": "item 1"')
     page.get_by_role("button", name="Zoom in").click()
     expect(page.locator(".readout")).to_be_visible()
@@ -113,14 +114,17 @@ def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[
 
 
 def test_topic_shows_cursors_clients_and_policies(admin: Admin, show: Callable[[str], Page]) -> None:
-    admin.post(f"{DEFAULT}/orders/retention", {"retentionTimeInMinutes": 7, "retentionSizeInMB": 5})
+    admin.post(f"{DEFAULT}/orders/messageTTL?messageTTL=86400")
     page = show(f"topic/{DEFAULT}/orders")
     billing = page.get_by_role("img", name=re.compile("^billing: .* delivered and not acknowledged"))
     expect(billing).to_be_attached()
     expect(page.get_by_role("region", name="Consumers").get_by_role("rowheader")).to_have_count(3)
     expect(page.get_by_role("region", name="Producers").get_by_role("rowheader")).to_have_count(1)
     rows = page.get_by_role("region", name="Policies that hold").get_by_role("row")
-    expect(rows.filter(has_text="retention").filter(has_text="topic").first).to_be_visible()
+    expect(rows.filter(has_text="86400").filter(has_text="topic")).to_be_visible()
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="Show those of the broker").click()
+    expect(rows.filter(has_text="retention").filter(has_text="broker")).to_be_visible()
     shipping = page.get_by_role("region", name="Subscriptions").get_by_role(
         "row", name=re.compile("shipping")
     )
@@ -184,13 +188,13 @@ def test_subscription_is_reset(
     newest = admin.get(f"{DEFAULT}/{backlog}/lastMessageId")
     assert isinstance(newest, dict)
     action(page, "Reset")
-    page.get_by_label("To").select_option("position")
+    page.get_by_label("To", exact=True).select_option("position")
     page.get_by_label("Position").fill(f"{newest['ledgerId']}:{int(str(newest['entryId'])) - 1}")
     confirm(page, "Reset")
     assert receive(client.subscribe(backlog, "s"), 2, acknowledge=False) == numbered(2, 8)
     action(page, "Reset")
-    page.get_by_label("To").select_option("time")
-    page.get_by_label("Time", exact=False).last.fill("2020-01-01T00:00:00")
+    page.get_by_label("To", exact=True).select_option("time")
+    page.get_by_role("dialog").get_by_label("Time").fill("2020-01-01T00:00:00")
     confirm(page, "Reset")
     assert admin.subscription(backlog, "s")["msgBacklog"] == 10
 
@@ -280,7 +284,9 @@ def test_setting_is_searched_changed_refused_and_restored(
     assert runtime[key] == "1000"
 
 
-def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(show: Callable[[str], Page]) -> None:
+def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
+    admin: Admin, show: Callable[[str], Page]
+) -> None:
     page = show("cache")
     expect(
         page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
@@ -294,7 +300,7 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(show: Call
     slider.press("End")
     expect(page.locator(".line-of-conf")).not_to_have_text("managedLedgerCacheSizeMB=1")
     page.get_by_label("Why is this entry cached or not?").fill("orders")
-    page.get_by_label("Entry", exact=True).fill("0:0")
+    page.get_by_label("Entry", exact=True).fill(newest_entry(admin))
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 

@@ -1,4 +1,4 @@
-"""The console with authentication: login, credentials that stay in the tab, a role that may only consume, a lost broker."""
+"""The console with authentication: the login, credentials that stay in the tab, a role that may only consume."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_role_that_may_only_consume_is_offered_nothing_else(
     sign_in(page, "reader")
     expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(1)
     page.get_by_label("Topic", exact=True).fill("orders")
-    assert watch.take() == {401}, "the request before the login"
+    assert watch.take() == {401}, watch.errors()
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     actions = page.get_by_role("group", name="Actions on s").get_by_role("button")
@@ -141,7 +141,8 @@ def test_lost_broker_is_told_and_found_again(
         expect(page.locator(".connection")).to_have_text("connection lost")
         expect(page.locator(".lost")).to_contain_text("Next attempt in")
         page.screenshot(path=screenshots / "lost-narrow-dark.png")
+        with page.expect_request("**/events"):
+            page.get_by_role("button", name="Try now").click()
         broker.start()
-        page.get_by_role("button", name="Try now").click()
         expect(page.locator(".connection")).to_have_text("live")
         expect(page.locator(".lost")).to_be_hidden()

@@ -17,8 +17,10 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from bench.sample_record import TOPICS, record
 from broker.recorder.record_reader import find
+from pipeline.jobs.budget import POLICY_WORTH, Budget, recommend_within
 from pipeline.jobs.compare import compare
 from pipeline.jobs.recommend import recommend
+from pipeline.replays.grid import Overrides, replay_grid
 from pipeline.traces.record_frames import check_record
 
 LAG_ROUNDS = {"tail": 0, "billing": 40}
@@ -29,9 +31,17 @@ chance decides. With entries of 400 to 5000 bytes, a byte kept for one topic is 
 for another: the same recording then gave hit ratios six points apart when the size was moved by 0.5 %.
 """
 POINTS = 0.01
-MODEL_POINTS = 0.04
-"""The error of the model for `magnetar` in a cache that is too small."""
-
+MIXED_LAGS = {"tail": 0, "near": 20, "billing": 40, "far": 60, "archive": 80}
+"""Readers from the tail to four seconds behind: the demand is about 4 MiB, and no size is a cliff."""
+MIXED_ROUNDS = 400
+"""Chance decides which of several equal readers `magnetar` serves. On a machine with time to spare, hit ratios of
+repeated recordings lie 0.5 points around their mean with 200 rounds, and 0.3 with 400. Fewer rounds needed a tolerance of 7
+points."""
+HALF_DEMAND_MIB = 2
+SAME_WORKLOAD = 0.006
+"""On a busy machine rounds are late, and readers lag otherwise. A replay shows if a recording is of the
+same workload."""
+SAME_WORKLOAD_ATTEMPTS = 8
 
 LATE_S = 0.25
 """A recording with a round that ended later than this is of another workload: its readers lag more, by the clock of the time
@@ -57,7 +67,7 @@ def hit_ratio(folder: Path) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rounds", "archive", "near"),
-    [("pip430", 80, 80, POINTS), ("magnetar", 200, 160, MODEL_POINTS)],
+    [("pip430", 80, 80, POINTS), ("magnetar", 200, 160, POLICY_WORTH)],
 )
 def test_recommended_settings_bring_the_promised_hit_ratio(
     spark: Any, tmp_path: Path, policy: str, rounds: int, archive: int, near: float
@@ -77,10 +87,29 @@ def test_recommended_settings_bring_the_promised_hit_ratio(
     assert lines, advice.text
     after_folder = recorded(tmp_path / "after", rounds, {**settings, **dict(lines)}, lags)
     assert hit_ratio(after_folder) == pytest.approx(promised, abs=POINTS)
-    if "entryCachePolicy=magnetar" in advice.text:
-        _, magnetar = advice.tables["policies"].rows
-        found = hit_ratio(recorded(tmp_path / "policy", rounds, {"entryCachePolicy": "magnetar"}, lags))
-        assert found == pytest.approx(float(str(magnetar["hit_ratio"])), abs=MODEL_POINTS)
-        assert found > float(str(before["hit_ratio"]))
+    assert ("entryCachePolicy=magnetar" in advice.text) == (policy != "magnetar")
+
+
+# A peer test, for the machine's sake: it records for a minute or more and needs rounds in time.
+@pytest.mark.peer
+def test_recommendation_within_half_the_demand_keeps_its_promise(spark: Any, tmp_path: Path) -> None:
+    """The middle of the curve: another policy, whose promise is a hit ratio far from 0 and from 1."""
+    settings = {"entryCachePolicy": "pip430"}
+    before = recorded(tmp_path / "before", MIXED_ROUNDS, settings, MIXED_LAGS)
+    budget = Budget(memory_bytes=HALF_DEMAND_MIB << 20)
+    advice = recommend_within(spark, check_record(spark, [before]), budget)
+    lines = dict(re.findall(r"^(\w+)=(\w+)$", "\n".join(advice.text), re.M))
+    assert lines["entryCachePolicy"] == "magnetar"
+    assert int(lines["managedLedgerCacheSizeMB"]) <= HALF_DEMAND_MIB
+    promised = float(str(advice.tables["before_after"].rows[1]["hit_ratio"]))
+    assert hit_ratio(before) + 0.2 < promised < 0.8
+    for attempt in range(SAME_WORKLOAD_ATTEMPTS):
+        after = recorded(tmp_path / f"after{attempt}", MIXED_ROUNDS, {**settings, **lines}, MIXED_LAGS)
+        # The control: what the replay would have promised from the requests of this recording.
+        (control,) = replay_grid(spark, find([after]).lifetimes, [Overrides()])
+        assert hit_ratio(after) == pytest.approx(control.hit_ratio, abs=POINTS)
+        if control.hit_ratio == pytest.approx(promised, abs=SAME_WORKLOAD):
+            break
     else:
-        assert policy == "magnetar"
+        pytest.fail(f"{SAME_WORKLOAD_ATTEMPTS} recordings were of another workload: this machine is too busy")
+    assert hit_ratio(after) == pytest.approx(promised, abs=POINTS)

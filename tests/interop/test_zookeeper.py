@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pulsar
 import pytest
@@ -26,7 +27,10 @@ SESSION_MS = 5000
 class Cluster:
     """One bookie, one broker, and the ZooKeeper in which both write what they share."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper) -> None:
+    def __init__(
+        self, folder: Path, zookeeper: ZooKeeper, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`settings` are the broker's."""
         self.zookeeper = zookeeper
         self.root = f"/{folder.name}"
         bookie_port, broker_port = free_port(), free_port()
@@ -46,6 +50,7 @@ class Cluster:
                 "bookieAddress": self.bookie_address,
                 "brokerServicePort": str(broker_port),
                 "managedLedgerDefaultMarkDeleteRateLimit": "0",
+                **settings,
             },
         )
 

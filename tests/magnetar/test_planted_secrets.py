@@ -110,6 +110,9 @@ PATHS: Final = (
     "/admin/v2/brokers/configuration",
     "/admin/v2/persistent/public/default/nosuch/stats",
     "/admin/v2/nosuchroute",
+    "/admin/v2/magnetar/console/session",
+    "/admin/v2/magnetar/console/settings",
+    "/admin/v2/magnetar/console/rights",
     "/metrics",
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -96,6 +97,16 @@ class ZooKeeper:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """Stops it in its tracks: connections stay, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Ends a pause; sessions whose time is over have expired then."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     @property
     def connections(self) -> int:

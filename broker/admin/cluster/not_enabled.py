@@ -49,6 +49,9 @@ async def packages(request: web.Request) -> web.Response:
     raise Unavailable("Package Management Service is not enabled in the broker.")
 
 
+REFUSING: Final = frozenset((functions, packages))
+"""The handlers above. They read no body and change nothing."""
+
 NOT_ENABLED_ROUTES = (
     *(web.route(one.method, one.path, functions) for one in pulsar_routes() if one.path.startswith(_WORKER)),
     *(web.route(one.method, one.path, packages) for one in pulsar_routes() if one.path.startswith(_PACKAGES)),

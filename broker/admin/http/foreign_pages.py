@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterator
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -13,14 +13,18 @@ from aiohttp.typedefs import Middleware
 
 from broker.admin.http.answers import refused
 from broker.admin.http.request_path import shown_path
-from protocol.foreign_pages import ForeignPages
+from protocol.foreign_pages import UPLOAD, ForeignPages
 from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
 
-def refuse_foreign_pages(settings: Settings) -> Middleware:
-    """Returns the middleware for a broker with these settings."""
+def refuse_foreign_pages(settings: Settings, changes_nothing: Container[object] = ()) -> Middleware:
+    """Returns the middleware for a broker with these settings.
+
+    `changes_nothing` has handlers that refuse every request. They answer uploads too (415 otherwise), which are the
+    usual requests for functions; requests that name a foreign page or host are refused before them as everywhere.
+    """
     pages = ForeignPages(own_names(settings), "name it in advertisedListeners")
 
     @web.middleware
@@ -28,7 +32,7 @@ def refuse_foreign_pages(settings: Settings) -> Middleware:
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         refusal = pages.refusal(request.method, request.headers)
-        if refusal is None:
+        if refusal is None or (refusal.status == UPLOAD and request.match_info.handler in changes_nothing):
             return await handler(request)
         if count := pages.count(time.monotonic()):
             path = shown_path(request)

@@ -62,6 +62,7 @@ class Console {
       return;
     }
     this.#frame.enter(this.session, this.rights);
+    this.live.isBroad = this.rights.console;
     this.live.follow(null);
     this.#show();
   }

@@ -46,7 +46,7 @@ class RecordedRun(list[Entry]):
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_record", "_removals", "logs", "now_ns", "on", "ring")
+    __slots__ = ("_record", "_removals", "_watch", "logs", "now_ns", "on", "ring")
 
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
@@ -59,13 +59,20 @@ class Decisions:
         self._removals = 0
         """How often entries were removed from the cache."""
         self._record = record
+        # Unlike a recorder it may come and go while the cache is in use: it hears of no deliveries.
+        self._watch: Callable[[Row], object] | None = None
         self.on = keep > 0 or record is not None
-        """True while the ring or a recorder listens."""
+        """True while the ring, a recorder or a watcher listens."""
 
     def listen(self, record: Recorder | None) -> None:
         """Begins or ends to pass every event to a recorder. Call it before the cache is made."""
         self._record = record
         self.on = record is not None or self.ring.kept_max > 0
+
+    def watch(self, take: Callable[[Row], object] | None) -> None:
+        """Begins or ends to pass inserts, reads and removals to an observer, at any time."""
+        self._watch = take
+        self.on = self._record is not None or take is not None or self.ring.kept_max > 0
 
     @property
     def hears_deliveries(self) -> bool:
@@ -79,10 +86,12 @@ class Decisions:
     def keep(self, events: int) -> None:
         """Changes the length of the ring; see `DecisionRing.keep`."""
         self.ring.keep(events)
-        self.on = self._record is not None or events > 0
+        self.on = self._record is not None or self._watch is not None or events > 0
 
     def _note(self, row: Row) -> None:
         self.ring.append(row)
+        if self._watch is not None:
+            self._watch(row)
         if self._record is not None:
             self._record(row)
 
@@ -132,6 +141,8 @@ class Decisions:
         run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
         row: Row = (self.now_ns(), Op.HIT, cache.name, reader.number, *run, HIT_MOVES, reader.who, ())
         self.ring.append(row)
+        if self._watch is not None:
+            self._watch(row)
         if self._record is None:
             return entries
         self._record(row)

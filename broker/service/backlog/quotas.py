@@ -133,7 +133,8 @@ class TopicQuotas:
             else:
                 self._hold(f"{slowest.size_bytes} bytes behind {slowest.subscription}, quota {size.size_max}")
         age_ms = None if slowest is None else await self._age_ms(slowest)
-        self.oldest_age_s = -1 if age_ms is None else age_ms // _MS_PER_S
+        # A clock that went back makes messages come from the future; -1 means that the age is not known.
+        self.oldest_age_s = -1 if age_ms is None else max(0, age_ms) // _MS_PER_S
         too_old = age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < age_ms
         self._too_old_behind = slowest.behind if slowest is not None and too_old else None
         if slowest is not None and too_old:

@@ -36,21 +36,29 @@ class TopicRounds:
         if self.running:
             return
         self.running = True
+        failed: list[tuple[PersistentTopic, BrokerError]] = []
         try:
             # A copy: topics open and close while the work waits.
             for number, topic in enumerate(list(self._registry.topics.values()), 1):
                 if isinstance(topic, PersistentTopic) and not topic.closed:
-                    await self._try(topic)
+                    await self._try(topic, failed)
                 if number % TOPICS_PER_SLICE == 0:
                     await asyncio.sleep(0)
         finally:
             self.running = False
+            self._report(failed)
 
-    async def _try(self, topic: PersistentTopic) -> None:
+    async def _try(self, topic: PersistentTopic, failed: list[tuple[PersistentTopic, BrokerError]]) -> None:
         try:
             await self._work(topic)
         except BrokerError as error:
             if not topic.closed:
-                log.warning(
-                    "! %s of %s failed, tried again in the next round: %s", self.title, topic.name, error
-                )
+                failed.append((topic, error))
+
+    def _report(self, failed: list[tuple[PersistentTopic, BrokerError]]) -> None:
+        """Logs one line for a round: a storage that fails would bring one for each of many thousands of topics."""
+        if failed:
+            topic, error = failed[0]
+            more = f", and of {len(failed) - 1} more topics" if len(failed) > 1 else ""
+            text = "! %s of %s%s failed, tried again in the next round: %s"
+            log.warning(text, self.title, topic.name, more, error)

@@ -54,6 +54,7 @@ class Deletions:
         self._schemas = schemas
         self._topics = topics
         self._running: dict[tuple[Kind, str], asyncio.Task[None]] = {}
+        self._resuming = False
         self._asked: Counter[str] = Counter()
         """Requests under way, by tenant or namespace."""
         namespaces.is_ending = self._is_ending
@@ -197,7 +198,19 @@ class Deletions:
             raise ServiceNotReady(f"Topic {name} is being deleted; ask again")
 
     async def resume(self) -> None:
-        """Goes on with every decided deletion that is not running. Failures are logged; the next call tries again."""
+        """Goes on with every decided deletion that is not running. Failures are logged; the next call tries again.
+
+        Returns at once while another call is under way: with a store that hangs, one more would wait each minute.
+        """
+        if self._resuming:
+            return
+        self._resuming = True
+        try:
+            await self._resume_all()
+        finally:
+            self._resuming = False
+
+    async def _resume_all(self) -> None:
         # In the order of the kinds: a tenant's namespaces may have an intent of their own.
         for intent in sorted(self.intents.pending.values(), key=lambda one: list(Kind).index(one.kind)):
             if (intent.kind, intent.name) in self._running or not self.intents.has(intent.kind, intent.name):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from aiohttp import ClientSession, web
+import pytest
+from aiohttp import ClientSession, FormData, web
 
 from broker.admin.http.pulsar_routes import PulsarRoute, pulsar_routes, unserved
 from broker.admin.server import routes
@@ -100,3 +101,17 @@ async def test_functions_and_packages_are_not_enabled(admin: ClientSession) -> N
     reason = "Package Management Service is not enabled in the broker."
     assert await refusal(admin, f"{packages}/function/public/default") == (503, reason)
     assert (await refusal(admin, f"{packages}/x/public/default"))[0] == 412
+
+
+@pytest.mark.parametrize("kind", ["functions", "sources", "sinks"])
+async def test_upload_of_a_function_is_not_enabled(admin: ClientSession, kind: str) -> None:
+    form = FormData()
+    form.add_field("data", b"class F: ...", filename="f.py", content_type="application/octet-stream")
+    async with admin.post(f"/admin/v3/{kind}/public/default/f", data=form) as answered:
+        assert (answered.status, "functionsWorkerEnabled" in await answered.text()) == (409, True)
+    evil = {"Origin": "http://evil.example", "Content-Type": "multipart/form-data; boundary=x"}
+    async with admin.post(f"/admin/v3/{kind}/public/default/f", data=b"--x--", headers=evil) as answered:
+        assert answered.status == 403
+    plain = {"Content-Type": "text/plain"}
+    async with admin.post("/admin/v2/persistent/public/default/t/terminate", headers=plain) as answered:
+        assert answered.status == 415

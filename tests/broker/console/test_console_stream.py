@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.console import streaming
+from broker.console import hub, streaming
 from broker.console.hub import STREAMS_MAX
 from tests.support.memory_broker import memory_broker
 
@@ -120,6 +120,7 @@ async def test_reader_that_takes_nothing_is_dropped(
     broker: BrokerService, admin: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "SLOW_S", 0.2)
+    monkeypatch.setattr(hub, "SECOND_S", 0.01)
     host, port = broker.addresses.admin_url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(f"GET {EVENTS} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { missRatioAt, sizeTicks } from "../pages/charts/curve.js";
 import { bandPath, linePath, nearest, ticks } from "../pages/charts/scales.js";
 
 test("ticks are round and reach the largest value", () => {
@@ -32,4 +33,19 @@ test("the nearest place is found", () => {
   assert.equal(nearest([0, 10, 20], 16), 2);
   assert.equal(nearest([0, 10, 20], -5), 0);
   assert.equal(nearest([], 3), -1);
+});
+
+test("sizes on the axis of the curve are powers of two", () => {
+  assert.deepEqual(sizeTicks(1 << 20, 16 << 20, 8), [1, 2, 4, 8, 16].map((size) => size << 20));
+  assert.deepEqual(sizeTicks(1 << 20, 16 << 20, 3), [1, 4, 16].map((size) => size << 20));
+  assert.deepEqual(sizeTicks(3 << 20, 3.5 * (1 << 20), 3), []);
+});
+
+test("the curve is read between its points", () => {
+  const points = [{ bytes: 100, missRatio: 0.8 }, { bytes: 200, missRatio: 0.4 }, { bytes: 400, missRatio: 0.2 }];
+  assert.equal(missRatioAt(points, 200), 0.4);
+  assert.ok(Math.abs(missRatioAt(points, 150) - 0.6) < 1e-9);
+  assert.equal(missRatioAt(points, 50), null);
+  assert.equal(missRatioAt(points, 1000), 0.2);
+  assert.equal(missRatioAt([], 5), null);
 });

@@ -23,7 +23,7 @@ test("rates name their unit", () => {
 });
 
 test("a percentage reaches 100 only without a miss", () => {
-  assert.deepEqual([0, 0.701, 0.99999, 1].map(percent), ["0 %", "70.1 %", "99.9 %", "100 %"]);
+  assert.deepEqual([0, 0.5, 0.701, 0.99999, 1].map(percent), ["0 %", "50 %", "70.1 %", "99.9 %", "100 %"]);
 });
 
 test("durations have one unit, two above a minute", () => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -313,3 +314,21 @@ def test_fault_that_has_not_happened_is_named(broker: magnetar.Broker) -> None:
 def test_fault_that_cannot_happen_is_refused(broker: magnetar.Broker) -> None:
     with pytest.raises(KitError, match="400 error='Fenced'"):
         broker.faults.refuse("SEND", "Fenced")
+
+
+def test_broker_runs_the_code_that_was_imported_and_no_module_of_the_test(tmp_path: Path) -> None:
+    source, own = tmp_path / "source", tmp_path / "own"
+    shutil.copytree(Path(magnetar.__file__).parent, source / "magnetar")
+    report = "from importlib.util import find_spec\nprint('the copy runs beside', find_spec('module_of_the_test'))\n"
+    (source / "magnetar" / "__main__.py").write_text(report)
+    own.mkdir()
+    (own / "module_of_the_test.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", "import module_of_the_test, magnetar; magnetar.Broker().start()"],
+        cwd=own,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, own)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the copy runs beside None" in done.stderr

@@ -19,8 +19,8 @@ from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import find
 from magnetar.commands.pipeline_command import JOBS, _parser
 from pipeline.jobs.bounds import baseline_of, requests_of
+from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.hit_report import reads_by
-from pipeline.jobs.recommend import POLICY_WORTH
 from pipeline.jobs.report import Report
 from pipeline.jobs.run import JOB_FUNCTIONS, Session
 from pipeline.replays.grid import override_grid, own_settings, replay_grid
@@ -30,7 +30,19 @@ from pipeline.traces.record_frames import read_record
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"
 MANUAL = (ROOT / "docs" / "how-to" / "pipeline.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$? ?(?:\.venv/bin/)?magnetar pipeline (.+)$", MANUAL, re.M)
+
+
+def schema_in_the_reference(table: str, columns: list[str]) -> bool:
+    """Returns True if a row of the reference lists the table with these columns, in any order."""
+    rows = [line for line in REFERENCE.splitlines() if line.startswith("| `") and line.count("|") == 3]
+    for line in rows:
+        names, described = line.strip("| ").split("|")
+        listed = set(re.findall(r"`([^`]+)`", described))
+        if f"`{table}`" in names and set(columns) <= listed:
+            return True
+    return False
 
 
 class Shared(Session):
@@ -81,6 +93,7 @@ def test_commands_of_the_manual_write_a_page_and_tables(
     assert not re.search(r'(?:src|href)="https?:', text), "the page is self-contained"
     for name, table in report.tables.items():
         if table.rows:
+            assert schema_in_the_reference(name, list(table.rows[0])), f"{name} in docs/reference/pipeline.md"
             assert pq.read_table(tmp_path / f"{name}.parquet").num_rows == len(table.rows)
 
 
@@ -136,7 +149,7 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     report, _, _ = run(spark, "recommend", str(SAMPLE))
     recorded, magnetar = report.tables["policies"].rows
     assert (recorded["policy"], magnetar["policy"]) == ("pip430 4.2", "magnetar")
-    assert recorded["size"] == magnetar["size"] == "1 MiB"
+    assert recorded["size_bytes"] == magnetar["size_bytes"] == 1 << 20
     gain = float(str(magnetar["hit_ratio"])) - float(str(recorded["hit_ratio"]))
     assert gain > POLICY_WORTH
     assert "entryCachePolicy=magnetar" in report.text

@@ -9,7 +9,7 @@ import { bandPath, linePath, linear } from "./scales.js";
 const HEIGHT = 220;
 const MARGIN = { top: 10, right: 12, bottom: 34, left: 52 };
 const LEVELS = [0, 0.25, 0.5, 0.75, 1];
-const LABEL_WIDTH = 110;
+const LABEL_WIDTH = 80;
 /** Standard errors on each side: 95 % of the true values lie within. */
 const BAND = 2;
 
@@ -26,6 +26,17 @@ export function missRatioAt(points, size) {
   const [low, high] = [points[after - 1], points[after]];
   const share = (size - low.bytes) / (high.bytes - low.bytes);
   return low.missRatio + share * (high.missRatio - low.missRatio);
+}
+
+/**
+ * Chooses powers of two between two sizes, at most `wanted`.
+ * @param {number} least in bytes
+ * @param {number} most in bytes
+ */
+export function sizeTicks(least, most, wanted) {
+  const [first, last] = [Math.ceil(Math.log2(least)), Math.floor(Math.log2(most))];
+  const step = Math.max(1, Math.ceil((last - first + 1) / wanted));
+  return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, place) => 2 ** (first + place * step));
 }
 
 /** Draws the curve, the present size and a size to compare. */
@@ -91,12 +102,8 @@ export class Curve {
 
   #sizes(least, most, x) {
     const room = this.#width - MARGIN.left - MARGIN.right;
-    const steps = Math.max(1, Math.min(5, Math.floor(room / LABEL_WIDTH)));
-    return Array.from({ length: steps + 1 }, (_, place) => {
-      const log = Math.log(least) + ((Math.log(most) - Math.log(least)) * place) / steps;
-      const anchor = place === 0 ? "start" : place === steps ? "end" : "middle";
-      return svg("text", { class: "axis", x: x(log), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": anchor }, bytes(Math.exp(log)));
-    });
+    return sizeTicks(least, most, Math.max(2, Math.floor(room / LABEL_WIDTH))).map((size) =>
+      svg("text", { class: "axis", x: x(Math.log(size)), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": "middle" }, bytes(size)));
   }
 
   #mark(name, x, text) {

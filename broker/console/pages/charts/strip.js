@@ -17,7 +17,7 @@ const ZOOM = 4;
 
 const LEGEND = [
   ["cached", "in the cache"], ["disk", "on disk"], ["acknowledged", "acknowledged"], ["open", "delivered, not acknowledged"],
-  ["ahead", "to be read"],
+  ["ahead", "to be read"], ["gone", "trimmed"],
 ];
 
 /** Draws ledgers and cursors of one topic. */
@@ -30,6 +30,7 @@ export class Strip {
   #whole = true;
   #shown = { from: 0, to: 0 };
   #selected = null;
+  #position = null;
   #width = 0;
   #ledgerRow;
   #rows = h("div", { class: "strip-rows" });
@@ -49,33 +50,42 @@ export class Strip {
       h("div", { class: "strip-head" }, this.#legend(), this.#buttons()),
       h("div", { class: "strip-line" }, h("span", { class: "strip-label" }, "ledgers"), this.slider),
       this.#rows, this.#readout, this.#trimmed);
-    new ResizeObserver(() => this.#resize()).observe(this.slider);
+    new ResizeObserver(() => this.#resize()).observe(this.#ledgerRow);
   }
 
   /**
    * Shows a topic.
    * @param {Object[]} ledgers of the topic's answer
    * @param {Object[]} cursors of its live values
-   * @param {?{ledgerId: number, entryId: number}} trimmedBefore the first position that is still there
+   * @param {{trimmedEntries: ?number, ledgersMore: number}} before entries that were trimmed, ledgers that are left out
    */
-  show(ledgers, cursors, trimmedBefore) {
+  show(ledgers, cursors, { trimmedEntries, ledgersMore }) {
     this.#line = new EntryLine(ledgers);
     this.#cursors = cursors;
     if (this.#whole) this.#shown = { from: 0, to: this.#line.total };
-    const trimmed = trimmedBefore && (trimmedBefore.ledgerId > 0 || trimmedBefore.entryId > 0);
-    setText(this.#trimmed, trimmed
-      ? `The log begins at ${trimmedBefore.ledgerId}:${trimmedBefore.entryId}; older ledgers were trimmed.` : "");
+    // Trimming moves the indexes, and a chosen entry may be newer than the ledgers were at the last load.
+    if (this.#position) this.#selected = this.#onLine(this.#line.index(this.#position));
+    this.#showTrimmed(trimmedEntries, ledgersMore);
     this.#draw();
   }
 
   /** Selects an entry, without asking for it. */
   select(position) {
     this.#move(this.#line.index(position));
+    this.#position = position;
+  }
+
+  /** Shows a piece of fixed length in front of the strip, because trimmed entries may be many more than those left. */
+  #showTrimmed(entries, ledgersMore) {
+    this.element.classList.toggle("trimmed", entries > 0 || ledgersMore > 0);
+    const trimmed = entries > 0 ? [`${count(entries)} older entries were trimmed.`] : [];
+    const left = ledgersMore > 0 ? [`${count(ledgersMore)} older ledgers are not shown.`] : [];
+    setText(this.#trimmed, [...trimmed, ...left].join(" "));
   }
 
   #legend() {
     return h("div", { class: "legend" }, LEGEND.map(([name, text]) =>
-      h("span", { class: "key" }, h("i", { class: `swatch ${name}`, "aria-hidden": "true" }), text)));
+      h("span", { class: `key ${name}-key` }, h("i", { class: `swatch ${name}`, "aria-hidden": "true" }), text)));
   }
 
   #buttons() {
@@ -97,7 +107,7 @@ export class Strip {
   }
 
   #resize() {
-    const width = Math.floor(this.slider.getBoundingClientRect().width);
+    const width = Math.floor(this.#ledgerRow.getBoundingClientRect().width);
     if (!width || width === this.#width) return;
     this.#width = width;
     this.#draw();
@@ -171,10 +181,10 @@ export class Strip {
   }
 
   #indexAt(event) {
-    const { left } = this.slider.getBoundingClientRect();
+    const { left } = this.#ledgerRow.getBoundingClientRect();
     const share = (event.clientX - left) / (this.#width || 1);
     const index = Math.floor(this.#shown.from + share * (this.#shown.to - this.#shown.from));
-    return this.#line.total ? Math.min(Math.max(index, 0), this.#line.total - 1) : null;
+    return this.#onLine(index);
   }
 
   #click(event) {
@@ -201,9 +211,14 @@ export class Strip {
 
   #move(index) {
     if (!this.#line.total) return;
-    this.#selected = Math.min(Math.max(index, 0), this.#line.total - 1);
+    this.#selected = this.#onLine(index);
+    this.#position = this.#line.position(this.#selected);
     if (!this.#whole) this.#shown = movedTo(this.#shown, this.#selected, this.#line.total);
     this.#draw();
+  }
+
+  #onLine(index) {
+    return this.#line.total ? Math.min(Math.max(index, 0), this.#line.total - 1) : null;
   }
 
   /** Writes the entry under the pointer, or the selected one, below the strip and for screen readers. */

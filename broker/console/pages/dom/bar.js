@@ -14,5 +14,5 @@ export function bar(share, text, name = "") {
   const fill = h("i", { class: `fill ${name}` });
   // The policy of the page forbids the attribute "style"; the property is allowed.
   fill.style.width = `${Math.min(100, Math.max(0, share * 100)).toFixed(2)}%`;
-  return h("span", { class: "bar" }, h("span", { class: "track", "aria-hidden": "true" }, fill), h("span", { class: "amount" }, text));
+  return h("span", { class: "bar" }, h("span", { class: "track", "aria-hidden": "true" }, fill), h("span", { class: share > 0 ? "amount" : "amount zero" }, text));
 }

@@ -18,6 +18,8 @@ export class Tiles {
 
   /** @param {[string, string][]} tiles name of the value, and the label that is shown */
   constructor(tiles) {
+    // Wide screens show all tiles in one row or in two of the same length.
+    this.element.style.setProperty("--tiles", tiles.length > 8 ? Math.ceil(tiles.length / 2) : tiles.length);
     for (const [name, label] of tiles) {
       const value = h("span", { class: "big" });
       const detail = h("span", { class: "detail" });
@@ -38,6 +40,11 @@ export class Tiles {
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** Makes text whose parts between backticks are code. */
+export function prose(text) {
+  return text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
 }
 
 /** Makes a button that acts. */

@@ -34,6 +34,15 @@ export function count(value) {
 }
 
 /**
+ * Formats a number with its noun: "1 producer", "3 producers".
+ * @param {?number} value
+ * @param {string} noun in the singular
+ */
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/**
  * Shortens a number with k, M, G, T: "12.3 k".
  * @param {?number} value
  */
@@ -52,11 +61,11 @@ export function bytes(value) {
 }
 
 /**
- * Formats a rate with its unit: rate(12300, "msg") is "12.3 k msg/s".
+ * Formats a rate with its unit: rate(12300, "msg") is "12.3 k msg/s", rate(7) is "7 /s".
  * @param {?number} perSecond
- * @param {string} unit
+ * @param {string} [unit]
  */
-export function rate(perSecond, unit) {
+export function rate(perSecond, unit = "") {
   return isKnown(perSecond) ? `${short(perSecond)} ${unit}/s` : UNKNOWN;
 }
 
@@ -77,7 +86,7 @@ export function percent(share) {
   const value = share * 100;
   // 99.96 is shown as 99.9: a rounded "100 %" would hide the misses.
   const shown = value < 100 ? Math.floor(value * 10 + 1e-9) / 10 : value;
-  return `${shown.toFixed(shown >= 100 || shown === 0 ? 0 : 1)} %`;
+  return `${Number(shown.toFixed(1))} %`;
 }
 
 /**

@@ -76,11 +76,11 @@ export class Frame {
   #drawConnection() {
     if (this.#nav.hidden) return;
     const { name, error, retryAtMs } = this.#app.live.state;
-    const texts = { connecting: "connecting", live: "live", lost: "connection lost", refused: "no live values" };
+    const texts = { idle: "", connecting: "connecting", live: "live", lost: "connection lost", refused: "no live values" };
     setText(this.#connection, texts[name]);
     setAttributes(this.#connection, { "data-state": name });
-    this.#lost.hidden = name !== "lost" && name !== "refused";
-    if (this.#lost.hidden) return;
+    this.#lost.hidden = !error;
+    if (!error) return;
     const wait = name === "lost" ? ` Next attempt in ${duration(Math.max(0, Math.ceil((retryAtMs - Date.now()) / 1000)))}.` : "";
     setText(this.#lostText, `${error.message}.${wait}`);
   }

@@ -21,15 +21,23 @@ export class Live {
   /** The values of the followed topic; null before its first event. */
   topic = null;
   /** State of the connection: {name, error, retryAtMs}. */
-  state = { name: "connecting" };
+  state = { name: "idle" };
 
   #views = new Set();
   #frame = null;
   #stream = new Stream((event, data) => this.#take(event, data), (state) => this.#enter(state));
 
-  /** Opens the stream; `follow` names a topic to follow, null for none. */
+  /** False for a role that may see the values of single topics alone: there is no stream without a topic. */
+  isBroad = true;
+
+  /** Opens the stream; names a topic to follow, null for none. */
   follow(topic) {
     this.topic = null;
+    if (topic === null && !this.isBroad) {
+      this.#stream.close();
+      this.#enter({ name: "idle" });
+      return;
+    }
     this.#stream.follow(topic);
   }
 

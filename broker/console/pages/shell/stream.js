@@ -4,7 +4,7 @@
  * EventSource would send no Authorization header, so the stream is read with fetch.
  */
 
-import { openStream } from "./api.js";
+import { ApiError, openStream } from "./api.js";
 import { EventText } from "./event_text.js";
 
 const PATH = "/admin/v2/magnetar/console/events";
@@ -31,12 +31,14 @@ export class Stream {
   #topic = null;
   #controller = null;
   #failures = 0;
+  #failure = null;
   #timer = null;
   #watch = null;
 
   /**
    * @param {function(string, *): void} onEvent name and data of each event
-   * @param {function({name: string, error?: Error, retryAtMs?: number}): void} onState "connecting", "live", "lost", "refused"
+   * @param {function({name: string, error?: ?Error, retryAtMs?: number}): void} onState "connecting", "live", "lost",
+   *   "refused"; `error` is the last one since the stream was live
    */
   constructor(onEvent, onState) {
     this.#onEvent = onEvent;
@@ -66,15 +68,17 @@ export class Stream {
   }
 
   async #read(controller) {
-    this.#onState({ name: "connecting" });
+    this.#onState({ name: "connecting", error: this.#failure });
     const query = this.#topic ? `?topic=${encodeURIComponent(this.#topic)}` : "";
-    let failure = new Error("The broker ended the stream");
+    let failure = null;
     try {
       const response = await openStream(PATH + query, controller.signal);
       await this.#readBody(response.body, controller);
     } catch (error) {
       failure = error;
     }
+    // A stream that breaks after its beginning has an error of the browser, "network error" or the like.
+    if (!(failure instanceof ApiError)) failure = new ApiError(0, "The connection to the broker was lost", `GET ${PATH}`);
     clearTimeout(this.#watch);
     if (controller === this.#controller) this.#lost(failure);
   }
@@ -87,18 +91,17 @@ export class Stream {
       this.#expectSound(controller);
       const { value, done } = await reader.read();
       if (done || controller !== this.#controller) return;
-      for (const { event, data } of text.add(value)) {
-        if (!live) this.#onState({ name: "live" });
-        live = true;
-        this.#failures = 0;
-        this.#onEvent(event, JSON.parse(data));
-      }
+      if (!live) this.#onState({ name: "live" });
+      live = true;
+      this.#failures = 0;
+      this.#failure = null;
+      for (const { event, data } of text.add(value)) this.#onEvent(event, JSON.parse(data));
     }
   }
 
   #expectSound(controller) {
     clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => controller.abort(new Error("The broker was silent")), SILENCE_MS);
+    this.#watch = setTimeout(() => controller.abort(), SILENCE_MS);
   }
 
   #lost(error) {
@@ -107,6 +110,7 @@ export class Stream {
       return;
     }
     this.#failures += 1;
+    this.#failure = error;
     const wait = pauseMs(this.#failures, Math.random());
     this.#onState({ name: "lost", error, retryAtMs: Date.now() + wait });
     this.#timer = setTimeout(() => this.open(), wait);

@@ -11,6 +11,7 @@ import { Refresh } from "../shell/refresh.js";
 
 const PATH = "/admin/v2/magnetar/console/bookies";
 const EVERY_MS = 5000;
+const KINDS = { embedded: "in this process", memory: "in memory, nothing is kept", tcp: "over TCP" };
 /** A disk with less free space than this share is marked. */
 const LITTLE_FREE = 0.1;
 
@@ -27,7 +28,7 @@ export function openBookies() {
 function card(bookie) {
   return panel(bookie.id,
     h("p", { class: "chips" }, stateChip(bookie.state),
-      h("span", { class: "chip" }, bookie.kind === "embedded" ? "in this process" : "over TCP"),
+      h("span", { class: "chip" }, KINDS[bookie.kind] ?? bookie.kind),
       bookie.connected === false ? h("span", { class: "chip bad" }, "not connected") : null),
     bookie.disks ? disks(bookie.disks) : null,
     facts([

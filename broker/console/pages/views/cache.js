@@ -17,7 +17,7 @@ import { fullName, topicLink } from "./topics.js";
 const PATH = "/admin/v2/magnetar/console/cache?top=20";
 const EVERY_MS = 2000;
 
-const TILES = [["used", "In use"], ["hits", "Hit ratio since the start"], ["in", "Entries inserted"], ["out", "Entries evicted"], ["queue", "Removal queue"]];
+const TILES = [["used", "In use"], ["hits", "Hit ratio"], ["in", "Entries inserted"], ["out", "Entries evicted"], ["queue", "Removal queue"]];
 
 /** Opens the view. */
 export function openCache(app) {
@@ -34,9 +34,9 @@ export function openCache(app) {
   const [topics, flow, requeues, queue, expected, sets] = parts;
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Entry cache"), whyForm(app)), refresh.error, tiles.element,
-    h("div", { class: "columns" }, size.element, topics.element),
-    h("div", { class: "columns" }, flow.element, requeues.element),
-    h("div", { class: "columns" }, queue.element, expected.element), sets.element);
+    h("div", { class: "columns" },
+      h("div", { class: "stack" }, size.element, queue.element),
+      h("div", { class: "stack" }, topics.element, flow.element, requeues.element, expected.element)), sets.element);
   return { title: "Entry cache", element, close: () => refresh.close() };
 }
 
@@ -45,9 +45,9 @@ function showTiles(tiles, cache) {
   const reads = hits + misses + coalesced;
   const evicted = Object.values(cache.evicted);
   tiles.set("used", bytes(cache.bytes), `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, policy ${cache.policy}`);
-  tiles.set("hits", percent(reads ? hits / reads : null), `${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
-  tiles.set("in", rate(cache.inserted.perSecond, "entries"), `${short(cache.inserted.entries)} since the start`);
-  tiles.set("out", rate(sumOf(evicted, "perSecond"), "entries"), `${short(sumOf(evicted, "entries"))} since the start`);
+  tiles.set("hits", percent(reads ? hits / reads : null), `since the start: ${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
+  tiles.set("in", rate(cache.inserted.perSecond), `${short(cache.inserted.entries)} since the start`);
+  tiles.set("out", rate(sumOf(evicted, "perSecond")), `${short(sumOf(evicted, "entries"))} since the start`);
   tiles.set("queue", short(cache.queue.length), "entries");
 }
 
@@ -81,7 +81,7 @@ function flowPart() {
       { label: "Left because", header: true, text: (row) => words(REASONS, row.reason) },
       { label: "Entries", number: true, text: (row) => short(row.entries) },
       { label: "Bytes", number: true, minor: true, text: (row) => bytes(row.bytes) },
-      { label: "Rate", number: true, text: (row) => rate(row.perSecond, "entries") },
+      { label: "Rate", number: true, text: (row) => rate(row.perSecond) },
       { label: "Still expected", number: true, text: (row) => short(row.expectedEntries), title: "Evicted although reads of them were expected" },
     ],
   });

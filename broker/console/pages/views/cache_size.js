@@ -5,7 +5,7 @@
 import { Curve, missRatioAt } from "../charts/curve.js";
 import { freshId, h, replace, setAttributes, setText } from "../dom/element.js";
 import { panel } from "../dom/parts.js";
-import { bytes, count, duration, percent } from "../format/numbers.js";
+import { bytes, counted, duration, percent } from "../format/numbers.js";
 
 const MIB = 1 << 20;
 const STEPS = 200;
@@ -40,7 +40,7 @@ export class SizePanel {
     const ready = Boolean(curve && curve.points?.length > 1);
     this.#drawing.hidden = !ready;
     this.#waiting.hidden = ready;
-    setText(this.#waiting, "The broker samples reads since this page was opened. The curve appears after the first of them.");
+    setText(this.#waiting, "The broker samples reads since this page was opened. The curve appears when there are some.");
     setText(this.#note, noteOf(curve));
     if (!ready) return;
     const first = this.#shown === null;
@@ -101,7 +101,7 @@ function change(here, there) {
 
 function noteOf(curve) {
   if (!curve) return "";
-  const sampled = curve.reads === undefined ? "" : `${count(curve.reads)} sampled reads in ${duration(Math.round(curve.sinceSeconds))}. `;
+  const sampled = `${counted(curve.reads, "sampled read")} in ${duration(Math.round(curve.sinceSeconds))}. `;
   const few = curve.enough === false ? "These are few: the band shows how far the curve may be off. " : "";
   return `${sampled}${few}${curve.note ?? ""}`;
 }

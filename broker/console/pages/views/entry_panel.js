@@ -8,6 +8,9 @@ import { topicPath } from "../shell/routes.js";
 import { eventText } from "./cache_events.js";
 import { messageCards } from "./messages.js";
 
+/** Messages of a batch that are shown. */
+const SHOWN_MAX = 20;
+
 /** The section below the strip; hidden until an entry is chosen. */
 export class EntryPanel {
   /** The section. */
@@ -39,7 +42,7 @@ export class EntryPanel {
     // The user may have clicked another entry since.
     if (asked !== this.#asked) return;
     this.element.hidden = false;
-    replace(this.element, h("h2", {}, `Entry ${position.ledgerId}:${position.entryId}`), why, messages);
+    replace(this.element, h("h2", {}, `Entry ${position.ledgerId}:${position.entryId}`), h("div", { class: "columns" }, why, messages));
   }
 
   async #why({ ledgerId, entryId }) {
@@ -58,9 +61,11 @@ export class EntryPanel {
   async #messages({ ledgerId, entryId }) {
     if (!this.#rights.peek) return null;
     try {
-      const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}?ledgerId=${ledgerId}&entryId=${entryId}`;
+      const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}?count=1`;
       const { messages } = await get(path);
-      return h("div", {}, h("h3", {}, messages.length === 1 ? "Message" : `${messages.length} messages`), messageCards(messages));
+      const title = messages.length === 1 ? "Message" : `${messages.length} messages`;
+      const more = messages.length > SHOWN_MAX ? h("p", { class: "quiet" }, `The first ${SHOWN_MAX} are shown.`) : null;
+      return h("div", {}, h("h3", {}, title), more, messageCards(messages.slice(0, SHOWN_MAX)));
     } catch (error) {
       return h("p", { class: "error", role: "alert" }, error.message);
     }

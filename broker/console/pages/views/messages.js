@@ -15,6 +15,7 @@ export function messageCards(messages) {
 }
 
 function card(message) {
+  if (!message.publishTimeMs) return h("article", { class: "message" }, h("h4", {}, `${message.ledgerId}:${message.entryId}`), h("p", { class: "error" }, message.why));
   const inBatch = message.batchIndex >= 0 ? `:${message.batchIndex}` : "";
   const properties = Object.entries(message.properties ?? {});
   return h("article", { class: "message" },
@@ -23,6 +24,7 @@ function card(message) {
       ["key", message.key === null ? null : h("code", {}, message.key)],
       ["published", timeElement(message.publishTimeMs)],
       ["event time", message.eventTimeMs ? timeElement(message.eventTimeMs) : null],
+      ["deliver at", message.deliverAtMs ? timeElement(message.deliverAtMs) : null],
       ["producer", `${message.producer}, number ${message.sequenceId}`],
       ["size", bytes(message.bytes)],
       ["batch", message.batchSize > 1 ? `${message.batchSize} messages` : null],

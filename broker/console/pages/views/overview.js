@@ -5,7 +5,7 @@
 import { LineChart } from "../charts/line_chart.js";
 import { h, replace, setAttributes } from "../dom/element.js";
 import { Tiles, button } from "../dom/parts.js";
-import { byteRate, bytes, count, duration, percent, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
 import { format } from "../shell/routes.js";
 import { warningRow } from "./log.js";
 
@@ -16,7 +16,7 @@ const WARNINGS_SHOWN = 5;
 const ROWS_WANTED = 30;
 
 const TILES = [
-  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency, median"], ["hits", "Cache hit ratio"],
+  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
   ["cache", "Cache"], ["backlog", "Backlog"], ["storage", "Storage"], ["topics", "Topics"], ["clients", "Clients"],
   ["lag", "Event loop lag"],
 ];
@@ -71,12 +71,12 @@ function spanButtons(choose) {
 function showTiles(tiles, now) {
   tiles.set("in", messages(now.messagesIn), byteRate(now.bytesIn));
   tiles.set("out", messages(now.messagesOut), byteRate(now.bytesOut));
-  tiles.set("latency", milliseconds(now.publishP50Ms), `99 %: ${milliseconds(now.publishP99Ms)}`);
+  tiles.set("latency", milliseconds(now.publishP50Ms), `median; 99 %: ${milliseconds(now.publishP99Ms)}`);
   tiles.set("hits", percent(now.hitRatio), `since the start: ${percent(now.hitRatioTotal)}`);
   tiles.set("cache", bytes(now.cacheBytes), `of ${bytes(now.cacheMaxBytes)}, ${short(now.cacheEntries)} entries`);
   tiles.set("backlog", short(now.backlog), "entries not acknowledged");
   tiles.set("storage", bytes(now.storageBytes), `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
-  tiles.set("topics", count(now.topics), `open, ${count(now.subscriptions)} subscriptions`);
-  tiles.set("clients", count(now.connections), `${count(now.producers)} producers, ${count(now.consumers)} consumers`);
+  tiles.set("topics", count(now.topics), `open, ${counted(now.subscriptions, "subscription")}`);
+  tiles.set("clients", count(now.connections), `${counted(now.producers, "producer")}, ${counted(now.consumers, "consumer")}`);
   tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last seconds");
 }

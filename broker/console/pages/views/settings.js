@@ -4,7 +4,7 @@
 
 import { openForm } from "../dom/dialog.js";
 import { freshId, h, setText } from "../dom/element.js";
-import { button, searchField } from "../dom/parts.js";
+import { button, prose, searchField } from "../dom/parts.js";
 import { Table } from "../dom/table.js";
 import { count } from "../format/numbers.js";
 import { change, get } from "../shell/api.js";
@@ -38,10 +38,15 @@ export function openSettings(app, route) {
 
 /** Says if a setting fits the search and the filter of the route. */
 export function fits(setting, { search = "", show = "all" }) {
-  if (show === "changed" && !setting.changed) return false;
+  if (show === "changed" && !isChanged(setting)) return false;
   if (show === "dynamic" && !setting.dynamic) return false;
   const text = `${setting.name} ${setting.description} ${setting.value}`.toLowerCase();
   return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+}
+
+/** Says if someone has chosen another value than the default. Computed values and those of a profile are nobody's choice. */
+export function isChanged({ value, default: usual, origin, changed }) {
+  return changed || (value !== usual && !/^(default|computed|profile)/.test(origin));
 }
 
 function filterField(chosen = "all", onChoice) {
@@ -57,20 +62,21 @@ function settingsTable(app, changed) {
     columns: [
       { label: "Setting", header: true, text: (one) => one.name, node: nameCell },
       { label: "Value", text: (one) => `${one.value} ${one.default}`, node: valueCell },
-      { label: "From", text: (one) => one.origin, node: (one) => h("span", { class: one.changed ? "" : "quiet" }, one.origin) },
+      { label: "From", text: (one) => one.origin, node: (one) => h("span", { class: isChanged(one) ? "" : "quiet" }, one.origin) },
       { label: "Change", text: (one) => `${one.dynamic} ${one.origin}`, node: (one) => changeCell(app, one, changed) },
     ],
   });
 }
 
 function nameCell(setting) {
-  return h("div", { class: "setting" }, h("code", {}, setting.name), h("p", { class: "quiet" }, setting.description));
+  const noEffect = setting.used === false ? " It has no effect in this broker." : "";
+  return h("div", { class: "setting" }, h("code", {}, setting.name), h("p", { class: "quiet" }, prose(setting.description + noEffect)));
 }
 
 function valueCell(setting) {
   const value = h("code", {}, setting.value === "" ? "(empty)" : setting.value);
-  if (!setting.changed || setting.secret) return value;
-  return h("div", {}, value, h("p", { class: "quiet" }, `default: ${setting.default === "" ? "(empty)" : setting.default}`));
+  if (!isChanged(setting) || setting.secret) return h("div", { class: "value-of" }, value);
+  return h("div", { class: "value-of" }, value, h("p", { class: "quiet" }, `default: ${setting.default === "" ? "(empty)" : setting.default}`));
 }
 
 function changeCell(app, setting, changed) {
@@ -83,7 +89,7 @@ function changeCell(app, setting, changed) {
 
 function changeSetting(app, setting) {
   return openForm({
-    title: setting.name, action: "Change", intro: h("p", {}, setting.description),
+    title: setting.name, action: "Change", intro: h("p", {}, prose(setting.description)),
     fields: [valueField(setting)],
     perform: async ({ value }) => {
       await change("POST", `${CHANGE_PATH}/${encodeURIComponent(setting.name)}/${encodeURIComponent(value)}`);
@@ -93,9 +99,13 @@ function changeSetting(app, setting) {
 }
 
 function valueField(setting) {
-  const field = { name: "value", label: "Value", value: setting.secret ? "" : setting.value, hint: `Default: ${setting.default || "(empty)"}` };
-  if (setting.type !== "bool") return field;
-  return { ...field, type: "select", options: [["true", "true"], ["false", "false"]] };
+  const unit = setting.unit ? ` in ${setting.unit}` : "";
+  const allowed = setting.allowed ? `Allowed: ${setting.allowed}. ` : "";
+  const field = {
+    name: "value", label: `Value${unit}`, value: setting.secret ? "" : setting.value, hint: `${allowed}Default: ${setting.default || "(empty)"}`,
+  };
+  const choices = setting.type === "bool" ? ["true", "false"] : setting.choices ?? [];
+  return choices.length ? { ...field, type: "select", options: choices.map((choice) => [choice, choice]) } : field;
 }
 
 function undoSetting(app, setting) {

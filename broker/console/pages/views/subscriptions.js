@@ -49,7 +49,7 @@ export class SubscriptionPanel {
   #columns() {
     const columns = [
       { label: "Subscription", header: true, text: (one) => one.name },
-      { label: "Type", text: (one) => one.kind + (one.durable ? "" : ", not durable") },
+      { label: "Type", minor: true, text: (one) => one.kind + (one.durable === false ? ", not durable" : "") },
       { label: "Backlog", number: true, text: (one) => short(one.backlog), title: "Entries that are not acknowledged" },
       { label: "Out", number: true, text: (one) => rate(one.messagesOut, "msg") },
       { label: "Pending", number: true, text: (one) => short(one.unacked), title: "Messages that consumers have and did not acknowledge" },
@@ -84,7 +84,7 @@ export class SubscriptionPanel {
     const close = button("Close", () => replace(this.#peeked));
     const head = h("div", { class: "head" }, h("h3", { tabindex: "-1" }, `Next messages of ${name}`), close);
     try {
-      const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/${encodeURIComponent(name)}?count=${PEEKED}`;
+      const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/subscription/${encodeURIComponent(name)}?count=${PEEKED}`;
       const { messages } = await get(path);
       replace(this.#peeked, head, messages.length ? messageCards(messages) : h("p", { class: "empty" }, "No message waits to be acknowledged."));
     } catch (error) {

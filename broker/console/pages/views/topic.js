@@ -3,24 +3,24 @@
  */
 
 import { Strip } from "../charts/strip.js";
-import { h, replace, setText } from "../dom/element.js";
+import { h, replace } from "../dom/element.js";
 import { Tiles, button, panel } from "../dom/parts.js";
-import { Table } from "../dom/table.js";
-import { byteRate, bytes, count, duration, percent, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 import { topicHash, topicName, topicParts, topicPath } from "../shell/routes.js";
 import { EntryPanel } from "./entry_panel.js";
+import { PolicyPanel } from "./policies.js";
 import { deleteTopic, sendMessage } from "./topic_actions.js";
 import { clientsOf, consumerTable, producerTable } from "./topic_clients.js";
 import { SubscriptionPanel } from "./subscriptions.js";
 
 const PATH = "/admin/v2/magnetar/console";
 /** The stream has the live values; ledgers, cached ranges and policies are loaded at this pause. */
-const EVERY_MS = 3000;
+const EVERY_MS = 2000;
 
 const TILES = [
-  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency, median"], ["hits", "Cache hit ratio"],
+  ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
   ["cached", "Cached"], ["backlog", "Backlog"], ["storage", "Storage"], ["clients", "Clients"],
 ];
 
@@ -42,7 +42,7 @@ class TopicView {
   #subscriptions;
   #producers = producerTable();
   #consumers = consumerTable();
-  #policies = policyTable();
+  #policies = new PolicyPanel();
   #gone = h("p", { class: "error", role: "alert", hidden: true }, "The topic was deleted, or it was closed because no client uses it.");
   #refresh;
   #unwatch;
@@ -93,14 +93,14 @@ class TopicView {
     this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, rights, () => this.#refresh.now());
     replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#tiles.element,
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
-      panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), panel("Policies", this.#policies.element));
+      panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
   }
 
   #head(rights) {
     const [domain, tenant, namespace, local] = topicParts(this.#name);
     return h("div", { class: "head" },
       h("div", { class: "title" }, h("p", { class: "quiet" }, `${domain}://${tenant}/${namespace}/`), h("h1", { tabindex: "-1" }, local)),
-      rights?.produce ? button("Send a message", () => sendMessage(this.#app, this.#name, this.#answer.schema), "primary") : null,
+      rights?.produce ? button("Send a message", () => sendMessage(this.#app, this.#name), "primary") : null,
       rights?.delete ? button("Delete topic", () => deleteTopic(this.#app, this.#name), "danger") : null);
   }
 
@@ -110,7 +110,8 @@ class TopicView {
     this.#gone.hidden = !live.gone;
     if (live.gone) return;
     showTiles(this.#tiles, live);
-    this.#strip.show(grown(this.#answer.ledgers, live.lastConfirmed), live.cursors, this.#answer.trimmedBefore);
+    // Ledgers and cached ranges are of one moment. Growing the newest ledger here would show its entries as not cached.
+    this.#strip.show(this.#answer.ledgers, live.cursors, this.#answer);
     this.#subscriptions.show(live.cursors, live.cursorsMore);
     this.#consumers.show(clientsOf(live.cursors));
     this.#producers.show(live.producers);
@@ -128,41 +129,16 @@ class TopicView {
   }
 }
 
-/** Returns the ledgers with the entries that were confirmed since they were loaded. */
-export function grown(ledgers, lastConfirmed) {
-  const last = ledgers.at(-1);
-  if (!last || !lastConfirmed || lastConfirmed.ledgerId !== last.ledgerId || lastConfirmed.entryId < last.entries) return ledgers;
-  return [...ledgers.slice(0, -1), { ...last, entries: lastConfirmed.entryId + 1, lastEntry: lastConfirmed.entryId }];
-}
-
 function showTiles(tiles, live) {
   const ms = (value) => duration(value === null || value === undefined ? null : value / 1000);
+  const producers = live.producers.length + (live.producersMore ?? 0);
   const consumers = live.cursors.reduce((sum, cursor) => sum + cursor.consumers.length + (cursor.consumersMore ?? 0), 0);
   tiles.set("in", rate(live.messagesIn, "msg"), byteRate(live.bytesIn));
   tiles.set("out", rate(live.messagesOut, "msg"), byteRate(live.bytesOut));
-  tiles.set("latency", ms(live.publishP50Ms), `99 %: ${ms(live.publishP99Ms)}`);
+  tiles.set("latency", ms(live.publishP50Ms), `median; 99 %: ${ms(live.publishP99Ms)}`);
   tiles.set("hits", percent(live.hitRatio));
   tiles.set("cached", bytes(live.cachedBytes), `${short(live.cachedEntries)} entries`);
   tiles.set("backlog", short(live.backlog), "entries not acknowledged");
   tiles.set("storage", bytes(live.storageBytes));
-  tiles.set("clients", count(live.producers.length + (live.producersMore ?? 0) + consumers),
-    `${count(live.producers.length + (live.producersMore ?? 0))} producers, ${count(consumers)} consumers`);
-}
-
-function policyTable() {
-  const value = (policy) => (typeof policy.value === "string" ? policy.value : JSON.stringify(policy.value));
-  return new Table({
-    caption: "Policies that hold for the topic", key: (policy) => policy.name, empty: "No policies.",
-    columns: [
-      { label: "Policy", header: true, text: (policy) => policy.name },
-      { label: "Value", text: value, node: (policy) => h("code", {}, value(policy)) },
-      { label: "From", text: (policy) => policy.origin, node: (policy) => originOf(policy.origin) },
-    ],
-  });
-}
-
-function originOf(origin) {
-  const element = h("span", { class: `chip ${origin}` });
-  setText(element, origin);
-  return element;
+  tiles.set("clients", count(producers + consumers), `${counted(producers, "producer")}, ${counted(consumers, "consumer")}`);
 }

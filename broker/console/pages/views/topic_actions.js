@@ -4,13 +4,20 @@
 
 import { openForm } from "../dom/dialog.js";
 import { h } from "../dom/element.js";
-import { change } from "../shell/api.js";
-import { format, topicPath } from "../shell/routes.js";
+import { change, get } from "../shell/api.js";
+import { format, topicParts, topicPath } from "../shell/routes.js";
 
 const PARTITION = /-partition-\d+$/;
 
 /** Sends one message. A topic with a schema gets the newest version of it. */
-export function sendMessage(app, topic, schema) {
+export async function sendMessage(app, topic) {
+  let schema = null;
+  try {
+    schema = await newestSchema(topic);
+  } catch (error) {
+    app.notices.failure("The schema cannot be read", error);
+    return false;
+  }
   const note = schema ? `The payload is encoded by the topic's ${schema.type} schema, version ${schema.version}.` : "The payload is sent as text.";
   return openForm({
     title: "Send a message", intro: h("p", {}, note), action: "Send",
@@ -28,6 +35,15 @@ export function sendMessage(app, topic, schema) {
       app.notices.success(`Sent ${outcome.messageId}`);
     },
   });
+}
+
+/** Returns type and version of the topic's newest schema, null for a topic without one. */
+async function newestSchema(topic) {
+  const [, ...parts] = topicParts(topic.replace(PARTITION, ""));
+  // The request for one schema answers 404 if there is none, which is no error here.
+  const { getSchemaResponses: versions } = await get(`/admin/v2/schemas/${parts.map(encodeURIComponent).join("/")}/schemas`);
+  const newest = versions.at(-1);
+  return newest ? { type: newest.type, version: newest.version } : null;
 }
 
 /** Reads "name=value" lines. Error for a line without "=". */

@@ -41,10 +41,6 @@ export function topicLink(name) {
 
 /** Opens the view. */
 export function openTopics(app, route) {
-  return app.rights.console ? openAllTopics(app, route) : openTopicByName(app);
-}
-
-function openAllTopics(app, route) {
   let asked = readQuery(route.query);
   const go = (changes) => app.go(format("topics", [], writeQuery({ ...asked, offset: 0, ...changes })));
   const table = new Table({
@@ -64,17 +60,18 @@ function openAllTopics(app, route) {
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Topics"),
       searchField("Search names", asked.search, (search) => go({ search })),
-      button("New topic", () => createTopic(app), "primary")),
-    amount, refresh.error, table.element, pages.element,
-    h("p", { class: "quiet" }, "A topic is open while clients use it. ", h("a", { href: format("namespaces") }, "Namespaces"), " list every topic."));
+      app.rights.console ? button("New topic", () => createTopic(app), "primary") : null),
+    app.rights.console ? null : openByName(app), amount, refresh.error, table.element, pages.element,
+    h("p", { class: "quiet" }, "A topic is open while clients use it. ",
+      app.rights.console ? [h("a", { href: format("namespaces") }, "Namespaces"), " list every topic."] : null));
   return {
     title: "Topics", element, close: () => refresh.close(),
     update: (next) => { asked = readQuery(next.query); refresh.now(); },
   };
 }
 
-/** A role that is no superuser may not list all topics; it names the one that it may use. */
-function openTopicByName(app) {
+/** A role that is no superuser is shown the topics of its namespaces alone; it names others that it may use. */
+function openByName(app) {
   const input = h("input", { id: "topic-name", placeholder: "persistent://public/default/orders", spellcheck: "false", autocomplete: "off" });
   const wrong = h("p", { class: "error", role: "alert" });
   const submit = (event) => {
@@ -83,12 +80,9 @@ function openTopicByName(app) {
     setText(wrong, name ? "" : `${input.value} is no topic: write persistent://tenant/namespace/topic`);
     if (name) app.go(topicHash(name));
   };
-  const element = h("div", {}, h("h1", { tabindex: "-1" }, "Topics"),
-    h("p", {}, `The role ${app.rights.role ?? "of this page"} may not list all topics. Name one that it may use.`),
-    h("form", { class: "panel", onsubmit: submit },
-      h("div", { class: "field" }, h("label", { for: "topic-name" }, "Topic"), input), wrong,
-      h("div", { class: "buttons" }, h("button", { class: "primary" }, "Open"))));
-  return { title: "Topics", element, close: () => {} };
+  return h("form", { class: "panel by-name", onsubmit: submit },
+    h("p", {}, `The list has the topics of the namespaces that ${app.rights.role ?? "this role"} may use. Open another one by its name:`),
+    h("label", { for: "topic-name", class: "unseen" }, "Topic"), input, h("button", { class: "primary" }, "Open"), wrong);
 }
 
 /**

@@ -1,0 +1,336 @@
+"""MissRatios: the miss ratio that another size of the cache would give, from a sample of what happens in this one.
+
+It takes the cache's events while somebody asks for the curve, and repeats those of a small sample on miniatures of several
+sizes (`miniature.py`). The sample shrinks when it holds too many entries or takes too much time, so memory and cost have a
+limit whatever the load.
+
+What it knows of an entry begins with the sampling. A read of an older entry counts as the real cache had it at every
+size, until the entry is met again; `unknown_share` says how many reads that are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+from broker.entry_cache.active_cursors import ActiveCursors, count_to
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.cache_events import (
+    NOT_COUNTED,
+    REASONS,
+    STILL_EXPECTED,
+    Op,
+    Row,
+    expected_reads_of,
+)
+from broker.entry_cache.observe.miniature import Miniature, Run
+from broker.entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
+from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.model.position import Position
+
+FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Sizes that are looked at, in sizes of the real cache."""
+ENTRIES_MAX: Final = 8_192
+"""Entries of the sample; the largest miniature holds no more than these."""
+PER_SECOND_MAX: Final = 1_000
+"""Entries of the sample that are inserted or read in a second: 10 ms of work."""
+READS_ENOUGH: Final = 1_000
+"""Sampled reads below which the curve says nothing."""
+ENTRIES_ENOUGH: Final = 64
+"""Entries below which a miniature is too small to behave as its original."""
+HALF_LIFE_NS: Final = 300_000_000_000
+"""Time after which counts have half of their weight."""
+SETTLE_NS: Final = 30_000_000_000
+"""Time after which the counts begin anew, because the miniatures begin empty."""
+TICK_NS: Final = 50_000_000
+"""Least time between two periodic passes of the miniatures."""
+TURN_NS: Final = 2_000_000
+"""Time between two sampled events that are taken for different turns of the loop."""
+LOOKS_ONLY: Final = "__peek"
+"""The reader of admin calls, which fills no cache."""
+_SECOND_NS: Final = 1_000_000_000
+_NOTE: Final = (
+    "Readers are taken to come at the same times as now: a size with more misses would slow them down, and reads that"
+    " wait for redelivery are counted as they come."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One size of the curve."""
+
+    size_bytes: int
+    """The size of the cache."""
+    miss_ratio: float
+    """Reads that find no entry, divided by all."""
+    standard_error: float
+    """Of `miss_ratio`."""
+    evicted_expected: int
+    """Entries that it would have removed although reads of them were expected, about, since the sampling began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The miss ratios of several sizes."""
+
+    since_ns: int
+    """When the sampling began."""
+    rate: float
+    """Share of the entries in the sample."""
+    reads: int
+    """Sampled reads that count."""
+    measured: float | None
+    """Miss ratio of the real cache in the same time; None without a read."""
+    unknown_share: float
+    """Share of sampled reads of entries from before the sampling, 0 to 1."""
+    points: Sequence[Point]
+    """By size, ascending; sizes of which the sample is too small are left out."""
+    note: str = _NOTE
+    """The limits of the estimate."""
+
+    @property
+    def is_enough(self) -> bool:
+        """True when the reads are enough for a statement."""
+        return self.reads >= READS_ENOUGH
+
+
+CursorsOf = Callable[[str], ActiveCursors | None]
+"""Returns the active cursors of a log; None for one that is closed."""
+
+
+class MissRatios:
+    """The sampling of one cache, from its begin on."""
+
+    def __init__(
+        self, settings: EntryCacheSettings, cached_entries: int, cursors_of: CursorsOf, now_ns: int
+    ) -> None:
+        """`settings` hold now; `cached_entries` are in the cache, for the first rate."""
+        self._settings = settings
+        self._cursors_of = cursors_of
+        self._began_ns = self._now_ns = now_ns
+        self._sample = SpatialSample(min(1.0, ENTRIES_MAX / max(1.0, cached_entries * FACTORS[-1])))
+        self._caches = [Miniature(factor, settings, self._time) for factor in FACTORS]
+        # By log, the highest place at the first event: entries behind it have been watched all their life.
+        self._known_from: dict[str, Position] = {}
+        # Older entries that were read since, oldest first.
+        self._met: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._counts_reads: dict[str, bool] = {}
+        self._all_bytes = self._sampled_bytes = 0.0
+        self._hits = self._misses = 0.0
+        self._unknown = 0.0
+        self._tick_due_ns = self._second_ns = self._halved_ns = now_ns
+        self._in_second = 0
+        self._settled = False
+        self._resize()
+
+    def _time(self) -> int:
+        return self._now_ns
+
+    # Events
+
+    def take(self, row: Row) -> None:
+        """Takes one event of the cache, in order."""
+        op = row[1]
+        if op == Op.HIT or op == Op.MISS or op == Op.COALESCED or op == Op.INSERT:
+            # Nearly all events: the test of each block of entries is written so that others cost nothing more.
+            for first, end, fold in self._sample.parts(row[4], row[5], row[6]):
+                if row[0] - self._now_ns > TURN_NS:
+                    self._end_turn()
+                self._now_ns = row[0]
+                run = Run(row[2], row[4], first, end, row[7] // row[6], fold)
+                if op == Op.INSERT:
+                    self._insert(run, row)
+                else:
+                    self._read(run, row)
+            if op == Op.INSERT:
+                self._all_bytes += row[7]
+                if row[2] not in self._known_from:
+                    self._known_from[row[2]] = self._tail(row)
+                self._counts_reads[row[2]] = row[8] != NOT_COUNTED
+            elif op == Op.HIT:
+                self._hits += row[6]
+            else:
+                self._misses += row[6]
+        elif op == Op.EVICT:
+            self._evict(row)
+        if row[0] >= self._tick_due_ns:
+            self._tick(row[0])
+
+    def _insert(self, run: Run, row: Row) -> None:
+        self._sampled_bytes += run.size_bytes * (run.end - run.first)
+        self._in_second += run.end - run.first
+        self._follow(run.log)
+        expected_reads = expected_reads_of(row[8])
+        for cache in self._caches:
+            cache.insert(run, expected_reads)
+
+    def _read(self, run: Run, row: Row) -> None:
+        reader = row[9][0] if row[9] else ""
+        self._in_second += run.end - run.first
+        if not self._is_known(run):
+            self._unknown += run.end - run.first
+            for cache in self._caches:
+                cache.count(run, missed=row[1] != Op.HIT)
+            return
+        self._follow(run.log)
+        # The real cache has reported nothing that would fill a smaller one, where it had the entries itself.
+        refill = self._refill(run, reader) if row[1] == Op.HIT else None
+        for cache in self._caches:
+            cache.read(run, reader, refill)
+
+    def _is_known(self, run: Run) -> bool:
+        if self._known_from.get(run.log, (NO_LIMIT, 0)) <= (run.ledger_id, run.first):
+            return True
+        place = (run.ledger_id, run.first >> BLOCK_BITS)
+        known = place in self._met
+        self._met[place] = None
+        if len(self._met) > ENTRIES_MAX:
+            self._met.popitem(last=False)
+        return known
+
+    def _tail(self, row: Row) -> Position:
+        """Returns the furthest place that is known of a log: that of its first insert, or of a cursor ahead of it."""
+        place = Position(row[4], row[5])
+        cursors = self._cursors_of(row[2])
+        return max(place, Position(*cursors.places[-1][:2])) if cursors and cursors.places else place
+
+    def _refill(self, run: Run, reader: str) -> int:
+        """Returns the expected reads with which the log would fetch the run; -1 where that fills no cache."""
+        cursors = self._cursors_of(run.log)
+        if cursors is None or reader == LOOKS_ONLY or not self._counts_reads.get(run.log, True):
+            return -1
+        position = cursors.position(reader)
+        if position is None:
+            return -1
+        return 1 if position > (run.ledger_id, run.first) else count_to(cursors.places, position)
+
+    def _follow(self, log: str) -> None:
+        if self._settings.policy == "magnetar" and (cursors := self._cursors_of(log)) is not None:
+            for cache in self._caches:
+                cache.follow(log, cursors.places)
+
+    def _evict(self, row: Row) -> None:
+        """Repeats invalidations; what passes remove is for each miniature to decide."""
+        reason = REASONS[row[8] % STILL_EXPECTED]
+        self._now_ns = max(self._now_ns, row[0])
+        if reason is Reason.LEDGER:
+            for cache in self._caches:
+                cache.invalidate_ledger(row[2], row[4])
+        elif reason is Reason.INVALIDATE:
+            for cache in self._caches:
+                cache.invalidate_before(row[2], Position(row[4], row[5] + row[6]))
+
+    # Time
+
+    def _end_turn(self) -> None:
+        for cache in self._caches:
+            cache.check_size(self._now_ns)
+
+    def _tick(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._tick_due_ns = now_ns + TICK_NS
+        for cache in self._caches:
+            cache.tick(now_ns)
+        if not self._settled and now_ns - self._began_ns >= SETTLE_NS:
+            self._settled = True
+            self._weigh(0.0)
+        if now_ns - self._halved_ns >= HALF_LIFE_NS:
+            self._halved_ns = now_ns
+            self._weigh(0.5)
+            self._all_bytes, self._sampled_bytes = self._all_bytes / 2, self._sampled_bytes / 2
+        if now_ns - self._second_ns >= _SECOND_NS:
+            per_second = self._in_second * _SECOND_NS / (now_ns - self._second_ns)
+            self._second_ns, self._in_second = now_ns, 0
+            if per_second > PER_SECOND_MAX or self._caches[-1].entries > ENTRIES_MAX:
+                self._shrink()
+            self._resize()
+
+    def _shrink(self) -> None:
+        self._sample.halve()
+        self._sampled_bytes /= 2
+        for cache in self._caches:
+            cache.leave_out(self._sample)
+            # Half of the sample makes half of the counts in the same time.
+            cache.weigh(0.5)
+        self._unknown /= 2
+
+    def _weigh(self, weight: float) -> None:
+        """Gives the counts so far a part of their weight."""
+        for cache in self._caches:
+            cache.weigh(weight)
+        self._hits, self._misses, self._unknown = (
+            count * weight for count in (self._hits, self._misses, self._unknown)
+        )
+
+    def _resize(self) -> None:
+        """Gives the miniatures the sample's share of the bytes, which differs from that of the entries by chance."""
+        rate = self._sample.rate
+        if self._sampled_bytes and self._all_bytes:
+            # By chance again a share of few entries may be far off.
+            rate = min(max(self._sampled_bytes / self._all_bytes, rate / 2), rate * 2)
+        for cache in self._caches:
+            cache.resize(self._settings, rate)
+
+    def configure(self, settings: EntryCacheSettings) -> None:
+        """Takes over changed settings of the real cache."""
+        if settings != self._settings:
+            self._settings = settings
+            self._resize()
+
+    # Results
+
+    @property
+    def entries(self) -> int:
+        """Entries of the largest miniature."""
+        return self._caches[-1].entries
+
+    def curve(self) -> Curve:
+        """Returns the curve as the sample tells it now."""
+        reads = sum(self._caches[0].reads)
+        all_reads = self._hits + self._misses
+        mean_bytes = self._mean_bytes()
+        points = []
+        for cache in self._caches:
+            size_bytes = int(self._settings.size_bytes_max * cache.factor)
+            if reads and size_bytes * self._sample.rate >= ENTRIES_ENOUGH * mean_bytes:
+                ratio, error = estimate(cache.reads, cache.misses)
+                # A sample of everything has no error of chance.
+                error *= sqrt(1 - self._sample.rate)
+                evicted = round(cache.evicted_expected / self._sample.rate)
+                points.append(Point(size_bytes, ratio, error, evicted))
+        return Curve(
+            self._began_ns,
+            self._sample.rate,
+            round(reads),
+            self._misses / all_reads if all_reads else None,
+            self._unknown / reads if reads else 0.0,
+            points,
+        )
+
+    def _mean_bytes(self) -> float:
+        entries = self._caches[-1].entries
+        return self._caches[-1].size_bytes / entries if entries else 0.0
+
+
+def estimate(reads: Sequence[float], misses: Sequence[float]) -> tuple[float, float]:
+    """Returns misses per read and its standard error, from the counts by fold.
+
+    The error is that of a jackknife: each fold is left out once.
+    """
+    all_reads, all_misses = sum(reads), sum(misses)
+    if not all_reads:
+        return 0.0, 0.0
+    left_out = [
+        (all_misses - missed) / (all_reads - read)
+        for read, missed in zip(reads, misses, strict=True)
+        if all_reads > read
+    ]
+    if not left_out:
+        return all_misses / all_reads, 1.0
+    mean = sum(left_out) / len(left_out)
+    spread = sum([(one - mean) ** 2 for one in left_out])
+    return all_misses / all_reads, sqrt((FOLDS - 1) / FOLDS * spread)
