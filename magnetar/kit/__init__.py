@@ -1,7 +1,7 @@
 """A kit for tests of applications: a broker as a context manager, its clock, its faults, and a pytest plugin.
 
-These modules import the standard library alone. The broker runs in a process of its own, so a test's process needs
-nothing else of this package.
+These modules import the standard library alone, `spark` excepted, which needs PySpark. The broker runs in a process of
+its own, so a test's process needs nothing else of this package.
 """
 
 from __future__ import annotations

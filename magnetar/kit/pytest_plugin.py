@@ -18,8 +18,11 @@ import pytest
 from magnetar.kit.errors import KitError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from magnetar.kit.broker import Broker
     from magnetar.kit.remote import RemotePulsar
+    from magnetar.kit.spark import SparkUnderTest
 
 LEFT: Final = "magnetar_left"
 """Name of the property under which a test's report carries what it left behind."""
@@ -88,6 +91,29 @@ def pulsar_namespace(request: pytest.FixtureRequest, pulsar_broker: Pulsar) -> I
 def pulsar_topic(pulsar_broker: Pulsar, pulsar_namespace: str) -> str:
     """The full name of a topic in this test's namespace."""
     return pulsar_broker.topic(namespace=pulsar_namespace)
+
+
+@pytest.fixture(scope="session")
+def _spark_session() -> Iterator[SparkSession]:
+    try:
+        from magnetar.kit.spark import start_test_session
+    except ImportError as error:
+        raise pytest.UsageError(
+            f"pulsar_spark needs PySpark: pip install 'magnetar[spark]' ({error})"
+        ) from None
+    session = start_test_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def pulsar_spark(
+    _spark_session: SparkSession, pulsar_broker: Pulsar, pulsar_namespace: str
+) -> SparkUnderTest:
+    """A Spark session and the broker, for tests of jobs; deduplication is on in this test's namespace."""
+    from magnetar.kit.spark import SparkUnderTest
+
+    return SparkUnderTest(_spark_session, pulsar_broker, pulsar_namespace)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
