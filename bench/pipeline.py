@@ -176,32 +176,44 @@ def measure_command(*words: str, environment: Mapping[str, str] | None = None) -
             stderr=subprocess.DEVNULL,
             env={**os.environ, **(environment or {})},
         )
-        most = 0
+        most, cpu_s = 0, dict[int, float]()
         while process.poll() is None:
-            most = max(most, _resident_of(process.pid))
+            usage = _usage_of(process.pid)
+            most = max(most, sum(resident for resident, _ in usage.values()))
+            # The last look at each process: its own count ends with it.
+            cpu_s.update({pid: seconds for pid, (_, seconds) in usage.items()})
             time.sleep(0.25)
         seconds = time.perf_counter() - began
     name = " ".join(word for word in words[:2] if not word.startswith("/"))
-    return f"{name}: {seconds:.1f} s, {most / (1 << 30):.2f} GiB at most, exit code {process.returncode}"
+    return (
+        f"{name}: {seconds:.1f} s, {sum(cpu_s.values()):.0f} s of CPU, {most / (1 << 30):.2f} GiB at most, "
+        f"exit code {process.returncode}"
+    )
 
 
-def _resident_of(root: int) -> int:
-    """Returns the resident bytes of a process and all below it; shared pages count once for each."""
+def _usage_of(root: int) -> dict[int, tuple[int, float]]:
+    """Returns resident bytes and CPU seconds of a process and all below it, by pid.
+
+    Shared pages count once for each.
+    """
     children: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
+    usage: dict[int, tuple[int, float]] = {}
+    ticks = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            sizes[int(folder.name)] = int(fields[21]) * resource.getpagesize()
-            children.setdefault(int(fields[1]), []).append(int(folder.name))
         except OSError:
             continue
-    total, left = 0, [root]
+        cpu_s = (int(fields[11]) + int(fields[12])) / ticks
+        usage[int(folder.name)] = (int(fields[21]) * resource.getpagesize(), cpu_s)
+        children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, left = {}, [root]
     while left:
         one = left.pop()
-        total += sizes.get(one, 0)
+        if one in usage:
+            found[one] = usage[one]
         left += children.get(one, [])
-    return total
+    return found
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
 from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place
+from pipeline.spark_errors import own_sentence_of, sentence_of
 
 if TYPE_CHECKING:
     from pipeline.jobs.report import Report
@@ -250,6 +251,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except CannotWrite as error:
         raise CommandError(str(error)) from None
     session, job = _session_and_job(arguments)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from broker.recorder.errors import RecordError
     from pipeline.java import NoJava
     from pipeline.jobs.report import FAILED
@@ -263,6 +267,12 @@ def _run(arguments: argparse.Namespace) -> int:
             page = session.write(report, arguments.out)
     except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
+    except (Py4JError, PySparkException) as error:
+        if (own := own_sentence_of(error)) is not None:
+            raise CommandError(own) from None
+        # Not our own error: its trace is needed, but the sentence comes first.
+        fail("pipeline", CommandError(sentence_of(error)))
+        raise
     if arguments.format == "json":
         print(report.as_json())
     else:

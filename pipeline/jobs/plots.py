@@ -92,6 +92,7 @@ def lines_plot(
             markersize=9,
             color="#d9534f",
             linestyle="none",
+            zorder=5,  # In front of the line that has the point.
             label=name,
         )
     if limit_x is not None:

@@ -17,7 +17,10 @@ INTERVALS: Final = {
     "__range_s": "60",
 }
 """Variables that Grafana itself sets, or that boards use as ranges."""
+DATA_SOURCE: Final = "Prometheus"
+"""Name of the data source, for boards that show it."""
 _VARIABLE: Final = re.compile(r"\[\[(\w+)\]\]|\$+\{(\w+)(?::\w+)?\}|\$+(\w+)")
+_REGEX_LABEL: Final = re.compile(r"(\w+)=\\*\"\(")
 _LABEL_VALUES: Final = re.compile(r"label_values\((?:(?P<series>.*),)?\s*(?P<label>\w+)\s*\)\s*$", re.S)
 
 
@@ -64,12 +67,18 @@ def _variables(board: dict[str, Any], values: Callable[[str, str], list[str]]) -
     for variable in board.get("templating", {}).get("list", ()):
         query = variable.get("query") or ""
         text = query.get("query", "") if isinstance(query, dict) else query
-        match = _LABEL_VALUES.match(_substituted(text, found).strip())
+        text = _substituted(text, found).strip()
+        match = _LABEL_VALUES.match(text)
+        # Others query series, and take the label out of their text by an expression.
+        label = _REGEX_LABEL.search(variable.get("regex") or "")
         name = variable["name"]
-        if match is not None:
-            several = values((match["series"] or "").strip(), match["label"])
+        if match is not None or label is not None:
+            selector = (match["series"] or "").strip() if match is not None else text
+            several = values(selector, match["label"] if match is not None else label[1] if label else "")
             every = variable.get("allValue") or "|".join(map(re.escape, several)) or ".+"
             found[name] = (every.replace("\\", "\\\\"), several[0] if several else "")
+        elif variable["type"] == "datasource":
+            found[name] = (DATA_SOURCE, DATA_SOURCE)
         elif variable["type"] in ("interval", "custom", "constant", "textbox"):
             current = (variable.get("current") or {}).get("value") or text.split(",")[0]
             first = current[0] if isinstance(current, list) else current

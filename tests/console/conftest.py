@@ -73,9 +73,7 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.skip(f"needs a headless browser: one of {', '.join(BROWSERS)}")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
-        )
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield running
         running.close()
 

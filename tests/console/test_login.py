@@ -14,10 +14,11 @@ import pytest
 from passlib.hash import ldap_sha1
 from playwright.sync_api import Page, expect
 
-from broker.config.security_keys import BASIC_PROVIDER, TOKEN_PROVIDER
+from broker.config.security_keys import BASIC_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
 from tests.console.conftest import Watch
 from tests.console.test_screens import findings
 from tests.interop.support import WAIT_S, numbered, publish
+from tests.support.certificates import Certificates
 from tests.support.ports import free_port
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -97,6 +98,31 @@ def test_user_and_password_open_the_console(guarded: BrokerProcess, watch: Watch
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+def test_certificate_of_the_browser_opens_the_console(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {
+        **SETTINGS,
+        "authenticationProviders": f"{TLS_PROVIDER},{BASIC_PROVIDER}",
+        "superUserRoles": "client",
+        "webServicePortTls": "0",
+        "tlsCertificateFilePath": str(certificates.server),
+        "tlsKeyFilePath": str(certificates.key(certificates.server)),
+        "tlsTrustCertsFilePath": str(certificates.authority),
+    }
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        address = broker.addresses.admin_tls
+        proof = {
+            "origin": address,
+            "certPath": str(certificates.client),
+            "keyPath": str(certificates.key(certificates.client)),
+        }
+        page = open_page(ignore_https_errors=True, client_certificates=[proof])
+        page.goto(f"{address}/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        expect(page.locator(".role")).to_have_text("client")
+        expect(page.locator(".connection")).to_have_text("live")
 
 
 def test_role_that_may_only_consume_is_offered_nothing_else(

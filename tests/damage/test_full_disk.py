@@ -10,15 +10,12 @@ import shutil
 import subprocess
 import threading
 import time
-import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
-from magnetar.audit.facts import gather, judge
-from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
 from tests.support.bookies import BookieProcess, ensemble_settings
 from tests.vectors.broker_process import BrokerProcess
@@ -187,63 +184,6 @@ def test_send_ends_with_its_time_out_when_the_disk_stays_full(small_disk: Path, 
                 send_many(producer)
     finally:
         broker.kill()
-
-
-@pytest.mark.parametrize("removal", ["trimming", "deletion"])
-def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
-    small_disk: Path, tmp_path: Path, removal: str
-) -> None:
-    rolling = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
-    more = {"retentionCheckIntervalInSeconds": "1", "brokerDeleteInactiveTopicsEnabled": "false"}
-    broker = broker_on(small_disk, tmp_path, {**FREEING, **rolling, **more})
-    broker.start()
-    try:
-        admin = Admin(broker.addresses.admin)
-        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
-            consumer = client.subscribe("full", "s")
-            producer = client.create_producer("full", batching_enabled=False)
-            for number in range(STORED):
-                producer.send(b"%06d" % number + BODY)
-            producer.close()
-            received = []
-            for number in range(STORED):
-                message = consumer.receive(int(WAIT_S * 1000))
-                received.append(int(message.data()[:6]))
-                if number == STORED // 3:
-                    # The first ledgers are being removed by now.
-                    fill(small_disk)
-                consumer.acknowledge(message)
-            assert received == list(range(STORED))
-            wait_until(lambda: backlog_of(admin, "full") == 0, "acknowledgements are stored", WAIT_S)
-        if removal == "deletion":
-            wait_until(lambda: is_deleted(admin), "the reserve serves the deletion", WAIT_S)
-        freed = STORED * len(BODY) // 2
-        wait_until(lambda: shutil.disk_usage(small_disk).free > freed, "space is free", WAIT_S)
-        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
-            wait_until(lambda: may_publish(client), "the broker takes messages again", WAIT_S)
-        assert broker.stop() == 0
-    finally:
-        broker.kill()
-    assert list(judge(gather(nodes_of(f"file:{small_disk / 'metadata.sqlite'}")))) == []
-
-
-def is_deleted(admin: Admin) -> bool:
-    """Asks for the deletion; it is refused, and nothing is stored, until the broker has noticed that the disk is full."""
-    try:
-        admin.delete("persistent/public/default/full?force=true")
-    except urllib.error.HTTPError as error:
-        if error.code != 500:
-            raise
-        return False
-    return True
-
-
-def may_publish(client: pulsar.Client) -> bool:
-    try:
-        client.create_producer("full", send_timeout_millis=2000).send(b"again")
-    except (pulsar.Timeout, pulsar.PulsarException):
-        return False
-    return True
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

@@ -36,8 +36,8 @@ FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes that are looked at, in sizes of the real cache."""
 ENTRIES_MAX: Final = 8_192
 """Entries of the sample; the largest miniature holds no more than these."""
-PER_SECOND_MAX: Final = 1_000
-"""Entries of the sample that are inserted or read in a second: 10 ms of work."""
+PER_SECOND_MAX: Final = 500
+"""Entries of the sample that are inserted or read in a second: some ms of work."""
 READS_ENOUGH: Final = 1_000
 """Sampled reads below which the curve says nothing."""
 ENTRIES_ENOUGH: Final = 64
@@ -52,6 +52,10 @@ TURN_NS: Final = 2_000_000
 """Time between two sampled events that are taken for different turns of the loop."""
 LOOKS_ONLY: Final = "__peek"
 """The reader of admin calls, which fills no cache."""
+# Plain numbers: comparing an event with a member of an enumeration would cost twice as much.
+_HIT, _INSERT, _EVICT = int(Op.HIT), int(Op.INSERT), int(Op.EVICT)
+_ASKED: Final = (int(Op.MISS), int(Op.COALESCED))
+_RUNS: Final = frozenset((_HIT, _INSERT, *_ASKED))
 _SECOND_NS: Final = 1_000_000_000
 _NOTE: Final = (
     "Readers are taken to come at the same times as now: a size with more misses would slow them down, and reads that"
@@ -134,31 +138,35 @@ class MissRatios:
 
     def take(self, row: Row) -> None:
         """Takes one event of the cache, in order."""
-        op = row[1]
-        if op == Op.HIT or op == Op.MISS or op == Op.COALESCED or op == Op.INSERT:
-            # Nearly all events: the test of each block of entries is written so that others cost nothing more.
-            for first, end, fold in self._sample.parts(row[4], row[5], row[6]):
-                if row[0] - self._now_ns > TURN_NS:
-                    self._end_turn()
-                self._now_ns = row[0]
-                run = Run(row[2], row[4], first, end, row[7] // row[6], fold)
-                if op == Op.INSERT:
-                    self._insert(run, row)
-                else:
-                    self._read(run, row)
-            if op == Op.INSERT:
-                self._all_bytes += row[7]
-                if row[2] not in self._known_from:
-                    self._known_from[row[2]] = self._tail(row)
-                self._counts_reads[row[2]] = row[8] != NOT_COUNTED
-            elif op == Op.HIT:
-                self._hits += row[6]
-            else:
-                self._misses += row[6]
-        elif op == Op.EVICT:
+        op, count = row[1], row[6]
+        if op == _HIT:
+            self._hits += count
+        elif op == _INSERT:
+            self._all_bytes += row[7]
+            if row[2] not in self._known_from:
+                self._known_from[row[2]] = self._tail(row)
+        elif op in _ASKED:
+            self._misses += count
+        elif op == _EVICT:
             self._evict(row)
+        # Most runs have no entry of the sample, and cost no more than this comparison.
+        if op in _RUNS and self._sample.next_block(row[4], row[5]) << BLOCK_BITS < row[5] + count:
+            self._repeat(row)
         if row[0] >= self._tick_due_ns:
             self._tick(row[0])
+
+    def _repeat(self, row: Row) -> None:
+        """Repeats the parts of an event that are in the sample."""
+        for first, end, fold in self._sample.parts(row[4], row[5], row[6]):
+            if row[0] - self._now_ns > TURN_NS:
+                self._end_turn()
+            self._now_ns = row[0]
+            run = Run(row[2], row[4], first, end, row[7] // row[6], fold)
+            if row[1] == _INSERT:
+                self._counts_reads[row[2]] = row[8] != NOT_COUNTED
+                self._insert(run, row)
+            else:
+                self._read(run, row)
 
     def _insert(self, run: Run, row: Row) -> None:
         self._sampled_bytes += run.size_bytes * (run.end - run.first)

@@ -37,13 +37,16 @@ def hash_of(ledger_id: int, number: int) -> int:
 class SpatialSample:
     """One block in 1, 2, 4, 8 …"""
 
-    __slots__ = ("_mask", "halvings")
+    __slots__ = ("_mask", "_start", "_stretch", "halvings")
 
     def __init__(self, rate: float) -> None:
         """`rate` is the share of the entries, above 0; the next lower power of two is taken."""
         self.halvings = 0
         """How often the sample was halved from all entries."""
         self._mask = 0
+        # The stretch of the last run and its start: runs of one log follow each other.
+        self._stretch = (-1, -1)
+        self._start = 0
         while self.rate > rate and self.halvings < HALVINGS_MAX:
             self.halve()
 
@@ -57,18 +60,22 @@ class SpatialSample:
         self.halvings += 1
         self._mask = (1 << self.halvings) - 1
 
+    def next_block(self, ledger_id: int, first: int) -> int:
+        """Returns the first block of the sample that ends behind the entry `first`."""
+        block = first >> BLOCK_BITS
+        stretch = ledger_id, block >> _STRETCH_BITS
+        if stretch != self._stretch:
+            # The low bits of the start serve smaller masks too, so a smaller sample is a part of a larger one.
+            self._stretch, self._start = stretch, hash_of(*stretch)
+        return block + (self._start - block & self._mask)
+
     def has(self, ledger_id: int, entry_id: int) -> bool:
         """Returns True for an entry of the sample."""
         return any(self.parts(ledger_id, entry_id, 1))
 
     def parts(self, ledger_id: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Yields (first id, end id, fold) of each part of a run that is in the sample."""
-        block = first >> BLOCK_BITS
-        end = first + count
-        mask = self._mask
-        # The low bits of the start serve smaller masks too, so a smaller sample is a part of a larger one.
-        start = hash_of(ledger_id, block >> _STRETCH_BITS)
-        block += start - block & mask
+        block, end = self.next_block(ledger_id, first), first + count
         while (begin := block << BLOCK_BITS) < end:
             yield max(first, begin), min(end, begin + BLOCK_ENTRIES), hash_of(ledger_id, block) % FOLDS
-            block += mask + 1
+            block += self._mask + 1

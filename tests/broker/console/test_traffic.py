@@ -1,4 +1,4 @@
-"""Sums and rates over topics, without a count on the way of a message; and the list of 100,000 topics."""
+"""Sums and rates over topics, without a count on the way of a message; and the list of many topics."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_topic_that_is_opened_anew_counts_from_zero() -> None:
 
 @pytest.fixture(scope="module")
 def many() -> dict[str, Topic]:
-    names = [f"persistent://public/default/topic-{number * 7919 % 100_000}" for number in range(100_000)]
-    # All of them are one object: a hundred thousand would take longer to make than to list.
+    names = [f"persistent://public/default/topic-{number * 7919 % 20_000}" for number in range(20_000)]
+    # All of them are one object: so many would take longer to make than to list.
     return dict.fromkeys(names, FakeTopic("any", clients=0))
 
 
@@ -111,7 +111,7 @@ def everything(_: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("offset", [0, 60_000, 99_990])
+@pytest.mark.parametrize("offset", [0, 12_000, 19_990])
 @pytest.mark.parametrize("sort", ["name", "backlog"])
 async def test_page_of_many_topics_is_the_sorted_one(many: dict[str, Topic], sort: str, offset: int) -> None:
     for descending in (False, True):
@@ -132,12 +132,12 @@ async def test_many_topics_never_hold_the_loop_for_long(many: dict[str, Topic]) 
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    query = TopicsQuery(search="9", sort="storageBytes", offset=30_000, limit=100)
+    query = TopicsQuery(search="9", sort="storageBytes", offset=6_000, limit=100)
     found = await topics_page(many, Traffic(many), query, everything)
     counting.cancel()
-    assert cast(int, found["found"]) > 30_000
+    assert cast(int, found["found"]) > 6_000
     # A turn has at most a thousand topics of one of four steps: allowed, search, key and order.
-    assert turns > 250
+    assert turns > 50
 
 
 async def test_every_order_has_a_number_in_the_rows(many: dict[str, Topic]) -> None:

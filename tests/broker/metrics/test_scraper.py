@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,25 @@ def test_every_family_is_in_the_documentation() -> None:
         family.name.removeprefix(prefix).removesuffix("_total") for family in broker_families.JOINED_READS
     }
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_rows_of_the_documentation_have_type_and_help_of_the_tables() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| `(\w+)`.*$", page, re.M)}
+    tables = (
+        *topic_families.TOPIC,
+        *topic_families.SUBSCRIPTION,
+        *topic_families.SUBSCRIPTION_CACHE,
+        *topic_families.CONSUMER,
+        *topic_families.PRODUCER,
+        *topic_families.QUOTAS,
+    )
+    wrong = [
+        family.name
+        for family in tables
+        if f"| {family.kind} |" not in rows[family.name] or family.help.rstrip(".") not in rows[family.name]
+    ]
+    assert wrong == []
 
 
 def test_help_texts_need_no_escaping() -> None:

@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { missRatioAt, sizeTicks } from "../pages/charts/curve.js";
 import { bandPath, linePath, nearest, ticks } from "../pages/charts/scales.js";
+import { messagesBefore } from "../pages/views/trimmed.js";
 
 test("ticks are round and reach the largest value", () => {
   assert.deepEqual(ticks(2300), [0, 1000, 2000, 3000]);
@@ -48,4 +49,11 @@ test("the curve is read between its points", () => {
   assert.equal(missRatioAt(points, 50), null);
   assert.equal(missRatioAt(points, 1000), 0.2);
   assert.equal(missRatioAt([], 5), null);
+});
+
+test("the number of the first message counts those in front of it", () => {
+  assert.equal(messagesBefore("0", null), 0);
+  assert.equal(messagesBefore("800", null), 800);
+  assert.equal(messagesBefore("819", "20"), 800);
+  assert.equal(messagesBefore(null, null), null);
 });

@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.settings import EntryCacheSettings
+from broker.recorder.errors import RecordError
 from broker.recorder.record_file import RecordFile
 from broker.recorder.schema import FileFacts, file_name, names_name
 from magnetar.commands import pipeline_command
@@ -190,6 +191,23 @@ def test_second_run_at_the_same_time_and_damaged_state_are_refused(tmp_path: Pat
     (tmp_path / "runs" / "x" / "run.json").write_text("{")
     with pytest.raises(HistoryError, match=r"run\.json is damaged: remove the folder .*x"):
         folder.runs()
+
+
+def _damaged(number: int) -> int:
+    raise RecordError(f"part {number} of the record is damaged")
+
+
+def test_error_of_a_task_is_one_sentence(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def job(session: Shared, arguments: object) -> tuple[Report, bool]:
+        spark.sparkContext.parallelize([7], 1).map(_damaged).collect()
+        raise AssertionError
+
+    monkeypatch.setattr("pipeline.jobs.run.Session", lambda master, say: Shared(spark))
+    monkeypatch.setattr("pipeline.jobs.run.JOB_FUNCTIONS", {"compare": job})
+    assert pipeline_command.main(["compare", str(SAMPLE), "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "magnetar pipeline: part 7 of the record is damaged\n"
 
 
 def test_command_prints_json_and_exits_with_3_below_a_threshold(

@@ -7,8 +7,10 @@ import { bytes, percent } from "../format/numbers.js";
 import { bandPath, linePath, linear } from "./scales.js";
 
 const HEIGHT = 220;
-const MARGIN = { top: 10, right: 12, bottom: 34, left: 52 };
-const LEVELS = [0, 0.25, 0.5, 0.75, 1];
+const MARGIN = { top: 10, right: 24, bottom: 34, left: 52 };
+/** Tops of the scale; the smallest that has room for the curve is drawn. */
+const TOPS = [0.04, 0.1, 0.2, 0.4, 1];
+const LEVELS = 4;
 const LABEL_WIDTH = 80;
 /** Standard errors on each side: 95 % of the true values lie within. */
 const BAND = 2;
@@ -37,6 +39,16 @@ export function sizeTicks(least, most, wanted) {
   const [first, last] = [Math.ceil(Math.log2(least)), Math.floor(Math.log2(most))];
   const step = Math.max(1, Math.ceil((last - first + 1) / wanted));
   return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, place) => 2 ** (first + place * step));
+}
+
+/** Returns the upper end of the band of a point, with sign -1 the lower one. */
+function boundOf(point, sign) {
+  return Math.min(1, Math.max(0, point.missRatio + sign * BAND * point.standardError));
+}
+
+function topOf(points, now) {
+  const highest = Math.max(now.measured ?? 0, ...points.map((point) => boundOf(point, 1)));
+  return TOPS.find((top) => top >= highest) ?? 1;
 }
 
 /** Draws the curve, the present size and a size to compare. */
@@ -75,9 +87,11 @@ export class Curve {
     const least = Math.min(points.find((point) => point.bytes > 0)?.bytes ?? 1, now.bytes);
     // By factors of the size: a cache of 8 MiB and one of 8 GiB fit into one picture.
     const x = linear(Math.log(least), Math.log(most), MARGIN.left, this.#width - MARGIN.right);
-    const y = linear(0, 1, HEIGHT - MARGIN.bottom, MARGIN.top);
     const drawn = points.filter((point) => point.bytes >= least);
-    replace(this.element, LEVELS.map((level) => this.#level(level, y(level))), this.#sizes(least, most, x),
+    const top = topOf(drawn, now);
+    const y = linear(0, top, HEIGHT - MARGIN.bottom, MARGIN.top);
+    const levels = Array.from({ length: LEVELS + 1 }, (_, place) => (top * place) / LEVELS);
+    replace(this.element, levels.map((level) => this.#level(level, y(level))), this.#sizes(least, most, x),
       this.#line(drawn, (size) => x(Math.log(size)), y),
       this.#mark("now", x(Math.log(now.bytes)), `now ${bytes(now.bytes)}`),
       other === now.bytes ? null : this.#mark("other", x(Math.log(other)), bytes(other)),
@@ -88,7 +102,7 @@ export class Curve {
 
   #line(points, x, y) {
     const xs = points.map((point) => x(point.bytes));
-    const bound = (sign) => points.map((point) => y(Math.min(1, Math.max(0, point.missRatio + sign * BAND * point.standardError))));
+    const bound = (sign) => points.map((point) => y(boundOf(point, sign)));
     return [
       svg("path", { class: "band", d: bandPath(xs, bound(-1), bound(1)) }),
       svg("path", { class: "line line-0", d: linePath(xs, points.map((point) => y(point.missRatio))) }),

@@ -6,7 +6,7 @@
  */
 
 import { h, replace, setAttributes, setText, svg } from "../dom/element.js";
-import { count } from "../format/numbers.js";
+import { count, counted } from "../format/numbers.js";
 import { EntryLine, cursorRanges, movedTo, rectangles, zoomed } from "./strip_geometry.js";
 
 const LEDGER_HEIGHT = 30;
@@ -57,15 +57,15 @@ export class Strip {
    * Shows a topic.
    * @param {Object[]} ledgers of the topic's answer
    * @param {Object[]} cursors of its live values
-   * @param {{trimmedEntries: ?number, ledgersMore: number}} before entries that were trimmed, ledgers that are left out
+   * @param {{trimmed: ?number, ledgersMore: number}} before messages that were trimmed, ledgers that are left out
    */
-  show(ledgers, cursors, { trimmedEntries, ledgersMore }) {
+  show(ledgers, cursors, { trimmed, ledgersMore }) {
     this.#line = new EntryLine(ledgers);
     this.#cursors = cursors;
     if (this.#whole) this.#shown = { from: 0, to: this.#line.total };
     // Trimming moves the indexes, and a chosen entry may be newer than the ledgers were at the last load.
     if (this.#position) this.#selected = this.#onLine(this.#line.index(this.#position));
-    this.#showTrimmed(trimmedEntries, ledgersMore);
+    this.#showTrimmed(trimmed, ledgersMore);
     this.#draw();
   }
 
@@ -75,12 +75,12 @@ export class Strip {
     this.#position = position;
   }
 
-  /** Shows a piece of fixed length in front of the strip, because trimmed entries may be many more than those left. */
-  #showTrimmed(entries, ledgersMore) {
-    this.element.classList.toggle("trimmed", entries > 0 || ledgersMore > 0);
-    const trimmed = entries > 0 ? [`${count(entries)} older entries were trimmed.`] : [];
-    const left = ledgersMore > 0 ? [`${count(ledgersMore)} older ledgers are not shown.`] : [];
-    setText(this.#trimmed, [...trimmed, ...left].join(" "));
+  /** Shows a piece of fixed length in front of the strip, because trimmed messages may be many more than those left. */
+  #showTrimmed(messages, ledgersMore) {
+    this.element.classList.toggle("trimmed", messages > 0 || ledgersMore > 0);
+    const gone = messages > 0 ? `${counted(messages, "older message")} ${messages === 1 ? "was" : "were"} trimmed. ` : "";
+    const left = ledgersMore > 0 ? `${counted(ledgersMore, "older ledger")} not shown.` : "";
+    setText(this.#trimmed, gone + left);
   }
 
   #legend() {

@@ -56,9 +56,11 @@ export function button(text, act, name = null) {
 export function searchField(label, text, onText) {
   const id = freshId("search");
   let timer = null;
+  // The user may have gone to another view during the pause; a search would bring back this one.
+  const search = () => { if (input.isConnected) onText(input.value); };
   const input = h("input", {
     id, type: "search", value: text, autocomplete: "off", spellcheck: "false", placeholder: label,
-    oninput: () => { clearTimeout(timer); timer = setTimeout(() => onText(input.value), 250); },
+    oninput: () => { clearTimeout(timer); timer = setTimeout(search, 250); },
   });
   return h("div", { class: "field inline" }, h("label", { for: id, class: "unseen" }, label), input);
 }

@@ -34,6 +34,11 @@ export async function change(method, path, body) {
   return readBody(await send(method, path, body));
 }
 
+/** Asks for the headers of an answer alone. */
+export async function headers(path) {
+  return (await send("HEAD", path)).headers;
+}
+
 /** Opens a stream of server-sent events. Returns the response, whose body is still to come. */
 export async function openStream(path, signal) {
   return send("GET", path, undefined, signal, "text/event-stream");
@@ -43,7 +48,7 @@ async function send(method, path, body, signal, accept = "application/json") {
   const headers = { Accept: accept };
   const proof = authorization();
   if (proof) headers.Authorization = proof;
-  if (method !== "GET") headers["Content-Type"] = "application/json";
+  if (method !== "GET" && method !== "HEAD") headers["Content-Type"] = "application/json";
   const request = `${method} ${path}`;
   let response;
   try {

@@ -16,7 +16,7 @@ export class SizePanel {
   element;
   #curve = new Curve();
   #slider;
-  #answer = h("p", { class: "conclusion", "aria-live": "polite" });
+  #answer = h("p", { class: "conclusion" });
   #line = h("code", { class: "line-of-conf" });
   #note = h("p", { class: "quiet" });
   #waiting = h("p", { class: "empty" });

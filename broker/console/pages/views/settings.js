@@ -62,7 +62,7 @@ function settingsTable(app, changed) {
     columns: [
       { label: "Setting", header: true, text: (one) => one.name, node: nameCell },
       { label: "Value", text: (one) => `${one.value} ${one.default}`, node: valueCell },
-      { label: "From", text: (one) => one.origin, node: (one) => h("span", { class: isChanged(one) ? "" : "quiet" }, one.origin) },
+      { label: "From", text: (one) => one.origin, node: (one) => h("div", { class: isChanged(one) ? "from" : "from quiet" }, one.origin) },
       { label: "Change", text: (one) => `${one.dynamic} ${one.origin}`, node: (one) => changeCell(app, one, changed) },
     ],
   });

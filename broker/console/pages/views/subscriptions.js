@@ -22,7 +22,7 @@ export class SubscriptionPanel {
   #rights;
   #table;
   #more = h("p", { class: "quiet" });
-  #peeked = h("div", { class: "peeked", "aria-live": "polite" });
+  #peeked = h("div", { class: "peeked" });
   #changed;
 
   /**

@@ -14,6 +14,7 @@ import { PolicyPanel } from "./policies.js";
 import { deleteTopic, sendMessage } from "./topic_actions.js";
 import { clientsOf, consumerTable, producerTable } from "./topic_clients.js";
 import { SubscriptionPanel } from "./subscriptions.js";
+import { Trimmed } from "./trimmed.js";
 
 const PATH = "/admin/v2/magnetar/console";
 /** The stream has the live values; ledgers, cached ranges and policies are loaded at this pause. */
@@ -42,6 +43,7 @@ class TopicView {
   #subscriptions;
   #producers = producerTable();
   #consumers = consumerTable();
+  #trimmed;
   #policies = new PolicyPanel();
   #gone = h("p", { class: "error", role: "alert", hidden: true }, "The topic was deleted, or it was closed because no client uses it.");
   #refresh;
@@ -51,6 +53,7 @@ class TopicView {
     this.#app = app;
     this.#name = name;
     this.#chosen = entry;
+    this.#trimmed = new Trimmed(name);
     this.#refresh = new Refresh((signal) => this.#load(signal), ([answer, rights]) => this.#show(answer, rights), EVERY_MS);
     this.#strip = new Strip((position) => app.go(topicHash(name, { entry: `${position.ledgerId}:${position.entryId}` })));
     app.live.follow(name);
@@ -73,10 +76,11 @@ class TopicView {
 
   async #load(signal) {
     const asked = new URLSearchParams({ topic: this.#name });
-    return Promise.all([
+    const [answer, rights] = await Promise.all([
       get(`${PATH}/topics/${topicPath(this.#name)}`, { signal }),
-      get(`${PATH}/rights?${asked}`, { signal }).then((answer) => ({ ...answer.topic, why: answer.console })),
+      get(`${PATH}/rights?${asked}`, { signal }).then((found) => ({ ...found.topic, why: found.console })),
     ]);
+    return [{ ...answer, trimmed: rights.peek ? await this.#trimmed.count(answer.ledgers) : null }, rights];
   }
 
   #show(answer, rights) {

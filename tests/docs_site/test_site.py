@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
@@ -15,9 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-BUILD: Final = ROOT / "docs" / "site" / "build.py"
-BUILD_S: Final = 170
+from tests.docs_site.conftest import ROOT, run_build
+
 MADE_BY_THE_THEME: Final = {"search.html", "genindex.html"}
 """Pages of the site without a Markdown page."""
 
@@ -43,22 +40,6 @@ class Page(HTMLParser):
         self.links += [values[name] for name in ("href", "src") if name in values]
         self.fetched += [values["src"]] if "src" in values else []
         self.fetched += [values["href"]] if tag == "link" and "href" in values else []
-
-
-def run_build(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BUILD), *words], capture_output=True, text=True, timeout=BUILD_S, check=False
-    )
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("site")
-    built = run_build(str(folder))
-    assert built.returncode == 0, built.stderr
-    assert built.stdout == f"open {folder / 'html' / 'index.html'}\n"
-    yield folder / "html"
-    shutil.rmtree(folder)
 
 
 @cache

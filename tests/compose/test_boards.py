@@ -1,0 +1,67 @@
+"""The reader of Grafana's boards: panels of old and new boards, variables, values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compose.boards import queries
+
+
+def values(selector: str, label: str) -> list[str]:
+    """Two brokers for the one selector that the tests expect, and a value of its own for any other."""
+    return ["b.0", "b.1"] if selector == 'up{job="broker"}' else [f"{label} of {selector}"]
+
+
+def expressions(tmp_path: Path, board: dict[str, Any]) -> list[str]:
+    (tmp_path / "board.json").write_text(json.dumps(board))
+    return [query.expression for query in queries(tmp_path, values)]
+
+
+def panel(expression: str) -> dict[str, Any]:
+    return {"title": "t", "targets": [{"expr": expression}]}
+
+
+def variable(name: str, query: object, **more: object) -> dict[str, Any]:
+    return {"name": name, "type": "query", "query": query, **more}
+
+
+def test_panels_of_rows_and_of_panels_are_found(tmp_path: Path) -> None:
+    inner = {"title": "row", "panels": [panel("c")]}
+    board = {"panels": [panel("a"), {"title": "text"}, inner], "rows": [{"panels": [panel("b")]}]}
+    assert expressions(tmp_path, board) == ["a", "c", "b"]
+    assert expressions(tmp_path, {"dashboard": {"panels": [panel("d")]}}) == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ('x{p=~"$broker"}', 'x{p=~"b\\\\.0|b\\\\.1"}'),
+        ('x{p="$broker"}', 'x{p="b.0"}'),
+        ('x{p=~"[[broker]]", q!="${broker:regex}"}', 'x{p=~"b\\\\.0|b\\\\.1", q!="b.0"}'),
+        ('x{p=~"$$broker"}', 'x{p=~"b\\\\.0|b\\\\.1"}'),
+        ("rate(x[$__rate_interval])", "rate(x[1m])"),
+        ("topk($limit, x)", "topk(5, x)"),
+        ('x{all=~"$all"}', 'x{all=~".*"}'),
+        ('x{n="$next"}', 'x{n="pod of y{b=~"b\\\\.0|b\\\\.1"}"}'),
+        ('x{pod="$pod"}', 'x{pod="pod of up"}'),
+        ('x{u=~"$unknown"}', 'x{u=~".*"}'),
+    ],
+)
+def test_variables_get_values(tmp_path: Path, expression: str, expected: str) -> None:
+    board = {
+        "templating": {
+            "list": [
+                variable("broker", {"query": 'label_values(up{job="broker"}, p)'}),
+                variable("pod", "up", regex='/.*[^_]pod=\\"([^\\"]+)\\".*/'),
+                variable("all", "label_values(q)", allValue=".*"),
+                variable("next", 'label_values(y{b=~"$broker"}, pod)'),
+                {"name": "limit", "type": "custom", "query": "5,10", "current": {}},
+            ]
+        },
+        "panels": [panel(expression)],
+    }
+    assert expressions(tmp_path, board) == [expected]

@@ -1,0 +1,1 @@
+"""The documentation site: what `make docs` builds, and its pages in a browser."""
