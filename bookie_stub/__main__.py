@@ -129,12 +129,14 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
-    # Before the databases of the indexes, which cannot be opened on a disk without a free byte.
+    registration = await asyncio.to_thread(_registration, settings)
+    # After the look for ZooKeeper, since a start without it leaves no folder; before the databases of the indexes, which
+    # cannot be opened on a disk without a free byte.
     reserves = one_per_disk((*settings.index_directories, *settings.journal_directories))
     for reserve in reserves:
         reserve.start()
     try:
-        await _serve(settings, tls, ready_file, companion, stop)
+        await _serve(settings, registration, tls, ready_file, companion, stop)
     finally:
         for reserve in reserves:
             reserve.close()
@@ -142,13 +144,13 @@ async def _run(
 
 async def _serve(
     settings: BookieSettings,
+    registration: Registration | None,
     tls: SSLContext | None,
     ready_file: Path | None,
     companion: Companion | None,
     stop: asyncio.Event,
 ) -> None:
     loop = asyncio.get_running_loop()
-    registration = await asyncio.to_thread(_registration, settings)
     try:
         metadata = None if registration is None else registration.ledgers()
         bookie = Bookie.open(
