@@ -246,6 +246,23 @@ async def test_answer_of_large_batches_ends(broker: BrokerProcess, client: pulsa
     assert (found["more"], len(found["messages"])) == (False, 2)
 
 
+async def test_counts_since_the_start_do_not_fall_when_a_topic_is_closed(
+    broker: BrokerProcess, client: pulsar.Client
+) -> None:
+    consumer = client.subscribe("leaves", "s")
+    producer = client.create_producer("leaves")
+    producer.send(b"x")
+    consumer.receive(timeout_millis=60_000)
+    before = (await asked(broker, "cache"))["reads"]
+    async with (
+        ClientSession(broker.addresses.admin) as session,
+        session.delete("/admin/v2/persistent/public/default/leaves?force=true") as answer,
+    ):
+        assert answer.status == 204
+    after = (await asked(broker, "cache"))["reads"]
+    assert all(after[name] >= before[name] for name in before)
+
+
 async def test_openapi_names_the_routes_of_the_console(broker: BrokerProcess) -> None:
     async with (
         ClientSession(broker.addresses.admin) as session,
