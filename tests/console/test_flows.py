@@ -92,6 +92,31 @@ def test_topics_are_searched_sorted_and_paged(show: Callable[[str], Page]) -> No
     expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
+def test_hidden_tab_has_no_stream(admin: Admin, show: Callable[[str], Page]) -> None:
+    """A browser has six connections for a server, and streams in hidden tabs would take them all."""
+    page = show("overview")
+    connection = page.locator(".connection")
+    expect(connection).to_have_text("live")
+    page.evaluate(_SHOW, False)
+    wait_until(lambda: _pages(admin) == 0, "the stream has ended")
+    page.evaluate(_SHOW, True)
+    expect(connection).to_have_text("live")
+    assert _pages(admin) == 1
+
+
+_SHOW: Final = """shown => {
+    Object.defineProperty(document, "hidden", { value: !shown, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""Tells the page that its tab is shown or hidden: a browser without a window hides none."""
+
+
+def _pages(admin: Admin) -> object:
+    session = admin.get("magnetar/console/session")
+    assert isinstance(session, dict)
+    return session["pages"]
+
+
 def test_title_keeps_the_focus_when_the_data_of_the_topic_come(show: Callable[[str], Page]) -> None:
     page = show("topics?search=quiet-077")
     page.get_by_role("link", name="quiet-077").click()
