@@ -244,11 +244,11 @@ class Cluster:
         return Connection(endpoint, self.settings.security, self.settings.timeout_s)
 
     def first_entry(self, topic: str, start: tuple[int, int], subscription: str) -> FirstEntry | None:
-        """Returns the first entry at or behind `start` (ledger, entry); None if none comes within a second."""
+        """Returns the first entry at or behind `start` (ledger, entry); None if there is none: see `_hears`."""
         return self.first_entries([ReaderStart(topic, start)], subscription)[0]
 
     def first_entries(self, wanted: Sequence[ReaderStart], subscription: str) -> list[FirstEntry | None]:
-        """Returns for each start the first entry that a reader is sent; None if none comes within a second.
+        """Returns for each start the first entry that a reader is sent; None if there is none: see `_hears`.
 
         Reads with non-durable subscriptions whose names begin with `subscription`; they vanish with the connection.
         """
@@ -272,7 +272,7 @@ class Cluster:
     ) -> Iterator[tuple[Messages, EntryTable]]:
         """Yields up to `count` entries before `last` (ledger, entry), all of its ledger.
 
-        Ends early when the broker is silent for a second. Used to find the first chunks of a message.
+        Ends early when the broker has no more of them. Used to find the first chunks of a message.
         """
         ledger, entry = last
         first = max(0, entry - count)
@@ -281,7 +281,7 @@ class Cluster:
             (consumer_id,) = open_readers(connection, [ReaderStart(topic, (ledger, first))], subscription)
             connection.send(requests.flow(consumer_id, count))
             reached = (ledger, first - 1)
-            while reached < (ledger, entry - 1) and connection.poll(PEEK_QUIET_S):
+            while reached < (ledger, entry - 1) and _hears(connection, consumer_id):
                 if connection.message_bytes:
                     messages = connection.take_messages()
                     entries = cut_entries(messages)
@@ -352,7 +352,7 @@ class Cluster:
 
 
 PEEK_QUIET_S = 1.0
-"""Silence after which a reader counts as having nothing to read: a broker sends what it has sooner."""
+"""Silence after which a reader counts as having nothing to read, if the broker answers in its midst: see `_hears`."""
 
 
 class _Lookup(NamedTuple):
@@ -411,14 +411,10 @@ def _peek(
     connection.send(b"".join(requests.flow(consumer_id, 1) for consumer_id in consumers))
     found: list[FirstEntry | None] = [None] * len(wanted)
     missing = set(consumers)
-    deadline = time.monotonic() + PEEK_QUIET_S
-    while missing and time.monotonic() < deadline:
-        if not connection.poll(max(deadline - time.monotonic(), 0.001)):
-            break
+    # For many topics, all entries together may take longer than a second: each that comes begins the wait anew.
+    while missing and _hears(connection, next(iter(missing))):
         if not connection.message_bytes:
             continue
-        # Each entry that comes renews the deadline: for many topics, all entries together may take longer than a second.
-        deadline = time.monotonic() + PEEK_QUIET_S
         entries = cut_entries(connection.take_messages())
         counts = entries.message_counts()
         sizes = entries.payload_ends - entries.payload_starts
@@ -429,6 +425,17 @@ def _peek(
                 found[row] = FirstEntry(*position, int(counts[at]), int(sizes[at]))
                 missing.discard(consumer_id)
     return found
+
+
+def _hears(connection: Connection, consumer_id: int) -> bool:
+    """Receives once; returns False when the broker has nothing to send to the connection's consumers.
+
+    A broker may also be silent because it stands still, and then rows would count as absent. So silence is believed when
+    the broker has answered a question that was asked during it. Takes PEEK_QUIET_S then. BrokerLost."""
+    if connection.message_bytes or connection.poll(PEEK_QUIET_S / 2):
+        return True
+    ask_last(connection, [consumer_id])
+    return connection.message_bytes > 0 or connection.poll(PEEK_QUIET_S / 2)
 
 
 @contextlib.contextmanager
