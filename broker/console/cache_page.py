@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Final
 
 from broker.console.curve import CurveSampling
+from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.cache_events import REASONS
 from broker.entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
@@ -29,6 +30,8 @@ PER_SLICE: Final = 500
 """Topics or caches between two turns of the loop: some ms."""
 RATE_NS: Final = 1_000_000_000
 """Least time between two counts that rates are made from."""
+RATE_MAX_NS: Final = 30_000_000_000
+"""Longest such time: a page that opens after hours shows no mean of these hours as its rate."""
 
 
 class CachePage:
@@ -65,14 +68,18 @@ class CachePage:
         self._curve.expire()
 
     async def _reads(self) -> Json:
-        hits = misses = coalesced = 0
-        for number, cache in enumerate(self._cache.manager.caches, 1):
-            hits += cache.reads.hit_entries
-            misses += cache.reads.miss_entries
-            coalesced += cache.reads.coalesced_entries
+        reads, caches = ReadStats(), self._cache.manager.caches
+        # With those of closed topics, or the counts since the start would fall when a topic is closed.
+        reads.add(self._cache.manager.closed_reads)
+        for number, cache in enumerate(caches, 1):
+            reads.add(cache.reads)
             if number % PER_SLICE == 0:
                 await asyncio.sleep(0)
-        return {"hits": hits, "misses": misses, "coalesced": coalesced}
+        return {
+            "hits": reads.hit_entries,
+            "misses": reads.miss_entries,
+            "coalesced": reads.coalesced_entries,
+        }
 
     async def _by_topic(self, top: int) -> dict[str, Json]:
         caches = self._cache.manager.caches
@@ -105,6 +112,8 @@ class CachePage:
         counts = [self._cache.inserted_entries, *(stats.evicted_entries[reason] for reason in REASONS)]
         if self._newer is None or now_ns - self._newer[0] >= RATE_NS:
             self._older, self._newer = self._newer, (now_ns, counts)
+            if self._older is not None and now_ns - self._older[0] > RATE_MAX_NS:
+                self._older = None
         rates: list[float | None] = [None] * len(counts)
         if self._older is not None:
             since_ns, before = self._older

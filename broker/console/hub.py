@@ -21,6 +21,8 @@ from broker.service.namespaces import Json
 
 STREAMS_MAX: Final = 32
 """Streams that are open at the same time; further ones are refused with 503."""
+NARROW_STREAMS_MAX: Final = 16
+"""Those of them that show single topics to roles without a view of the broker, so that such roles lock nobody out."""
 SECOND_S: Final = 1.0
 """Seconds between two samples while a page is open."""
 TEN_S: Final = 10.0
@@ -110,6 +112,8 @@ class Hub:
         """Returns a new stream; `whole`: with the events of the whole broker. Raises TooManyStreams."""
         if self.closed or len(self._streams) >= STREAMS_MAX:
             raise TooManyStreams(f"{STREAMS_MAX} pages of the console are open: close one")
+        if not whole and sum([not one.whole for one in self._streams]) >= NARROW_STREAMS_MAX:
+            raise TooManyStreams(f"{NARROW_STREAMS_MAX} pages show single topics: close one")
         stream = Stream(self, topic, whole=whole)
         self._streams.add(stream)
         self._opened.set()
@@ -136,14 +140,15 @@ class Stream:
         self.overview = b""
         """The newest event `overview` that was not sent."""
         self._hub = hub
+        self.whole = whole
+        """Sends the events of the whole broker too."""
         self._topic = topic
-        self._whole = whole
         self._warned = 0
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yields what is to be sent, until the broker stops. The caller must `Hub.leave` the stream."""
         hub = self._hub
-        if self._whole:
+        if self.whole:
             yield event("history", hub.history.shown()) + self._warnings()
         while True:
             await self.wake.wait()
@@ -152,7 +157,7 @@ class Stream:
                 return
             overview, self.overview = self.overview, b""
             topic = b"" if self._topic is None else event("topic", self._topic())
-            yield (overview + self._warnings() if self._whole else b"") + topic
+            yield (overview + self._warnings() if self.whole else b"") + topic
 
     def _warnings(self) -> bytes:
         """Returns the warnings that the page has not got."""

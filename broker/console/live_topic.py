@@ -33,6 +33,10 @@ CURSORS_MAX: Final = 200
 """Subscriptions that are listed."""
 HOLES_MAX: Final = 200
 """Acknowledged ranges behind the mark-delete position that are listed for a subscription."""
+ALL_CONSUMERS_MAX: Final = 1_000
+"""Consumers that are listed over all subscriptions: writing them takes some ms of the loop, each second."""
+ALL_HOLES_MAX: Final = 4_000
+"""Acknowledged ranges that are listed over all subscriptions."""
 BOUNDS_MS: Final = tuple(bound / 1e6 for bound in ADD_LATENCY_BOUNDS_NS)
 """Bounds of publish latencies in ms."""
 
@@ -50,6 +54,8 @@ class LiveTopic:
         self._topic: TopicCounts | None = None
         # Counters of producers, consumers and subscriptions at the last look.
         self._before: dict[Hashable, tuple[int, int]] = {}
+        # What this look may still list.
+        self._consumers_left = self._holes_left = 0
         self._after: dict[Hashable, tuple[int, int]] = {}
 
     def look(self, topic: Topic) -> dict[str, Json]:
@@ -57,6 +63,7 @@ class LiveTopic:
         now_ns = self._now_ns()
         self._seconds = (now_ns - self._looked_ns) / 1e9 if self._looked_ns else 0.0
         self._looked_ns = now_ns
+        self._consumers_left, self._holes_left = ALL_CONSUMERS_MAX, ALL_HOLES_MAX
         shown: dict[str, Json] = {
             "topic": self._name,
             "atMs": self._wall_ms(),
@@ -116,7 +123,8 @@ class LiveTopic:
 
     def _cursor(self, subscription: Subscription | NonPersistentSubscription) -> Json:
         consumers = subscription.consumers
-        shown = [self._consumer(one) for one in consumers[:CONSUMERS_MAX]]
+        shown = [self._consumer(one) for one in consumers[: min(CONSUMERS_MAX, self._consumers_left)]]
+        self._consumers_left -= len(shown)
         messages = sum([one.messages_out for one in consumers])
         size = sum([one.bytes_out for one in consumers])
         found: dict[str, Json] = {
@@ -124,12 +132,15 @@ class LiveTopic:
             "kind": subscription.kind.label,
             "unacked": sum([one.unacked for one in consumers]),
             "consumers": shown,
-            "consumersMore": max(0, len(consumers) - CONSUMERS_MAX),
+            "consumersMore": len(consumers) - len(shown),
         }
         if isinstance(subscription, Subscription):
             messages += subscription.retired_messages_out
             size += subscription.retired_bytes_out
             found |= _stored(subscription)
+            holes, found["holesMore"] = holes_of(subscription.cursor, min(HOLES_MAX, self._holes_left))
+            self._holes_left -= len(holes)
+            found["holes"] = holes
         found["messagesOut"], found["bytesOut"] = self._rates(subscription.name, messages, size)
         return found
 
@@ -158,15 +169,12 @@ def _subscriptions(topic: Topic) -> Iterator[Subscription | NonPersistentSubscri
 def _stored(subscription: Subscription) -> dict[str, Json]:
     """Returns the numbers that a subscription has because its acknowledgements are kept."""
     cursor = subscription.cursor
-    holes, more = holes_of(cursor)
     return {
         # No consumer has come since the topic was opened, so the type is not known.
         "kind": "None" if subscription.dispatcher is None else subscription.kind.label,
         "durable": subscription.durable,
         "markDelete": _place(cursor.mark_delete_position),
         "read": _place(cursor.read_position),
-        "holes": holes,
-        "holesMore": more,
         "backlog": cursor.backlog,
         "redelivery": subscription.waiting_for_redelivery,
         "delayed": subscription.delayed,
@@ -174,10 +182,10 @@ def _stored(subscription: Subscription) -> dict[str, Json]:
     }
 
 
-def holes_of(cursor: ManagedCursor) -> tuple[list[Json], int]:
-    """Returns the first acknowledged ranges behind the mark-delete position, and the number of all others."""
+def holes_of(cursor: ManagedCursor, most: int = HOLES_MAX) -> tuple[list[Json], int]:
+    """Returns the first `most` acknowledged ranges behind the mark-delete position, and the number of all others."""
     ranges = cursor.acks.beyond
-    shown: list[Json] = [[*one] for one in islice(ranges.ranges(), HOLES_MAX)]
+    shown: list[Json] = [[*one] for one in islice(ranges.ranges(), most)]
     return shown, ranges.count_ranges() - len(shown)
 
 

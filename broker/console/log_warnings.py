@@ -28,7 +28,12 @@ class LogWarnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a record; called by `logging` in any thread."""
-        text = record.getMessage()[:LINE_MAX]
+        try:
+            text = record.getMessage()[:LINE_MAX]
+        except Exception:  # noqa: BLE001
+            # As the handlers of `logging` do: a wrong format must not fail the code that logs.
+            self.handleError(record)
+            return
         if not text.isprintable():
             # Clients choose names in it: a line break in one would look like a second line.
             text = "".join(

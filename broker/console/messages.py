@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -37,6 +38,8 @@ MESSAGES_MAX: Final = 500
 """The most messages of one answer; a batch may hold many."""
 SHOWN_BYTES: Final = 64 << 10
 """Bytes of a payload that an answer shows."""
+ANSWER_BYTES: Final = 2 << 20
+"""Bytes of payloads and decoded values after which an answer ends: writing them holds the loop."""
 
 
 async def peeked(request: web.Request) -> web.Response:
@@ -74,16 +77,24 @@ def _following(log: ManagedLedger, place: Position, count: int) -> list[Position
 
 async def _shown(broker: BrokerView, topic: PersistentTopic, places: list[Position]) -> web.Response:
     shown: list[Json] = []
+    left = ANSWER_BYTES
     for place in places:
         entry = await topic.ledger.read_entry(place)
         async for message in _messages(broker, topic.name, entry):
-            if len(shown) < MESSAGES_MAX:
-                shown.append(message)
-        await asyncio.sleep(0)
-    return answer({"messages": shown})
+            if len(shown) == MESSAGES_MAX or left <= 0:
+                return answer({"messages": shown, "more": True})
+            shown.append(message)
+            left -= _weight(message)
+            # Decoding one message takes up to 10 ms, and a batch has thousands.
+            await asyncio.sleep(0)
+    return answer({"messages": shown, "more": False})
 
 
-async def _messages(broker: BrokerView, name: TopicName, entry: Entry) -> AsyncIterator[Json]:
+def _weight(message: Mapping[str, Json]) -> int:
+    return sum(len(str(message.get(part) or "")) for part in ("base64", "decodedText"))
+
+
+async def _messages(broker: BrokerView, name: TopicName, entry: Entry) -> AsyncIterator[dict[str, Json]]:
     try:
         metadata, payload = read_entry(entry.body)
     except ProtocolError as error:
@@ -150,9 +161,12 @@ def _decoded(
     if metadata.partition_key_b64_encoded:
         key = base64.b64decode(key, validate=False)
     try:
-        return {**_payload(body, schema, None), "decoded": decode(schema, body, key)}
+        decoded = decode(schema, body, key)
     except Undecodable as error:
         return _payload(body, schema, str(error))
+    # A page shows the text: JavaScript would round whole numbers above 2^53.
+    text = json.dumps(decoded, indent=2, ensure_ascii=False)
+    return {**_payload(body, schema, None), "decoded": decoded, "decodedText": text}
 
 
 def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, Json]:
@@ -165,6 +179,7 @@ def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, J
         "bytes": len(body),
         "schema": "NONE" if schema is None else schema.type.name,
         "decoded": None,
+        "decodedText": None,
         "text": text,
         "base64": base64.b64encode(shown).decode(),
         "why": why,

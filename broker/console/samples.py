@@ -39,6 +39,7 @@ NO_TRAFFIC: Final[Mapping[str, Json]] = {
     "bytesOut": 0.0,
     "publishP50Ms": None,
     "publishP99Ms": None,
+    "hitRatio": None,
 }
 """Rates before the second reading."""
 
@@ -103,7 +104,6 @@ class Interval:
     def __init__(self, bounds_ms: Sequence[float]) -> None:
         """`bounds_ms` are those of `Reading.latencies`."""
         self._bounds_ms = bounds_ms
-        self._before: Reading | None = None
         self._counted: Reading | None = None
         self._traffic: dict[str, Json] = {**NO_TRAFFIC}
 
@@ -112,17 +112,14 @@ class Interval:
 
         Rates are repeated where the sums over all topics were not counted again since.
         """
-        before, self._before = self._before, now
         if self._counted is None:
             self._counted = now
         elif now.counted_ns > self._counted.counted_ns:
             self._traffic = self._between(self._counted, now)
             self._counted = now
-        reads = 0 if before is None else now.reads - before.reads
         return {
             "atMs": now.at_ms,
             **self._traffic,
-            "hitRatio": (now.hits - before.hits) / reads if before is not None and reads > 0 else None,
             "cacheBytes": now.cache_bytes,
             "backlog": now.backlog,
             "journalP50Ms": now.journal_p50_ms,
@@ -143,6 +140,7 @@ class Interval:
     def _between(self, before: Reading, now: Reading) -> dict[str, Json]:
         seconds = (now.counted_ns - before.counted_ns) / 1e9
         latencies = tuple(map(sub, now.latencies, before.latencies))
+        reads = now.reads - before.reads
         return {
             "messagesIn": (now.messages_in - before.messages_in) / seconds,
             "bytesIn": (now.bytes_in - before.bytes_in) / seconds,
@@ -150,6 +148,7 @@ class Interval:
             "bytesOut": (now.bytes_out - before.bytes_out) / seconds,
             "publishP50Ms": quantile(self._bounds_ms, latencies, 0.5),
             "publishP99Ms": quantile(self._bounds_ms, latencies, 0.99),
+            "hitRatio": (now.hits - before.hits) / reads if reads > 0 else None,
         }
 
 
@@ -185,9 +184,16 @@ class History:
         self._seconds.append([sample[name] for name in HISTORY])
 
     def add_ten(self, sample: dict[str, Json]) -> None:
-        """Keeps a sample of ten seconds."""
-        self._tens.append([sample[name] for name in HISTORY])
+        """Keeps a sample of ten seconds, and drops seconds of a page that was open before the last five minutes."""
+        row = [sample[name] for name in HISTORY]
+        self._tens.append(row)
+        while self._seconds and _at_ms(self._seconds[0]) < _at_ms(row) - SECONDS_KEPT * 1000:
+            self._seconds.popleft()
 
     def shown(self) -> dict[str, Json]:
         """Returns the event `history`."""
         return {"fields": [*HISTORY], "seconds": [*self._seconds], "tens": [*self._tens]}
+
+
+def _at_ms(row: Sequence[Json]) -> int:
+    return int(str(row[0]))

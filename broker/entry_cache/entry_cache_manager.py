@@ -48,7 +48,7 @@ class EntryCacheManager:
         self._listener: CacheListener = listener or CacheListener()
         self._clock = clock
         self._caches: dict[str, EntryCache] = {}
-        self._closed_reads = ReadStats()
+        self.closed_reads = ReadStats()
         """Reads through the caches that were removed."""
         hears = self._listener.hears_deliveries
         self.delivered: MarkRead = self._report_delivered if hears else policy.counts.mark_read
@@ -99,7 +99,7 @@ class EntryCacheManager:
         cache = self._caches.pop(name, None)
         if cache is not None:
             cache.clear()
-            self._closed_reads.add(cache.reads)
+            self.closed_reads.add(cache.reads)
             self._listener.cache_removed(cache)
 
     @property
@@ -136,7 +136,7 @@ class EntryCacheManager:
     def reads(self) -> ReadStats:
         """Returns the reads through all caches since the start, removed caches included."""
         total = ReadStats()
-        total.add(self._closed_reads)
+        total.add(self.closed_reads)
         for cache in self._caches.values():
             total.add(cache.reads)
         return total

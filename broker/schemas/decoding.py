@@ -10,7 +10,8 @@ import base64
 import datetime
 import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isinf
 from typing import Final, NoReturn, TypeVar
 
 from broker.model.errors import BrokerError
@@ -51,17 +52,49 @@ def _plain(schema: Schema, payload: bytes) -> Json:
     if schema.type is SchemaType.AVRO:
         return _Avro(payload).whole(parse_avro(schema.data))
     if schema.type is SchemaType.JSON:
-        try:
-            found: Json = json.loads(payload, parse_constant=_no_constant)
-        except json.JSONDecodeError as error:
-            raise Undecodable(f"the payload is no JSON: {error}") from None
-        return found
+        return _json(payload)
     if schema.type in (SchemaType.NONE, SchemaType.BYTES):
         raise Undecodable("the message has no schema")
     decoder = _PRIMITIVES.get(schema.type)
     if decoder is None:
         raise Undecodable(f"{schema.type.name} is decoded by clients alone")
     return decoder(payload)
+
+
+def _json(payload: bytes) -> Json:
+    try:
+        found: Json = json.loads(payload, parse_constant=_no_constant, parse_float=_finite)
+    except (Undecodable, UnicodeDecodeError):
+        raise
+    except ValueError as error:
+        # Besides JSONDecodeError: Python refuses whole numbers of thousands of digits.
+        raise Undecodable(f"the payload is no JSON: {error}") from None
+    _check_depth(found)
+    return found
+
+
+def _check_depth(value: Json) -> None:
+    """Raises Undecodable for values that are too deep: writing them again would need more stack than reading them."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return
+    raise Undecodable(f"more than {DEPTH_MAX} values inside of each other")
+
+
+def _parts(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if isinf(number):
+        # Python would write `Infinity`, and no browser could read the whole answer.
+        raise Undecodable(f"{digits[:50]} is larger than any number of JSON's readers")
+    return number
 
 
 def _no_constant(word: str) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pulsar
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import Watch
 from tests.console.test_screens import newest_entry
@@ -90,6 +90,69 @@ def test_topics_are_searched_sorted_and_paged(show: Callable[[str], Page]) -> No
     page.get_by_role("link", name="quiet-077").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("quiet-077")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_hidden_tab_has_no_stream(admin: Admin, show: Callable[[str], Page]) -> None:
+    """A browser has six connections for a server, and streams in hidden tabs would take them all."""
+    page = show("overview")
+    connection = page.locator(".connection")
+    expect(connection).to_have_text("live")
+    page.evaluate(_SHOW, False)
+    wait_until(lambda: _pages(admin) == 0, "the stream has ended")
+    page.evaluate(_SHOW, True)
+    expect(connection).to_have_text("live")
+    assert _pages(admin) == 1
+
+
+_SHOW: Final = """shown => {
+    Object.defineProperty(document, "hidden", { value: !shown, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""Tells the page that its tab is shown or hidden: a browser without a window hides none."""
+
+
+def _pages(admin: Admin) -> object:
+    session = admin.get("magnetar/console/session")
+    assert isinstance(session, dict)
+    return session["pages"]
+
+
+def test_title_keeps_the_focus_when_the_data_of_the_topic_come(show: Callable[[str], Page]) -> None:
+    page = show("topics?search=quiet-077")
+    page.get_by_role("link", name="quiet-077").click()
+    expect(page.get_by_role("heading", name="Subscriptions")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_non_persistent_topic_shows_its_subscriptions(
+    client: pulsar.Client, show: Callable[[str], Page]
+) -> None:
+    consumer = client.subscribe("non-persistent://public/default/weather", "forecast")
+    page = show("topic/non-persistent/public/default/weather")
+    expect(page.get_by_role("rowheader", name="forecast")).to_be_visible()
+    expect(page.get_by_text("The topic has no entries.")).to_be_visible()
+    consumer.close()
+
+
+def test_messages_of_ledgers_that_are_not_listed_are_not_called_trimmed(
+    client: pulsar.Client, show: Callable[[str], Page]
+) -> None:
+    client.subscribe("long", "s").close()
+    producer = client.create_producer("long", batching_enabled=False)
+    publish(producer, numbered(900))
+    page = show(f"topic/{DEFAULT}/long")
+    expect(page.locator(".strip")).to_contain_text("of 900 entries are shown")
+    # The answer as it is for a topic of more ledgers than are listed.
+    page.route("**/console/topics/persistent/public/default/long", _without_first_ledger)
+    expect(page.locator(".strip")).to_contain_text("older ledgers not shown")
+    expect(page.locator(".strip")).not_to_contain_text("trimmed.")
+
+
+def _without_first_ledger(route: Route) -> None:
+    answer = route.fetch()
+    found = answer.json()
+    del found["ledgers"][0]
+    route.fulfill(response=answer, json={**found, "ledgersMore": 2})
 
 
 def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[str], Page]) -> None:

@@ -76,6 +76,11 @@ class Miniature:
         return self._manager.entries
 
     @property
+    def logs(self) -> int:
+        """Logs that it has a cache for."""
+        return len(self._manager.caches)
+
+    @property
     def size_bytes(self) -> int:
         """Their bytes."""
         return self._manager.used_bytes
@@ -181,6 +186,13 @@ class Miniature:
     def invalidate_ledger(self, log: str, ledger_id: int) -> None:
         """Removes the entries of a ledger that is gone."""
         self._manager.open(log).invalidate_ledger(ledger_id)
+
+    def forget_closed(self, is_open: Callable[[str], bool]) -> None:
+        """Removes the caches of logs that were closed."""
+        for cache in self._manager.caches:
+            if not is_open(cache.name):
+                self._cursors.pop(cache.name, None)
+                self._manager.remove(cache.name)
 
     def leave_out(self, sample: SpatialSample) -> None:
         """Removes the entries that are not in the sample any more."""

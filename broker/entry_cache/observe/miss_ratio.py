@@ -250,12 +250,24 @@ class MissRatios:
             self._halved_ns = now_ns
             self._weigh(0.5)
             self._all_bytes, self._sampled_bytes = self._all_bytes / 2, self._sampled_bytes / 2
+            self._forget_closed()
         if now_ns - self._second_ns >= _SECOND_NS:
             per_second = self._in_second * _SECOND_NS / (now_ns - self._second_ns)
             self._second_ns, self._in_second = now_ns, 0
             if per_second > PER_SECOND_MAX or self._caches[-1].entries > ENTRIES_MAX:
                 self._shrink()
             self._resize()
+
+    def _forget_closed(self) -> None:
+        """Forgets closed logs, or a page that stays open for days would collect all topics of these days."""
+        for log in [log for log in self._known_from if not self._is_open(log)]:
+            del self._known_from[log]
+            self._counts_reads.pop(log, None)
+        for cache in self._caches:
+            cache.forget_closed(self._is_open)
+
+    def _is_open(self, log: str) -> bool:
+        return self._cursors_of(log) is not None
 
     def _shrink(self) -> None:
         self._sample.halve()
@@ -295,6 +307,11 @@ class MissRatios:
     def entries(self) -> int:
         """Entries of the largest miniature."""
         return self._caches[-1].entries
+
+    @property
+    def logs(self) -> int:
+        """Logs that it remembers; closed ones are forgotten at each half-life."""
+        return max(len(self._known_from), *(cache.logs for cache in self._caches))
 
     def curve(self) -> Curve:
         """Returns the curve as the sample tells it now."""

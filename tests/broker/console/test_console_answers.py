@@ -226,6 +226,43 @@ async def test_message_without_schema_is_shown_as_text(broker: BrokerProcess) ->
     await asked(broker, "messages/persistent/public/default/busy/subscription/nosuch", 404)
 
 
+async def test_answer_of_large_batches_ends(broker: BrokerProcess, client: pulsar.Client) -> None:
+    """A number above 2^53 keeps its digits in the text, which is what the page shows."""
+    client.subscribe("large", "s").close()
+    producer = client.create_producer(
+        "large",
+        schema=JsonSchema(Order),
+        batching_max_messages=100,
+        batching_max_publish_delay_ms=60_000,
+    )
+    for _ in range(60):
+        producer.send_async(Order(item="x" * 50_000, count=2**53 + 1), lambda *_: None)
+    producer.flush()
+    found = await asked(broker, "messages/persistent/public/default/large/subscription/s?count=50")
+    assert found["more"]
+    assert 0 < len(found["messages"]) < 60
+    assert f'"count": {2**53 + 1}' in found["messages"][0]["decodedText"]
+    found = await asked(broker, "messages/persistent/public/default/busy/subscription/slow?count=2")
+    assert (found["more"], len(found["messages"])) == (False, 2)
+
+
+async def test_counts_since_the_start_do_not_fall_when_a_topic_is_closed(
+    broker: BrokerProcess, client: pulsar.Client
+) -> None:
+    consumer = client.subscribe("leaves", "s")
+    producer = client.create_producer("leaves")
+    producer.send(b"x")
+    consumer.receive(timeout_millis=60_000)
+    before = (await asked(broker, "cache"))["reads"]
+    async with (
+        ClientSession(broker.addresses.admin) as session,
+        session.delete("/admin/v2/persistent/public/default/leaves?force=true") as answer,
+    ):
+        assert answer.status == 204
+    after = (await asked(broker, "cache"))["reads"]
+    assert all(after[name] >= before[name] for name in before)
+
+
 async def test_openapi_names_the_routes_of_the_console(broker: BrokerProcess) -> None:
     async with (
         ClientSession(broker.addresses.admin) as session,

@@ -15,7 +15,9 @@ from aiohttp import ClientResponse, ClientSession
 
 from broker.compose.broker_service import BrokerService
 from broker.console import hub, streaming
-from broker.console.hub import STREAMS_MAX
+from broker.console.hub import NARROW_STREAMS_MAX, STREAMS_MAX, TooManyStreams
+from broker.console.log_warnings import LogWarnings
+from broker.console.samples import Reading
 from tests.support.memory_broker import memory_broker
 
 CONSOLE = "/admin/v2/magnetar/console"
@@ -114,6 +116,22 @@ async def test_streams_are_bounded(broker: BrokerService, admin: ClientSession) 
     answer.close()
     for one in open_ones:
         one.close()
+
+
+def test_roles_without_a_view_of_the_broker_lock_nobody_out() -> None:
+    found = hub.Hub(NoReadings(), LogWarnings())
+    for _ in range(NARROW_STREAMS_MAX):
+        found.open(dict, whole=False)
+    with pytest.raises(TooManyStreams):
+        found.open(dict, whole=False)
+    found.open(None)
+
+
+class NoReadings:
+    """The readings of a hub that does not run."""
+
+    async def read(self) -> Reading:
+        raise AssertionError
 
 
 async def test_reader_that_takes_nothing_is_dropped(

@@ -40,6 +40,15 @@ def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
     assert interval.sample(reading(13, messages_in=200))["messagesIn"] == 50
 
 
+def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
+    interval = Interval(BOUNDS_MS)
+    interval.sample(reading(10))
+    assert interval.sample(reading(11, hits=1, reads=4))["hitRatio"] == 0.25
+    same = reading(12, hits=1, reads=4, counted_ns=11 * SECOND_NS)
+    assert interval.sample(same)["hitRatio"] == 0.25
+    assert interval.sample(reading(13, hits=1, reads=4))["hitRatio"] is None
+
+
 @pytest.mark.parametrize(
     ("counts", "share", "value"),
     [((0, 0, 0), 0.5, None), ((4, 0, 0), 0.5, 0.5), ((0, 10, 0), 0.5, 5.5), ((1, 1, 2), 0.99, 10.0)],
@@ -79,3 +88,23 @@ def test_warnings_are_kept_in_order_and_bounded() -> None:
     assert (lines[0]["text"], lines[-1]["text"]) == ("line 6", "two\\nlines")
     assert lines[-1]["level"] == "ERROR"
     assert kept.after(int(str(lines[-1]["number"]))) == []
+
+
+def test_seconds_of_an_earlier_page_leave_the_history() -> None:
+    history, interval = History(), Interval(BOUNDS_MS)
+    history.add_second(interval.sample(reading(1)))
+    history.add_second(interval.sample(reading(400)))
+    history.add_ten(interval.sample(reading(450)))
+    seconds = history.shown()["seconds"]
+    assert isinstance(seconds, list)
+    assert [row[0] for row in seconds if isinstance(row, list)] == [400_000]
+
+
+def test_wrong_format_does_not_fail_the_code_that_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    kept = LogWarnings()
+    log = logging.Logger("magnetar.test")
+    log.addHandler(kept)
+    log.warning("%d entries", "no number")
+    log.warning("the next line")
+    assert [line["text"] for line in kept.after(0)] == ["the next line"]

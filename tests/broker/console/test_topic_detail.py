@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
-from broker.console.topic_detail import ENTRIES_PER_SLICE, ranges_of
+from broker.console.topic_detail import ENTRIES_PER_SLICE, cached_ranges, ranges_of
+from broker.entry_cache.range_cache import CachedLog, RangeCache
+from broker.model.entry import Entry
 
 
 def ranges(ids: list[int]) -> list[tuple[int, int]]:
@@ -40,3 +44,23 @@ def test_ranges_cover_exactly_the_ids() -> None:
 def test_walk_over_many_ranges_pauses() -> None:
     ids = list(range(0, 4 * ENTRIES_PER_SLICE, 2))
     assert list(ranges_of(ids)).count(None) == 2
+
+
+class NotWalked(dict[int, Entry]):
+    """Entries that must not be looked at one by one."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a walk over all entries holds the loop")
+
+
+def ledger_of(ids: list[int], entries: dict[int, Entry]) -> RangeCache:
+    found = RangeCache(cast(CachedLog, None), ids[0])
+    found.highest_id = ids[-1]
+    found.entries = entries
+    entries.update({one: Entry(3, one, b"", b"", 1) for one in ids})
+    return found
+
+
+async def test_ledger_without_gaps_is_one_range_and_is_not_walked() -> None:
+    whole, gaps = ledger_of([4, 5, 6], NotWalked()), ledger_of([0, 2, 3, 9], {})
+    assert await cached_ranges({7: whole, 8: gaps}, [8, 7]) == {7: [(4, 6)], 8: [(0, 0), (2, 3), (9, 9)]}

@@ -9,7 +9,7 @@ import pytest
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe import miss_ratio
-from broker.entry_cache.observe.cache_events import Row
+from broker.entry_cache.observe.cache_events import NOT_COUNTED, Op, Row
 from broker.entry_cache.observe.miss_ratio import ENTRIES_MAX, FACTORS, MissRatios, estimate
 from broker.entry_cache.observe.spatial_sample import BLOCK_ENTRIES, FOLDS, SpatialSample
 from broker.entry_cache.settings import EntryCacheSettings
@@ -101,6 +101,21 @@ def test_sizes_that_the_sample_is_too_small_for_are_left_out() -> None:
     assert sampling.ratios is not None
     curve = sampling.ratios.curve()
     assert [point.size_bytes for point in curve.points] == [400_000]
+
+
+def test_closed_logs_are_forgotten() -> None:
+    cursors = {"open": ActiveCursors(0, 0)}
+    ratios = MissRatios(settings_of(4_800_000), 0, cursors.get, 0)
+
+    def insert(log: str, at_ns: int) -> None:
+        ratios.take((at_ns, Op.INSERT, log, 0, 1, 0, 10, 1000, NOT_COUNTED, (), ()))
+
+    insert("open", 1)
+    for number in range(100):
+        insert(f"closed {number}", 1)
+    assert ratios.logs == 101
+    insert("open", miss_ratio.HALF_LIFE_NS)
+    assert ratios.logs == 1
 
 
 def test_error_is_that_of_leaving_out_each_part() -> None:

@@ -135,3 +135,14 @@ def test_recursive_value_is_bounded() -> None:
         value = order(number, value)
     with pytest.raises(Undecodable, match=str(VALUES_MAX)):
         decode(avro(), written(value))
+
+
+@pytest.mark.parametrize("payload", [b"1" * 5000, b"1e999", b'{"a": -1e999}', b"[" * 900 + b"]" * 900])
+def test_json_that_other_readers_cannot_take_is_refused(payload: bytes) -> None:
+    with pytest.raises(Undecodable):
+        decode(Schema(SchemaType.JSON, b"{}", {}), payload)
+
+
+def test_json_keeps_what_other_readers_take() -> None:
+    payload = b'{"id": 1234567890123456789, "list": [1.5, null, "a"]}'
+    assert decode(Schema(SchemaType.JSON, b"{}", {}), payload) == json.loads(payload)

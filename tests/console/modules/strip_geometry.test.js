@@ -46,18 +46,27 @@ test("cached ranges are in indexes", () => {
 test("a cursor splits the line into acknowledged, open and unread", () => {
   const cursor = { markDelete: at(3, 9), read: at(7, 10), holes: [[3, 20, 29], [7, 0, 4]] };
   assert.deepEqual(cursorRanges(line, cursor), {
-    acknowledged: [[0, 10], [20, 30], [50, 55]], open: [[10, 20], [30, 50], [55, 60]], read: 60,
+    acknowledged: [[0, 10], [20, 30], [50, 55]], open: [[10, 20], [30, 50], [55, 60]], unlisted: [], read: 60,
   });
+});
+
+test("entries behind the last listed hole are not called open", () => {
+  const cursor = { markDelete: at(3, 9), read: at(7, 10), holes: [[3, 20, 29]], holesMore: 7 };
+  assert.deepEqual(cursorRanges(line, cursor), {
+    acknowledged: [[0, 10], [20, 30]], open: [[10, 20]], unlisted: [[30, 60]], read: 60,
+  });
+  const fresh = { markDelete: at(3, -1), read: at(7, 10), holes: [], holesMore: 7 };
+  assert.deepEqual(cursorRanges(line, fresh), { acknowledged: [], open: [], unlisted: [[0, 60]], read: 60 });
 });
 
 test("a cursor that has read everything leaves nothing open", () => {
   assert.deepEqual(cursorRanges(line, { markDelete: at(7, 29), read: at(7, 30), holes: [] }), {
-    acknowledged: [[0, 80]], open: [], read: 80,
+    acknowledged: [[0, 80]], open: [], unlisted: [], read: 80,
   });
 });
 
 test("a fresh cursor has acknowledged nothing", () => {
-  assert.deepEqual(cursorRanges(line, { markDelete: at(3, -1), read: at(3, 0), holes: [] }), { acknowledged: [], open: [], read: 0 });
+  assert.deepEqual(cursorRanges(line, { markDelete: at(3, -1), read: at(3, 0), holes: [] }), { acknowledged: [], open: [], unlisted: [], read: 0 });
 });
 
 test("ranges are joined, and gaps are what they leave", () => {

@@ -17,6 +17,7 @@ const ZOOM = 4;
 
 const LEGEND = [
   ["cached", "in the cache"], ["disk", "on disk"], ["acknowledged", "acknowledged"], ["open", "delivered, not acknowledged"],
+  ["unlisted", "too many holes to draw"],
   ["ahead", "to be read"], ["gone", "trimmed"],
 ];
 
@@ -65,6 +66,7 @@ export class Strip {
     if (this.#whole) this.#shown = { from: 0, to: this.#line.total };
     // Trimming moves the indexes, and a chosen entry may be newer than the ledgers were at the last load.
     if (this.#position) this.#selected = this.#onLine(this.#line.index(this.#position));
+    this.element.classList.toggle("holey", cursors.some((cursor) => cursor.holesMore > 0));
     this.#showTrimmed(trimmed, ledgersMore);
     this.#draw();
   }
@@ -147,7 +149,7 @@ export class Strip {
       const unread = this.#line.total - ranges.read;
       const open = ranges.open.reduce((sum, [first, end]) => sum + end - first, 0);
       const text = `${cursor.name}: ${count(open)} delivered and not acknowledged in ${count(ranges.open.length)} `
-        + `${ranges.open.length === 1 ? "range" : "ranges"}, ${count(unread)} to be read`;
+        + `${ranges.open.length === 1 ? "range" : "ranges"}, ${unlistedText(cursor, ranges)}${count(unread)} to be read`;
       return h("div", { class: "strip-line" }, h("span", { class: "strip-label", title: cursor.name }, cursor.name),
         this.#cursorRow(ranges, text));
     }));
@@ -160,6 +162,7 @@ export class Strip {
       svg("title", {}, text),
       this.#rects("ahead", [[0, this.#line.total]], size),
       this.#rects("acknowledged", ranges.acknowledged, size),
+      this.#rects("unlisted", ranges.unlisted, size),
       this.#rects("open", ranges.open, size, NARROWEST_OPEN),
       read >= 0 && read <= this.#width ? svg("path", { class: "read", d: `M${read - 5} 0h10l-5 8z` }) : null,
       this.#cross(CURSOR_HEIGHT));
@@ -241,4 +244,11 @@ export class Strip {
     const length = this.#shown.to - this.#shown.from;
     return `${count(Math.round(length))} of ${count(this.#line.total)} entries are shown. Click an entry to ask about it.`;
   }
+}
+
+/** Says how many holes are not drawn, and in how many entries they lie. */
+function unlistedText({ holesMore }, { unlisted }) {
+  if (!unlisted.length) return "";
+  const [[first, end]] = unlisted;
+  return `${count(holesMore)} more holes in ${count(end - first)} entries, `;
 }

@@ -72,10 +72,11 @@ export class EntryLine {
 /**
  * Splits the line as a cursor sees it.
  * @param {EntryLine} line
- * @param {{markDelete: Position, read: Position, holes: number[][]}} cursor `holes` are acknowledged ranges behind
- *   `markDelete`, as [ledger, first, last]
- * @returns {{acknowledged: number[][], open: number[][], read: number}} ranges, and the index that is read next;
- *   `open` was delivered and awaits its acknowledgement
+ * @param {{markDelete: Position, read: Position, holes: number[][], holesMore: ?number}} cursor `holes` are the first
+ *   acknowledged ranges behind `markDelete`, as [ledger, first, last]; `holesMore` counts those left out
+ * @returns {{acknowledged: number[][], open: number[][], unlisted: number[][], read: number}} ranges, and the index that is
+ *   read next; `open` was delivered and awaits its acknowledgement, `unlisted` has both kinds in ranges that the answer
+ *   left out
  */
 export function cursorRanges(line, cursor) {
   const behind = line.indexBehind(cursor.markDelete);
@@ -84,7 +85,9 @@ export function cursorRanges(line, cursor) {
     .map(([ledgerId, first, last]) => [line.index({ ledgerId, entryId: first }), line.indexBehind({ ledgerId, entryId: last })])
     .filter(([first, end]) => end > first);
   const acknowledged = merged([[0, behind], ...beyond].filter(([first, end]) => end > first));
-  return { acknowledged, open: gaps(acknowledged, behind, read), read };
+  // Behind the last listed hole an entry that no hole covers may be acknowledged all the same.
+  const listed = cursor.holesMore > 0 ? Math.min(read, acknowledged.at(-1)?.[1] ?? 0) : read;
+  return { acknowledged, open: gaps(acknowledged, behind, listed), unlisted: listed < read ? [[listed, read]] : [], read };
 }
 
 /** Joins ranges that touch or overlap; returns them in order. */

@@ -1,8 +1,8 @@
 /**
  * The newest values of the live stream, and a signal to views that they changed.
  *
- * Views are called in an animation frame. A browser makes none for a hidden tab, so drawing pauses there while the values
- * are still collected.
+ * Views are called in an animation frame. A hidden tab has no stream: a browser opens six connections to a server, so the
+ * streams of six tabs would leave none for requests. The stream begins with the history, so nothing is missing later.
  */
 
 import { History } from "./history.js";
@@ -24,21 +24,28 @@ export class Live {
   state = { name: "idle" };
 
   #views = new Set();
+  #isWanted = false;
   #frame = null;
   #stream = new Stream((event, data) => this.#take(event, data), (state) => this.#enter(state));
 
   /** False for a role that may see the values of single topics alone: there is no stream without a topic. */
   isBroad = true;
 
+  constructor() {
+    document.addEventListener("visibilitychange", () => this.#pauseOrResume());
+  }
+
   /** Opens the stream; names a topic to follow, null for none. */
   follow(topic) {
     this.topic = null;
     if (topic === null && !this.isBroad) {
-      this.#stream.close();
+      this.close();
       this.#enter({ name: "idle" });
       return;
     }
+    this.#isWanted = true;
     this.#stream.follow(topic);
+    if (document.hidden) this.#pauseOrResume();
   }
 
   /** Tries again now. */
@@ -48,6 +55,7 @@ export class Live {
 
   /** Ends the stream. */
   close() {
+    this.#isWanted = false;
     this.#stream.close();
   }
 
@@ -59,6 +67,16 @@ export class Live {
     this.#views.add(draw);
     this.#schedule();
     return () => this.#views.delete(draw);
+  }
+
+  #pauseOrResume() {
+    if (!this.#isWanted) return;
+    if (!document.hidden) {
+      this.#stream.open();
+      return;
+    }
+    this.#stream.close();
+    this.#enter({ name: "idle" });
   }
 
   #take(event, data) {

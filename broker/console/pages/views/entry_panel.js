@@ -62,9 +62,9 @@ export class EntryPanel {
     if (!this.#rights.peek) return null;
     try {
       const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}?count=1`;
-      const { messages } = await get(path);
-      const title = messages.length === 1 ? "Message" : `${messages.length} messages`;
-      const more = messages.length > SHOWN_MAX ? h("p", { class: "quiet" }, `The first ${SHOWN_MAX} are shown.`) : null;
+      const { messages, more: unsent } = await get(path);
+      const title = messages.length === 1 ? "Message" : `${messages.length}${unsent ? " and more" : ""} messages`;
+      const more = unsent || messages.length > SHOWN_MAX ? h("p", { class: "quiet" }, `The first ${Math.min(SHOWN_MAX, messages.length)} are shown.`) : null;
       return h("div", {}, h("h3", {}, title), more, messageCards(messages.slice(0, SHOWN_MAX)));
     } catch (error) {
       return h("p", { class: "error", role: "alert" }, error.message);

@@ -9,9 +9,9 @@ import { bytes } from "../format/numbers.js";
 const BYTES_SHOWN_MAX = 512;
 const BYTES_PER_LINE = 16;
 
-/** Makes a card for each message. */
-export function messageCards(messages) {
-  return messages.map(card);
+/** Makes a card for each message; `more`: the answer has not all of them. */
+export function messageCards(messages, more = false) {
+  return [...messages.map(card), more ? h("p", { class: "quiet" }, "There are more messages, which are not shown.") : null];
 }
 
 function card(message) {
@@ -36,7 +36,8 @@ function card(message) {
 
 function payload(message) {
   const why = message.why ? h("p", { class: "quiet" }, message.why) : null;
-  if (message.decoded !== null && message.decoded !== undefined) return block("Decoded value", JSON.stringify(message.decoded, null, 2));
+  // The broker's own text: as a value of this language, a whole number above 2^53 would be rounded.
+  if (message.decodedText) return block("Decoded value", message.decodedText);
   if (message.text !== null && message.text !== undefined) return [block("Payload as text", message.text), why];
   return [block("Payload as bytes", hexDump(message.base64)), why];
 }

@@ -85,8 +85,8 @@ export class SubscriptionPanel {
     const head = h("div", { class: "head" }, h("h3", { tabindex: "-1" }, `Next messages of ${name}`), close);
     try {
       const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/subscription/${encodeURIComponent(name)}?count=${PEEKED}`;
-      const { messages } = await get(path);
-      replace(this.#peeked, head, messages.length ? messageCards(messages) : h("p", { class: "empty" }, "No message waits to be acknowledged."));
+      const { messages, more } = await get(path);
+      replace(this.#peeked, head, messages.length ? messageCards(messages, more) : h("p", { class: "empty" }, "No message waits to be acknowledged."));
     } catch (error) {
       replace(this.#peeked, head, h("p", { class: "error" }, error.message));
     }

@@ -80,7 +80,7 @@ class TopicView {
       get(`${PATH}/topics/${topicPath(this.#name)}`, { signal }),
       get(`${PATH}/rights?${asked}`, { signal }).then((found) => ({ ...found.topic, why: found.console })),
     ]);
-    return [{ ...answer, trimmed: rights.peek ? await this.#trimmed.count(answer.ledgers) : null }, rights];
+    return [{ ...answer, trimmed: rights.peek ? await this.#trimmed.count(answer) : null }, rights];
   }
 
   #show(answer, rights) {
@@ -95,9 +95,12 @@ class TopicView {
   #build(rights) {
     this.#entry = new EntryPanel(this.#name, rights);
     this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, rights, () => this.#refresh.now());
+    const hadFocus = this.element.contains(document.activeElement);
     replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#tiles.element,
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
       panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
+    // The title has the focus after a change of view; a screen reader would lose its place with the old title.
+    if (hadFocus) this.element.querySelector("h1").focus();
   }
 
   #head(rights) {
@@ -115,7 +118,8 @@ class TopicView {
     if (live.gone) return;
     showTiles(this.#tiles, live);
     // Ledgers and cached ranges are of one moment. Growing the newest ledger here would show its entries as not cached.
-    this.#strip.show(this.#answer.ledgers, live.cursors, this.#answer);
+    // Subscriptions of a non-persistent topic have no place in a log.
+    this.#strip.show(this.#answer.ledgers, live.cursors.filter((cursor) => cursor.markDelete), this.#answer);
     this.#subscriptions.show(live.cursors, live.cursorsMore);
     this.#consumers.show(clientsOf(live.cursors));
     this.#producers.show(live.producers);

@@ -22,22 +22,22 @@ export class Trimmed {
 
   /**
    * Returns the count; null if the broker does not number messages, or the topic is empty.
-   * @param {{ledgerId: number, entries: number}[]} ledgers the oldest first
+   * @param {{ledgers: {entries: number}[], trimmedBefore: ?{ledgerId: number, entryId: number}}} answer of the topic; its
+   *   first ledger may be a later one than that of `trimmedBefore`, because the oldest are left out of a long list
    */
-  async count(ledgers) {
-    const first = ledgers.find((ledger) => ledger.entries > 0);
-    if (!first) return null;
+  async count({ ledgers, trimmedBefore }) {
+    if (!trimmedBefore || !ledgers.some((ledger) => ledger.entries > 0)) return null;
     // Ledgers are trimmed as a whole, so the answer holds until another ledger is the first.
-    if (first.ledgerId !== this.#firstLedger) {
-      this.#count = await this.#ask(first.ledgerId);
-      this.#firstLedger = first.ledgerId;
+    if (trimmedBefore.ledgerId !== this.#firstLedger) {
+      this.#count = await this.#ask(trimmedBefore);
+      this.#firstLedger = trimmedBefore.ledgerId;
     }
     return this.#count;
   }
 
-  async #ask(ledgerId) {
+  async #ask({ ledgerId, entryId }) {
     try {
-      const found = await headers(`/admin/v2/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/0`);
+      const found = await headers(`/admin/v2/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}`);
       return messagesBefore(found.get(INDEX), found.get(BATCH));
     } catch {
       // The ledger may have been trimmed since the list was made; the next list has another one.
