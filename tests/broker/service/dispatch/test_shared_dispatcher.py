@@ -14,6 +14,7 @@ from broker.model.position import Position
 from broker.model.range_set import EntryRange
 from broker.service.consumer import Consumer
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
@@ -310,7 +311,9 @@ async def three_lost() -> tuple[Stage, Subscription, Consumer, FakeConsumerPort,
     assert isinstance(dispatcher, SharedDispatcher)
     for key in list(consumer.pending):
         dispatcher.consumer_set.count_settled(consumer, consumer.pending.pop(key))
-    entries = await stage.run(stage.registry.topics[TOPIC].ledger.read_readable(EntryRange(0, 0, 2)))
+    topic = stage.registry.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    entries = await stage.run(topic.ledger.read_readable(EntryRange(0, 0, 2)))
     consumer.permits = 1
     return stage, subscription, consumer, port, entries
 
