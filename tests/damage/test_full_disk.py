@@ -6,16 +6,21 @@ A small tmpfs stands for the disk; mounting it needs root, so elsewhere the test
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import threading
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
+from bookie_stub.base.disk_reserve import NAME
+from magnetar.audit.facts import Found, gather, judge
+from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
 from tests.support.bookies import BookieProcess, ensemble_settings
 from tests.vectors.broker_process import BrokerProcess
@@ -73,12 +78,37 @@ def journal_failed(broker: BrokerProcess) -> bool:
 
 def fill(disk: Path) -> Path:
     """Takes every free byte of the disk with one file."""
+    ballast = take_free_bytes(disk)
+    assert shutil.disk_usage(disk).free < 4096
+    return ballast
+
+
+def take_free_bytes(disk: Path) -> Path:
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(b"x" * 4096)
-    assert shutil.disk_usage(disk).free < 4096
     return ballast
+
+
+def fill_beside_broker(disk: Path) -> None:
+    """Takes the free bytes while a broker runs, which may free some at the same time."""
+    reserve = disk / NAME
+    kept = reserve.stat().st_size
+    ballast = take_free_bytes(disk)
+    if not reserve.exists():
+        # The broker looks at its disk every five seconds. One that looked in the middle has released the reserve, and the
+        # ballast has taken it: without it nothing could be written, and so nothing be removed.
+        os.truncate(ballast, ballast.stat().st_size - kept)
+
+
+def logged_bytes(disk: Path) -> int:
+    """Bytes of all entry logs on the disk."""
+    total = 0
+    for log in (disk / "bookie" / "ledgers" / "current").glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            total += log.stat().st_size
+    return total
 
 
 def broker_on(disk: Path, log_folder: Path, settings: dict[str, str]) -> BrokerProcess:
@@ -128,6 +158,8 @@ def test_broker_starts_on_a_full_disk_serves_and_frees_space(
         producer = client.create_producer("full", batching_enabled=False)
         for number in range(STORED):
             producer.send(b"%06d" % number + BODY)
+    # What a kill leaves in the journal alone is written to an entry log at the start, and could use the whole reserve.
+    wait_until(lambda: logged_bytes(small_disk) > STORED * len(BODY), "entry logs have all", WAIT_S)
     if how == "kill":
         broker.kill()
     else:
@@ -184,6 +216,75 @@ def test_send_ends_with_its_time_out_when_the_disk_stays_full(small_disk: Path, 
                 send_many(producer)
     finally:
         broker.kill()
+
+
+@pytest.mark.parametrize("removal", ["trimming", "deletion"])
+def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
+    small_disk: Path, tmp_path: Path, removal: str
+) -> None:
+    rolling = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    more = {"retentionCheckIntervalInSeconds": "1", "brokerDeleteInactiveTopicsEnabled": "false"}
+    # The log and the journal file that are being written are never removed, so they must be small.
+    small = {"logSizeLimit": "1000000", "journalMaxSizeMB": "1"}
+    broker = broker_on(small_disk, tmp_path, {**FREEING, **rolling, **more, **small})
+    broker.start()
+    try:
+        admin = Admin(broker.addresses.admin)
+        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
+            consumer = client.subscribe("full", "s")
+            producer = client.create_producer("full", batching_enabled=False)
+            for number in range(STORED):
+                producer.send(b"%06d" % number + BODY)
+            producer.close()
+            # Entries of the write cache alone would be dropped with their ledgers, and nothing would become free.
+            wait_until(lambda: logged_bytes(small_disk) > STORED * len(BODY), "entry logs have all", WAIT_S)
+            received = []
+            for number in range(STORED):
+                message = consumer.receive(int(WAIT_S * 1000))
+                received.append(int(message.data()[:6]))
+                if number == STORED // 3:
+                    # The first ledgers are being removed by now.
+                    fill_beside_broker(small_disk)
+                consumer.acknowledge(message)
+            assert received == list(range(STORED))
+            wait_until(lambda: backlog_of(admin, "full") == 0, "acknowledgements are stored", WAIT_S)
+        if removal == "deletion":
+            wait_until(lambda: is_deleted(admin), "the reserve serves the deletion", WAIT_S)
+        # The journals alone may free as much as the ledgers, so free space would tell nothing.
+        left = STORED * len(BODY) // 5
+        wait_until(lambda: logged_bytes(small_disk) < left, "the entry logs are removed", WAIT_S)
+        with contextlib.closing(connect(broker.addresses.pulsar)) as client:
+            wait_until(lambda: may_publish(client), "the broker takes messages again", WAIT_S)
+        # Before the stop: only a broker that runs goes on with the last of them.
+        wait_until(lambda: not left_behind(small_disk), "no ledger waits for its removal", WAIT_S)
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    assert left_behind(small_disk) == []
+
+
+def left_behind(disk: Path) -> list[Found]:
+    """Everything that the audits find in the broker's metadata."""
+    return list(judge(gather(nodes_of(f"file:{disk / 'metadata.sqlite'}"))))
+
+
+def is_deleted(admin: Admin) -> bool:
+    """Asks for the deletion; it is refused, and nothing is stored, until the broker has noticed that the disk is full."""
+    try:
+        admin.delete("persistent/public/default/full?force=true")
+    except urllib.error.HTTPError as error:
+        if error.code != 500:
+            raise
+        return False
+    return True
+
+
+def may_publish(client: pulsar.Client) -> bool:
+    try:
+        client.create_producer("full", send_timeout_millis=2000).send(b"again")
+    except (pulsar.Timeout, pulsar.PulsarException):
+        return False
+    return True
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

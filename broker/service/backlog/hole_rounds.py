@@ -38,6 +38,8 @@ log = logging.getLogger("magnetar")
 
 GROUP_ENTRIES: Final = 1000
 """Entries of one subscription that are delivered again per second: 3 % of a core in `bench.holes`."""
+GROUP_BYTES: Final = 8 << 20
+"""Bytes after which a group reads no more, since its entries are in memory until they are sent: 1,000 may have 5 GiB."""
 SUBSCRIPTIONS_PER_SLICE: Final = 500
 """Subscriptions that are looked at before other work of the loop; 1.3 ms at 2.6 µs each."""
 ROUND_S_MAX: Final = 60
@@ -45,7 +47,7 @@ ROUND_S_MAX: Final = 60
 GAP_MAX: Final = 16
 """Acknowledged entries between two lost ones that are read in vain, because one longer read is cheaper than two."""
 READ_ENTRIES_MAX: Final = 100
-"""Entries of one read."""
+"""Entries of one read; fewer where they are so large on average that they exceed `GROUP_BYTES`."""
 _NS_PER_S: Final = 1_000_000_000
 
 
@@ -143,7 +145,10 @@ class HoleRounds:
             if len(group) < len(lost):
                 following = Position(*lost[len(group)])
             if group:
-                await self._redeliver(subscription, dispatcher, group)
+                unread = await self._redeliver(subscription, dispatcher, group)
+                if unread is not None:
+                    search.at = unread
+                    return False
             found += len(group)
             if following is None:
                 return True
@@ -153,13 +158,13 @@ class HoleRounds:
 
     async def _redeliver(
         self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[Key]
-    ) -> None:
-        """Delivers lost entries again."""
+    ) -> Position | None:
+        """Delivers lost entries again; returns the first that is left for the next group, because others were large."""
         topic, cursor = subscription.topic, subscription.cursor
-        entries = await self._read(subscription, keys)
+        entries, unread = await self._read(subscription, keys)
         # Much may have happened while the entries were read: an acknowledgement, or a leave of all consumers.
         if serving_dispatcher(subscription) is not dispatcher:
-            return
+            return unread
         entries = [
             entry
             for entry in entries
@@ -167,7 +172,7 @@ class HoleRounds:
             and place_of(subscription, dispatcher, key).place is Place.LOST
         ]
         if not entries:
-            return
+            return unread
         dispatcher.deliver_lost(entries)
         assert subscription.holes is not None, "made by the look that began the search"
         subscription.holes.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
@@ -176,17 +181,23 @@ class HoleRounds:
             " from %d:%d to %d:%d",
             *(len(entries), subscription.name, topic.name, *entries[0].position, *entries[-1].position),
         )
+        return unread
 
-    async def _read(self, subscription: Subscription, keys: list[Key]) -> list[Entry]:
-        """Returns those of the entries that can be read and may be delivered now, in order."""
+    async def _read(self, subscription: Subscription, keys: list[Key]) -> tuple[list[Entry], Position | None]:
+        """Returns those of the entries that can be read and may be delivered now, in order, and the first unread one."""
         topic, cursor = subscription.topic, subscription.cursor
-        missing, found = set(keys), list[Entry]()
-        for one in joined(keys):
+        missing, found, size = set(keys), list[Entry](), 0
+        unread: Position | None = None
+        for one in joined(keys, topic.ledger.ledgers.average_entry_bytes):
+            if size >= GROUP_BYTES:
+                unread = Position(one.ledger_id, one.first)
+                break
             try:
                 entries = await topic.ledger.read_readable(one)
             except BrokerError as error:
                 log.warning("! lost entries %s of %s cannot be read: %s", one, topic.name, error)
                 continue
+            size += sum([entry.size for entry in entries])
             entries = [entry for entry in entries if entry.position in missing]
             missing.difference_update([entry.position for entry in entries])
             if topic.delays.looks_in(one.ledger_id):
@@ -197,19 +208,25 @@ class HoleRounds:
                     cursor.acknowledge(dead)
             found += entries
         cursor.skip_lost(sorted(missing))
-        return found
+        return found, unread
 
 
-def joined(keys: list[Key]) -> list[EntryRange]:
-    """Returns ranges to read that have all the entries, which are given in order; short gaps are read too."""
+def joined(keys: list[Key], average_bytes: Callable[[int], int]) -> list[EntryRange]:
+    """Returns ranges to read that have all the entries, which are given in order; short gaps are read too.
+
+    `average_bytes` of an entry of a ledger, at least 1, by its id."""
     ranges: list[EntryRange] = []
+    entries_max: dict[int, int] = {}
+    for ledger_id in {ledger_id for ledger_id, _ in keys}:
+        fitting = GROUP_BYTES // average_bytes(ledger_id)
+        entries_max[ledger_id] = min(READ_ENTRIES_MAX, max(1, fitting))
     for ledger_id, entry_id in keys:
         if ranges:
             one = ranges[-1]
             if (
                 one.ledger_id == ledger_id
                 and entry_id - one.last <= GAP_MAX + 1
-                and entry_id - one.first < READ_ENTRIES_MAX
+                and entry_id - one.first < entries_max[ledger_id]
             ):
                 ranges[-1] = one._replace(last=entry_id)
                 continue

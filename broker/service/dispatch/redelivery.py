@@ -99,10 +99,12 @@ class Redelivery:
 
     def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
         by_hash: dict[int, list[Key]] = {}
+        fetched = {entry.position for entry in self._fetched}
         for key, sticky_hash in pairs:
             # A transaction that acknowledged an entry while it was read, and was aborted, gives it back here. The read
-            # brings it; read twice, the entry would be fetched under one key twice and lost with an error.
-            if key not in self.fetching:
+            # brings it, or has just brought it. Queued too, the entry would be fetched under one key twice and lost with
+            # an error, or sent and counted twice.
+            if key not in self.fetching and key not in fetched:
                 by_hash.setdefault(sticky_hash, []).append(key)
         for sticky_hash, keys in by_hash.items():
             self.queue.add(keys, sticky_hash)
@@ -143,7 +145,12 @@ class Redelivery:
             if missing:
                 self._fetch(missing, {key: due[key] for key in missing})
         view = self._cursor.ledger.view
-        return entries if view is None or not entries else self._shown(view, entries)
+        if view is not None and entries:
+            entries = self._shown(view, entries)
+        elif self._fetched and not entries:
+            # All of the first ones were acknowledged. As in `_shown`, those behind them must not wait for the next event.
+            self._wake()
+        return entries
 
     def _shown(self, view: ReadView, entries: list[Entry]) -> list[Entry]:
         """Returns the entries without those that a transaction has acknowledged since they were asked for."""

@@ -36,6 +36,11 @@ from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage
 PERIOD_S = 180
 
 
+def small(ledger_id: int) -> int:
+    """Average bytes of an entry."""
+    return 100
+
+
 class Rounds:
     """The rounds of a stage, and its clock."""
 
@@ -184,6 +189,22 @@ async def test_search_goes_on_with_groups_second_by_second(monkeypatch: pytest.M
         await one.rounds.after(1)
     assert one.got()[began:] == [0, 1, 2]
     await one.rounds.after(1)
+    assert one.got()[began:] == [0, 1, 2, 3]
+
+
+async def test_group_of_large_entries_ends_early_and_the_search_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await play()
+    began = len(one.got())
+    # Each of them is larger, so each read is of one entry and each group too.
+    monkeypatch.setattr(hole_rounds, "GROUP_BYTES", 1)
+    while len(one.got()) == began:
+        await one.rounds.after(1)
+    for count in (1, 2, 3, 4):
+        assert one.got()[began:] == [0, 1, 2, 3][:count]
+        await one.rounds.after(1)
+    await one.rounds.after(100)
     assert one.got()[began:] == [0, 1, 2, 3]
 
 
@@ -365,8 +386,8 @@ def test_looks_are_few_and_keep_the_oldest_and_the_newest() -> None:
 
 def test_reads_join_neighbours_and_short_gaps() -> None:
     keys = [(5, 1), (5, 2), (5, 10), (5, 40), (7, 41)]
-    assert joined(keys) == [EntryRange(5, 1, 10), EntryRange(5, 40, 40), EntryRange(7, 41, 41)]
-    assert [one.last - one.first + 1 for one in joined([(5, entry) for entry in range(250)])] == [
+    assert joined(keys, small) == [EntryRange(5, 1, 10), EntryRange(5, 40, 40), EntryRange(7, 41, 41)]
+    assert [one.last - one.first + 1 for one in joined([(5, entry) for entry in range(250)], small)] == [
         100,
         100,
         50,

@@ -9,13 +9,16 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.model.entry import Entry
 from broker.model.position import Position
+from broker.model.range_set import EntryRange
 from broker.service.consumer import Consumer
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
-from tests.fakes.stage import SHARED, Stage
+from tests.fakes.stage import SHARED, TOPIC, Stage
 
 who, few = st.integers(0, 4), st.integers(1, 12)
 steps = st.lists(
@@ -299,3 +302,39 @@ async def test_entries_fetched_for_a_consumer_that_left_are_delivered_once() -> 
     await stage.settle()
     assert len(port.got) == 3
     assert (second.unacked, len(second.pending)) == (3, 3)
+
+
+async def three_lost() -> tuple[Stage, Subscription, Consumer, FakeConsumerPort, list[Entry]]:
+    """Three entries that are pending at no consumer, and one permit."""
+    stage, subscription, consumer, port = await three_pending()
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    for key in list(consumer.pending):
+        dispatcher.consumer_set.count_settled(consumer, consumer.pending.pop(key))
+    topic = stage.registry.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    entries = await stage.run(topic.ledger.read_readable(EntryRange(0, 0, 2)))
+    consumer.permits = 1
+    return stage, subscription, consumer, port, entries
+
+
+async def test_entries_behind_fetched_ones_that_were_acknowledged_are_sent_at_once() -> None:
+    stage, subscription, consumer, port, entries = await three_lost()
+    assert isinstance(subscription.dispatcher, SharedDispatcher)
+    subscription.dispatcher.deliver_lost(entries)
+    # In the same turn, so the first run of the dispatcher takes this entry alone, for one permit, and sends nothing.
+    subscription.acknowledge(consumer, [(0, 0)])
+    await stage.settle()
+    assert port.keys[3:] == [(0, 1)]
+
+
+async def test_fetched_entry_that_a_transaction_gives_back_is_delivered_once() -> None:
+    stage, subscription, consumer, port, entries = await three_lost()
+    consumer.permits = 10
+    assert isinstance(subscription.dispatcher, SharedDispatcher)
+    subscription.dispatcher.deliver_lost(entries)
+    # The abort ends in the same turn as the read.
+    subscription.dispatcher.take_back([((0, 1), 0)])
+    await stage.settle()
+    assert port.keys[3:] == [(0, 0), (0, 1), (0, 2)]
+    assert consumer.unacked == 3
