@@ -65,6 +65,9 @@ COMMANDS = MappingProxyType(
 )
 """By name: `module:function` to import when the command runs, and its line in the usage."""
 
+_LEFT_OUT = "pipeline"
+"""The package that the container image leaves out."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command line; the console script `magnetar` calls this."""
@@ -77,7 +80,18 @@ def main(argv: list[str] | None = None) -> int:
         print(f"magnetar: unknown command {name!r}\n\n{usage()}", file=sys.stderr)
         return 2
     try:
-        return load(name)(words[1:])
+        command = load(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != _LEFT_OUT:
+            raise
+        print(
+            f"magnetar {name}: the package {_LEFT_OUT} is missing, as in the container image: install Magnetar from its "
+            "wheel with the extras pipeline and spark",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        return command(words[1:])
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -94,7 +108,8 @@ def load(name: str) -> Command:
 
 def usage() -> str:
     """Returns the text of `magnetar --help`."""
-    lines = [f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items()]
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join(
         [
             "Usage: magnetar <command> [options]",

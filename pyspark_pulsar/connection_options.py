@@ -92,8 +92,12 @@ def _credentials(given: GivenOptions) -> Credentials | None:
         return Credentials(method, _name_and_password(params).encode())
     if params.startswith("file://"):
         # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
-        with open(params.removeprefix("file://"), "rb") as file:
-            return Credentials(method, file.read().strip())
+        path = params.removeprefix("file://")
+        try:
+            return Credentials(method, Path(path).read_bytes().strip())
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no path"
+            raise OptionError(f"pulsar.client.authParams: {path} cannot be read: {reason}") from None
     return Credentials(method, params.removeprefix("token:").encode())
 
 

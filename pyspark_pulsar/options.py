@@ -259,7 +259,11 @@ def _private_keys(given: GivenOptions) -> Mapping[str, bytes]:
         return {}
     if not text.lstrip().startswith("{"):
         return {"": read_key("", text.strip())}
-    places = given.parsed("decryptionKeys", json.loads, "a path or a JSON object from name to path", {})
+    try:
+        places = json.loads(text)
+    except ValueError:
+        # Without the text, which may hold the keys themselves.
+        raise OptionError("decryptionKeys: a path or a JSON object from name to path is expected") from None
     return {name: read_key(name, str(place)) for name, place in places.items()}
 
 

@@ -23,6 +23,13 @@ def blocks(page: str, language: str) -> list[str]:
     )
 
 
+def test_commands_install_from_a_path_into_a_folder_that_pytest_leaves_out() -> None:
+    commands = "".join(blocks("test_an_application.md", ""))
+    # Magnetar is in no package index, and pytest collects the tests of packages in the folder that it starts in.
+    assert "install 'magnetar[" not in commands
+    assert "venv .venv\n" in commands
+
+
 @pytest.mark.slow
 def test_tests_of_the_tutorial_pass_and_leave_a_backlog(tmp_path: Path) -> None:
     files: dict[str, str] = {}

@@ -7,6 +7,7 @@ a record are one sentence each.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import time
@@ -136,9 +137,13 @@ def _history_options(job: argparse.ArgumentParser) -> None:
     )
 
 
+_DAYS_MAX = 36_500
+"""A hundred years; dates do not reach back much farther."""
+
+
 def _days(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: give 1 or more")
+    if not text.isdecimal() or not 1 <= int(text) <= _DAYS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days: give 1 to {_DAYS_MAX}")
     return int(text)
 
 
@@ -161,10 +166,11 @@ def _budget_options(job: argparse.ArgumentParser) -> None:
 
 def _memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(m|mb|mib|g|gb|gib)", text.strip().lower())
-    size = 0 if match is None else round(float(match[1]) * (1 if match[2][0] == "m" else 1024))
+    # Rounded down: a budget is never exceeded.
+    size = 0 if match is None else int(float(match[1]) * (1 if match[2][0] == "m" else 1024))
     if size < 1:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no size of a cache: give whole MiB or GiB, as 8MiB or 2GiB, 1 MiB at least"
+            f"{text!r} is no size of a cache: give MiB or GiB, as 8MiB or 2GiB, 1 MiB at least"
         )
     return size << 20
 
@@ -209,6 +215,8 @@ def _numbers(text: str) -> list[float]:
         ) from None
     if min(found) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} has a number below 0")
+    if not all(map(math.isfinite, found)):
+        raise argparse.ArgumentTypeError(f"{text!r} has a number without an end")
     return found
 
 

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--filter", default="", metavar="TEXT", help="only topics whose name has TEXT in it")
     add(
         "-n",
-        type=int,
+        type=_topics_max,
         default=20,
         dest="limit",
         metavar="N",
@@ -89,6 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help="print what happens within one interval, and end")
     add("--json", action="store_true", help="the same as one JSON object")
     return parser
+
+
+def _topics_max(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of topics: give 0 or more")
+    return int(text)
 
 
 def _interval(text: str) -> float:

@@ -87,7 +87,8 @@ def parse(text: str) -> Scrape:
     """Returns the wanted series of a scrape. Raises CommandError for a text that is no scrape."""
     found: dict[str, list[Sample]] = {}
     try:
-        for family in text_string_to_metric_families("\n".join(_chosen(text.splitlines())) + "\n"):
+        # Not splitlines(), which would also cut at U+2028 and the like within the name of a topic.
+        for family in text_string_to_metric_families("\n".join(_chosen(text.split("\n"))) + "\n"):
             for sample in family.samples:
                 if not math.isnan(sample.value):
                     found.setdefault(sample.name, []).append(Sample(sample.labels, sample.value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -53,6 +54,7 @@ class TopScreen(App[None]):
         self._sort = sort
         self._text = text
         self._paused = False
+        self._reading = False
 
     def compose(self) -> ComposeResult:
         """Lays out lines, table, the filter's input and the keys."""
@@ -67,20 +69,29 @@ class TopScreen(App[None]):
         table = self.query_one(DataTable)
         table.add_columns(*TITLES)
         table.focus()
-        self.take_reading()
-        self.set_interval(self._interval_s, self.take_reading)
+        self.tick()
+        self.set_interval(self._interval_s, self.tick)
+
+    def tick(self) -> None:
+        """Takes a reading, unless one is under way."""
+        # A broker with many topics answers more slowly than the interval: threads would pile up, each slowing the others.
+        if not self._reading:
+            self._reading = True
+            self.take_reading()
 
     @work(thread=True, exclusive=True, group="readings")
     def take_reading(self) -> None:
         """Reads in a thread, unless the screen is paused."""
-        if self._paused:
-            return
         try:
+            if self._paused:
+                return
             reading = self._read()
         except CommandError as error:
             self.call_from_thread(self._failed, str(error))
         else:
             self.call_from_thread(self._show, reading)
+        finally:
+            self._reading = False
 
     def _show(self, reading: Reading) -> None:
         self._found = overview(self._before, reading)
@@ -107,7 +118,9 @@ class TopScreen(App[None]):
         table = self.query_one(DataTable)
         place = table.cursor_row
         table.clear()
-        table.add_rows(row(topic) for topic in chosen(self._found.topics, self._sort, self._text, ROWS_MAX))
+        for topic in chosen(self._found.topics, self._sort, self._text, ROWS_MAX):
+            # A plain str would be read as markup, which swallows brackets in a name and fails at some of them.
+            table.add_row(*map(Text, row(topic)))
         table.move_cursor(row=place)
 
     def action_pause(self) -> None:

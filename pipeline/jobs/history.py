@@ -172,6 +172,13 @@ def _tell(
         (str(row["day"]), str(row["broker"])): _counts(row)
         for row in _by(reads, "day", "broker").orderBy("day", "broker").collect()
     }
+    if not by_broker:
+        report.text.append("no entry was read from the cache or from bookies so far")
+        if limits.hit_ratio_min is not None:
+            report.failed = [
+                f"no hit ratio to compare with --min-hit-ratio {limits.hit_ratio_min:g}: no entry was read"
+            ]
+        return
     by_day: dict[str, Counts] = {}
     for (day, _), counts in by_broker.items():
         by_day[day] = by_day.get(day, Counts()).plus(counts)

@@ -134,7 +134,10 @@ class RunFolder:
             if run.days and run.days[-1] < before_day:
                 folder = self._folder / run.id
                 if not known.intersection(run.files):
-                    shutil.rmtree(folder)
+                    # Renamed first: a kill while the folder is removed would leave a run without its counts.
+                    left_over = self._folder / f".{run.id}.part"
+                    folder.rename(left_over)
+                    shutil.rmtree(left_over)
                     continue
                 if run.has_reads:
                     run.has_reads = False

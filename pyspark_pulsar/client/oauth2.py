@@ -7,6 +7,7 @@ shortly before it expires, so that a stream outlives the tokens that it began wi
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import time
 import urllib.error
@@ -76,7 +77,12 @@ def _fetch(account: ClientCredentials) -> tuple[bytes, float]:
         "scope": account.scope,
     }
     given = {name: text for name, text in form.items() if text is not None}
-    answer = _ask(account, str(described.get("token_endpoint")), urllib.parse.urlencode(given).encode())
+    address = str(described.get("token_endpoint"))
+    if account.issuer_url.startswith("https://") and not address.startswith("https://"):
+        raise _refused(
+            account, "NotEncrypted", f"its token_endpoint is {address!r}: the secret goes to https alone"
+        )
+    answer = _ask(account, address, urllib.parse.urlencode(given).encode())
     token = answer.get("access_token")
     if not isinstance(token, str) or not token:
         raise _refused(account, "NoToken", "the answer has no access_token")
@@ -95,7 +101,7 @@ def _ask(account: ClientCredentials, url: str, form: bytes | None) -> dict[str, 
         # The body explains the refusal in the fields of RFC 6749, and holds nothing secret.
         body = error.read(_ANSWER_BYTES_MAX).decode(errors="replace").strip()
         raise _refused(account, str(error.code), f"{url}: {body[:200]}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise _refused(account, "NoAnswer", f"{url}: {error}") from None
     if not isinstance(found, dict):
         raise _refused(account, "NoAnswer", f"{url}: no JSON object")
@@ -123,6 +129,9 @@ def parse_account(params: str) -> ClientCredentials:
         "client_id": account.get("client_id"),
         "client_secret": account.get("client_secret"),
     }
+    for name in ("audience", "scope"):
+        if not isinstance(found.get(name), str | None):
+            raise OptionError(f"pulsar.client.authParams: {name} is {found[name]!r}: a text is expected")
     missing = [name for name, value in values.items() if not isinstance(value, str) or not value]
     if missing:
         raise OptionError(
@@ -161,6 +170,12 @@ def _read(place: str) -> str:
         except ValueError:
             raise OptionError("pulsar.client.authParams: privateKey is no base64 behind its comma") from None
     path = place.removeprefix("file:").removeprefix("//")
+    if path.lstrip().startswith("{"):
+        # The error of a file that does not exist would repeat the secret.
+        raise OptionError(
+            "pulsar.client.authParams: privateKey is the account itself; expected is file:///path.json or "
+            "data:application/json;base64,…"
+        )
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

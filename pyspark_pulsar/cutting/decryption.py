@@ -147,10 +147,16 @@ def read_key(name: str, place: str) -> bytes:
             raise OptionError("decryptionKeys: a key is no base64 behind its comma") from None
     else:
         path = place.removeprefix("file://")
+        if "-----BEGIN" in path:
+            # The error of a file that does not exist would repeat the key.
+            raise OptionError(
+                "decryptionKeys: a key itself is given; expected is its path or data:application/x-pem-file;base64,…"
+            )
         try:
             with open(path, "rb") as file:
                 pem = file.read()
-        except OSError as error:
-            raise OptionError(f"decryptionKeys: {path} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no path"
+            raise OptionError(f"decryptionKeys: {path} cannot be read: {reason}") from None
     parse_private_key(name, pem)
     return pem

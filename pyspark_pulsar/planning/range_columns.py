@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
+from pyspark_pulsar.planning.split import LAST_ENTRY, LEDGER_ENTRIES
 from pyspark_pulsar.position import Position, TopicRange
 
 
@@ -50,9 +51,11 @@ class RangeColumns(NamedTuple):
             yield TopicRange(topic, Position(*start), Position(*end), retained, from_ms, to_ms)
 
     def weights(self) -> Ints:
-        """Returns the entries of each range: exact within one ledger, across ledgers those of the last one."""
+        """Returns the `weight` of each range."""
         same = self.starts[:, 0] == self.ends[:, 0]
-        return np.maximum(1, self.ends[:, 1] - np.where(same, self.starts[:, 1], -1))
+        entries = np.maximum(1, self.ends[:, 1] - np.where(same, self.starts[:, 1], -1))
+        # Sums of LAST_ENTRY would not fit into 64 bits.
+        return np.where(self.ends[:, 1] >= LAST_ENTRY, LEDGER_ENTRIES, entries)
 
     def into_tasks(self, tasks: int) -> list[RangeColumns]:
         """Cuts the rows into at most `tasks` consecutive groups of about the same weight."""

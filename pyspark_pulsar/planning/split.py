@@ -9,13 +9,20 @@ from pyspark_pulsar.position import Position, TopicRange
 
 LAST_ENTRY: Final = 2**62
 """Entry id behind every entry of a ledger, for the end of a ledger whose length is unknown."""
+LEDGER_ENTRIES: Final = 50_000
+"""Assumed length of such a ledger: Pulsar's default of `managedLedgerMaxEntriesPerLedger`."""
 ENTRIES_PER_PART_MIN: Final = 16
 """Smallest piece; a task costs 50 to 100 ms, in which far more than so many entries are read."""
 
 
 def weight(topic_range: TopicRange) -> int:
-    """Returns the entries of a range: exact within one ledger, across ledgers those of the last one."""
+    """Returns the entries of a range: exact within one ledger, across ledgers those of the last one.
+
+    LEDGER_ENTRIES where the end is that of a ledger of unknown length.
+    """
     start, end = topic_range.start, topic_range.end
+    if end.entry >= LAST_ENTRY:
+        return LEDGER_ENTRIES
     if start.ledger == end.ledger:
         return max(1, end.entry - start.entry)
     return max(1, end.entry + 1)
@@ -32,8 +39,11 @@ def cut_ledgers(topic_range: TopicRange, ledgers: Sequence[int]) -> list[TopicRa
 
 
 def cut_entries_evenly(topic_range: TopicRange, parts: int) -> list[TopicRange]:
-    """Cuts a range within one ledger into at most `parts` pieces; any other range is returned whole."""
+    """Cuts a range within one ledger of known length into at most `parts` pieces; any other range is returned whole."""
     start, end = topic_range.start, topic_range.end
+    # A piece that begins behind the ledger's last entry would look like a data loss.
+    if end.entry >= LAST_ENTRY:
+        return [topic_range]
     entries = end.entry - start.entry
     parts = min(parts, max(1, entries // ENTRIES_PER_PART_MIN))
     if start.ledger != end.ledger or parts < 2:

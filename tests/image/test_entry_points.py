@@ -155,6 +155,15 @@ def test_keys_of_client_conf_come_from_variables(tmp_path: Path) -> None:
     assert conf.read_text() == "# authParams=no\nauthPlugin=x\nauthParams=token:a=b\nnew=1\n"
 
 
+def test_prefix_of_pulsars_image_sets_keys_of_client_conf(tmp_path: Path) -> None:
+    conf = tmp_path / "client.conf"
+    conf.write_text("authPlugin=\n")
+    environ = {"PULSAR_PREFIX_authPlugin": "token", "PULSAR_PREFIX_new": "1", "authPlugin": "other"}
+    said = apply("apply-config-from-env.py", str(conf), environ=environ)
+    assert conf.read_text() == "authPlugin=token\nnew=1\n"
+    assert said == f"{conf}: set authPlugin, new by the environment\n"
+
+
 def test_files_of_servers_are_left_as_they_are(tmp_path: Path) -> None:
     conf = tmp_path / "standalone.conf"
     conf.write_text("clusterName=standalone\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,22 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 def test_usage_is_printed_with_status_2_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert entrance.main([]) == 2
     assert "standalone" in capsys.readouterr().out
+
+
+def test_usage_separates_each_name_from_its_text() -> None:
+    for name, (_, text) in entrance.COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(text)}$", entrance.usage(), re.MULTILINE)
+
+
+def test_image_without_the_jobs_says_so_in_one_line() -> None:
+    code = (
+        "import sys\nsys.modules['pipeline'] = None\nfrom magnetar.__main__ import main\n"
+        "sys.exit(main(['pipeline', 'hit-report', 'x']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("magnetar pipeline: the package pipeline is missing")
+    assert done.stderr.count("\n") == 1
 
 
 def test_unknown_command_is_named_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,9 @@ def test_key_that_cannot_be_used_is_named_before_the_query(tmp_path: Path) -> No
         (str(text), "no private key in PEM"),
         (str(tmp_path / "none"), "cannot be read: No such file"),
         ("data:application/x-pem-file;base64,%%%", "no base64"),
-        ("{broken", "a path or a JSON object"),
+        ('{"first": "data:,PASSWORD"', "a path or a JSON object"),
+        ("-----BEGIN PRIVATE KEY-----\nPASSWORD", "a key itself is given"),
+        ("a\0b", "it is no path"),
     ):
         with pytest.raises(OptionError, match=sentence) as caught:
             source_options(

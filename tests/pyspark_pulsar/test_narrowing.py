@@ -29,6 +29,8 @@ from pyspark_pulsar.planning.split import LAST_ENTRY  # noqa: E402
 from pyspark_pulsar.position import EARLIEST, Position, TopicRange  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
 
+SETTINGS = {"managedLedgerMaxEntriesPerLedger": "2", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+"""Each topic has several ledgers, which a query cuts into tasks."""
 NAME = "persistent://public/default/t"
 WHOLE_RANGE = TopicRange(NAME, EARLIEST, Position(9, 99))
 ENABLED = "spark.sql.python.filterPushdown.enabled"

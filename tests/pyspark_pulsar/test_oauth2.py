@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from protocol import requests
+from pyspark_pulsar.client import oauth2
 from pyspark_pulsar.client.cluster import open_cluster
 from pyspark_pulsar.client.connection import Request
+from pyspark_pulsar.client.oauth2 import ClientCredentials
 from pyspark_pulsar.errors import BrokerRefused, OptionError
 from pyspark_pulsar.options import source_options
 from tests.support.command_json import Json
@@ -179,6 +182,38 @@ def test_accounts_are_read_from_text_and_mistakes_are_named(tmp_path: Path) -> N
         ({"issuerUrl": "https://a", "client_id": "me"}, "client_secret missing"),
         ({"issuerUrl": "https://a", "type": "password"}, "built in is client_credentials"),
         ({"issuerUrl": "https://a", "privateKey": "data:x;base64,%"}, "no base64"),
+        ({"issuerUrl": "https://a", "privateKey": '{"client_secret": "PASSWORD"}'}, "the account itself"),
+        ({"issuerUrl": "https://a", "privateKey": as_data, "audience": ["b"]}, "a text is expected"),
     ):
-        with pytest.raises(OptionError, match=sentence):
+        with pytest.raises(OptionError, match=sentence) as caught:
             options("pulsar://host", given)
+        assert "PASSWORD" not in str(caught.value)
+
+
+def test_secret_of_an_https_issuer_goes_to_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bytes | None]] = []
+
+    def ask(account: object, url: str, form: bytes | None) -> dict[str, str]:
+        asked.append((url, form))
+        return {"token_endpoint": "http://issuer/token"}
+
+    monkeypatch.setattr(oauth2, "_ask", ask)
+    with pytest.raises(BrokerRefused, match="its token_endpoint is 'http://issuer/token'"):
+        ClientCredentials("https://issuer", "me", "right", None, None).token()
+    assert [form for _, form in asked] == [None]
+
+
+def test_issuer_that_does_not_speak_http_is_a_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(b"220 mail.example ready\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        account = ClientCredentials(f"http://127.0.0.1:{server.getsockname()[1]}", "me", "right", None, None)
+        with pytest.raises(BrokerRefused, match="220 mail"):
+            account.token()
+        thread.join()

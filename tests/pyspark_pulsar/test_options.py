@@ -65,6 +65,13 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
             "/there/is/none: No such file or directory",
         ),
         (
+            {
+                "pulsar.client.authPluginClassName": "token",
+                "pulsar.client.authParams": "file:///there/is/none",
+            },
+            "/there/is/none cannot be read: No such file or directory",
+        ),
+        (
             {"pulsar.client.authPluginClassName": "Kerberos"},
             "built in are AuthenticationToken, AuthenticationBasic and",
         ),

@@ -20,7 +20,7 @@ from pyspark_pulsar.planning.admission import admit, fair_level, share  # noqa: 
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, task_limit, to_json  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
-from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
+from pyspark_pulsar.planning.split import LEDGER_ENTRIES, cut_entries_evenly, cut_ledgers, weight  # noqa: E402
 from pyspark_pulsar.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
 
 # Offsets
@@ -215,6 +215,14 @@ def test_cut_entries_evenly_leaves_no_gap() -> None:
     assert cut_entries_evenly(TopicRange("t", Position(3, 9), Position(3, 12)), 4) == [
         TopicRange("t", Position(3, 9), Position(3, 12))
     ]
+
+
+def test_ledger_of_unknown_length_stays_whole() -> None:
+    first, last = cut_ledgers(TopicRange("t", Position(3, 9), Position(5, 20)), [3, 5])
+    assert cut_entries_evenly(first, 4) == [first]
+    assert weight(first) == LEDGER_ENTRIES
+    tasks = columns_of([first, first, first, first, last]).into_tasks(4)
+    assert [len(task) for task in tasks] == [2, 1, 1, 1]
 
 
 def test_cut_ledgers_cuts_a_range_at_each_ledger() -> None:

@@ -111,6 +111,12 @@ def test_only_wanted_families_are_parsed() -> None:
     assert set(parse(text)) <= WANTED
 
 
+def test_names_with_line_separators_of_unicode_are_read() -> None:
+    name = "persistent://n/s/a\u2028b\x85c"
+    found = parse(f'# TYPE x gauge\npulsar_msg_backlog{{namespace="n/s",topic="{name}"}} 3\n')
+    assert [sample.labels["topic"] for sample in found["pulsar_msg_backlog"]] == [name]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

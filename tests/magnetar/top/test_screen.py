@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
+from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
@@ -114,6 +116,41 @@ async def test_last_numbers_stay_when_the_broker_does_not_answer(broker: Broker)
         broker.fails = False
         app.take_reading()
         await until(pilot, lambda: "no broker answers" not in text(app, "state"))
+
+
+async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> None:
+    begun: list[int] = []
+    answered = threading.Event()
+
+    def read() -> Reading:
+        begun.append(1)
+        answered.wait()
+        return broker.read()
+
+    app = TopScreen(read, 3600.0, "rate", "")
+    async with app.run_test(size=(140, 30)) as pilot:
+        try:
+            await until(pilot, lambda: len(begun) == 1)
+            app.tick()
+            app.tick()
+            await pilot.pause()
+        finally:
+            answered.set()
+        await until(pilot, lambda: len(names(app)) == 3)
+        assert len(begun) == 1
+        await app.workers.wait_for_complete()
+        app.tick()
+        await until(pilot, lambda: len(begun) == 2)
+
+
+async def test_names_with_brackets_are_shown_as_they_are(broker: Broker) -> None:
+    scrape = parse('# TYPE x gauge\npulsar_msg_backlog{topic="persistent://n/s/a[red]b[/c]"} 1\n')
+    app = TopScreen(lambda: Reading(0, scrape, scrape), 3600.0, "rate", "")
+    async with app.run_test(size=(140, 30)) as pilot:
+        await until(pilot, lambda: app.query_one(DataTable).row_count == 1)
+        cell = app.query_one(DataTable).get_row_at(0)[0]
+        assert isinstance(cell, Text)
+        assert cell.plain == "n/s/a[red]b[/c]"
 
 
 async def test_key_q_ends_the_screen(broker: Broker) -> None:

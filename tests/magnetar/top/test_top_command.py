@@ -122,6 +122,8 @@ def test_missing_library_of_the_screen_is_named_with_the_extra() -> None:
     assert "pip install 'magnetar[top]', or use --once" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "x"], ["--sort", "size"]])
+@pytest.mark.parametrize(
+    "words", [["--interval", "0"], ["--interval", "x"], ["--sort", "size"], ["--once", "-n", "-5"]]
+)
 def test_wrong_usage_exits_with_2(words: list[str]) -> None:
     assert top(*words).returncode == 2

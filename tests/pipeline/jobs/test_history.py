@@ -22,7 +22,7 @@ from broker.recorder.record_file import RecordFile
 from broker.recorder.schema import FileFacts, file_name, names_name
 from magnetar.commands import pipeline_command
 from pipeline.jobs.history import Thresholds, failures, history
-from pipeline.jobs.history_runs import HistoryError, RunFolder
+from pipeline.jobs.history_runs import READS, HistoryError, Run, RunFolder
 from pipeline.jobs.report import FAILED, Report
 from pipeline.jobs.trend import Counts, shares_of_drop
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
@@ -41,8 +41,9 @@ def write_day(
     *,
     broker: str = "b0",
     settings: EntryCacheSettings = SETTINGS,
+    ops: tuple[Op, Op] = (Op.HIT, Op.ARRIVED),
 ) -> Path:
-    """Writes the access record of one broker lifetime on a day."""
+    """Writes the access record of one broker lifetime on a day; `ops` stand for hits and misses."""
     at = datetime(DAY.year, DAY.month, DAY.day, 12, tzinfo=UTC) + timedelta(days=day)
     start = at.strftime("%Y%m%dT%H%M%S.%f")
     place = folder / f"broker={broker}"
@@ -51,15 +52,15 @@ def write_day(
     lines: list[dict[str, object]] = []
     for number, ((topic, sub), (hits, misses)) in enumerate(sorted(reads.items()), 1):
         lines += [{"topic": number, "name": topic}, {"topic": number, "sub": 1, "name": sub}]
-        rows += [(Op.HIT, number, hits, 0), (Op.ARRIVED, number, misses, Op.MISS)]
-    ops, topics, counts, details = np.array(rows, np.int64).T
+        rows += [(ops[0], number, hits, 0), (ops[1], number, misses, Op.MISS)]
+    kinds, topics, counts, details = np.array(rows, np.int64).T
     zeros = np.zeros(len(rows), np.int64)
     file = RecordFile(place, file_name(start, 0))
     file.append(
         {
             **dict.fromkeys(("ledger", "entry", "more"), zeros),
             "ts": zeros + int(at.timestamp() * 1e6) + np.arange(len(rows)),
-            "op": ops,
+            "op": kinds,
             "topic": topics,
             "sub": zeros + 1,
             "count": counts,
@@ -171,6 +172,39 @@ def test_old_counts_are_removed_and_their_files_not_read_again(spark: Any, tmp_p
         path.unlink()
     report = run(spark, record, out, limits)
     assert [row["counts_kept"] for row in report.tables["runs"].rows] == [True]
+
+
+def test_run_that_is_being_forgotten_does_not_count_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.locked():
+        run_id, part = folder.begin()
+        (part / READS).mkdir()
+        folder.finish(Run(run_id, [("b0", "s", 0)], ["2026-11-20"]), part)
+
+        def killed(path: Path) -> None:
+            (path / READS).rmdir()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.forget(folder.runs(), "2026-11-21", set())
+        monkeypatch.undo()
+    with RunFolder(tmp_path).locked():
+        assert folder.runs() == []
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".lock"]
+
+
+def test_record_without_reads_is_told_until_there_are_some(spark: Any, tmp_path: Path) -> None:
+    record, out = tmp_path / "record", tmp_path / "out"
+    write_day(record, 0, ops=(Op.APPEND, Op.APPEND))
+    report = run(spark, record, out, Thresholds(hit_ratio_min=0.5))
+    assert "no entry was read from the cache or from bookies so far" in report.text
+    assert "no entry was read" in report.failed[0]
+    write_day(record, 1)
+    report = run(spark, record, out, Thresholds(hit_ratio_min=0.5))
+    assert (reads_of(report), report.failed) == ({day_name(1): 2000}, [])
 
 
 def test_several_brokers_have_lines_of_their_own(spark: Any, tmp_path: Path) -> None:
