@@ -38,8 +38,8 @@ The replay of `magnetar` may be wrong by this much.
 
 In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
 replayed hit ratio by up to three points. It moves most if the entries of the topics differ in size: the bytes that one
-reader loses are then worth another number of entries to the reader that gains them. The error of a sample of OBJECTS_ROWS
-rows is a tenth of that.
+reader loses are then worth another number of entries to the reader that gains them. The error of a sample of
+OBJECTS_REQUESTS requests is a tenth of that.
 """
 _PARTS: Final = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 """Sizes in budgets of memory. Those above it show how much more memory would bring."""
@@ -99,7 +99,7 @@ def recommend_within(
     report = Report("recommend", "Recommendation within a budget", checked.summary())
     own = own_settings(checked.lifetimes[0])
     wanted = _wanted(own, checked, budget)
-    share = affordable_rate(checked.rows, own, wanted) if rate is None else rate
+    share = affordable_rate(checked.requests, own, wanted) if rate is None else rate
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
     search = _Search(spark, checked, share, traffic, say)
@@ -208,7 +208,7 @@ def _confirmed(
     """Replay the present and the chosen settings on more entries than the grid, where a minute allows it."""
     if best is None or best is present:
         return present, best
-    share = affordable_rate(search.checked.rows, own, [OWN, best.overrides]) if rate is None else rate
+    share = affordable_rate(search.checked.requests, own, [OWN, best.overrides]) if rate is None else rate
     if share <= search.rate:
         return present, best
     search.say("replaying the present and the chosen settings again, on more entries")

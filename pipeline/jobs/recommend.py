@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import fleet_lines, fleet_table
@@ -29,7 +28,7 @@ from pipeline.jobs.memory_curve import (
 )
 from pipeline.jobs.plots import bars_plot, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
-from pipeline.jobs.what_if import OBJECTS_ROWS, OWN, exactly, own_lines, policy_name, row_of
+from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, exactly, own_lines, policy_name, row_of
 from pipeline.replays.grid import (
     NO_TTL_NS,
     GridRow,
@@ -51,8 +50,8 @@ EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""
 SPARE: Final = 1.1
 """The recommended size per byte that the replayed cache needed."""
-BASELINE_ROWS: Final = 2_000_000
-"""Rows on which the general policies are simulated at most; each takes ten times as long as a replay."""
+BASELINE_REQUESTS: Final = 2_000_000
+"""Requests on which the general policies are simulated at most; each takes ten times as long as a replay."""
 _MIB: Final = 1 << 20
 
 
@@ -91,14 +90,14 @@ def recommend(
     knobs, combinations = _knobs(own), _combinations(own)
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
-    rate = affordable_rate(checked.rows, own, every) if rate is None else rate
+    rate = affordable_rate(checked.requests, own, every) if rate is None else rate
     grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
     # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     policies = _policies(spark, checked, own, rate, say)
-    baseline = _baseline(spark, checked.lifetimes, best.settings.size_bytes_max, rate, say)
+    baseline = _baseline(spark, checked, best.settings.size_bytes_max, rate, say)
     report.text += [*own_lines(exact, present), ""]
     # First the change that costs no memory.
     report.text += [
@@ -193,7 +192,7 @@ def _policies(
         return None
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
     # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
-    share = min(rate, OBJECTS_ROWS / checked.rows)
+    share = min(rate, OBJECTS_REQUESTS / max(checked.requests, 1))
     say(f"replaying the policy {MAGNETAR}")
     recorded, magnetar = replay_grid(
         spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share, say=say
@@ -258,7 +257,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
 
 def _baseline(
     spark: SparkSession,
-    lifetimes: Sequence[BrokerLifetime],
+    checked: Checked,
     size_bytes: int,
     rate: float,
     say: Callable[[str], None],
@@ -270,9 +269,9 @@ def _baseline(
     if not library_is_installed():
         return None
     say("simulating general policies")
-    rate = min(rate, BASELINE_ROWS / max(sum(lifetime.rows for lifetime in lifetimes), 1))
+    rate = min(rate, BASELINE_REQUESTS / max(checked.requests, 1))
     policies = BASELINE if rate >= 1 else SAMPLED_BASELINE
-    tasks = [(lifetime, size_bytes, rate, policies) for lifetime in lifetimes]
+    tasks = [(lifetime, size_bytes, rate, policies) for lifetime in checked.lifetimes]
     sums: dict[str, list[int]] = {}
     for found in spark.sparkContext.parallelize(tasks, len(tasks)).map(baseline_of).collect():
         for policy, hits, reads in found:

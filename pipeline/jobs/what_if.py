@@ -23,8 +23,8 @@ from pipeline.traces.checking import Checked
 
 OWN = Overrides()
 """The broker's own settings."""
-OBJECTS_ROWS = 2_000_000
-"""Rows that the broker's own objects replay in about half a minute per setting."""
+OBJECTS_REQUESTS = 1_000_000
+"""Requests that the broker's own objects replay in about half a minute per setting."""
 
 
 def what_if(
@@ -59,7 +59,7 @@ def what_if(
 def _warn(checked: Checked, wanted: Sequence[Overrides], rate: float, say: Callable[[str], None]) -> None:
     own = own_settings(checked.lifetimes[0])
     slow = [overrides for overrides in wanted if overrides.applied_to(own).policy not in BY_KERNEL]
-    if slow and checked.rows * rate > OBJECTS_ROWS:
+    if slow and checked.requests * rate > OBJECTS_REQUESTS:
         say(
             f"{len(slow)} settings have a policy without machine code and take minutes each: --sample 0.01 is faster"
         )

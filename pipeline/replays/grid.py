@@ -142,10 +142,10 @@ def override_grid(
 
 OBJECT_SETTINGS: Final = 4
 """Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
-OBJECT_ROW_REPLAYS: Final = 8_000_000
-"""Rows times settings that the broker's objects replay in about a minute on two cores."""
-KERNEL_ROWS: Final = 10_000_000
-"""Rows of which machine code replays thirty settings in about a minute on two cores."""
+OBJECT_REPLAYS: Final = 4_000_000
+"""Requests times settings that the broker's objects replay in about a minute on two cores."""
+KERNEL_REQUESTS: Final = 10_000_000
+"""Requests of which machine code replays thirty settings in about a minute on two cores."""
 
 _Task = tuple[BrokerLifetime, list[tuple[int, Overrides]], float]
 
@@ -186,14 +186,15 @@ def replay_grid(
     return [_summed(overrides, found) for overrides, found in zip(wanted, answers, strict=True)]
 
 
-def affordable_rate(rows: int, own: EntryCacheSettings, wanted: Sequence[Overrides]) -> float:
+def affordable_rate(requests: int, own: EntryCacheSettings, wanted: Sequence[Overrides]) -> float:
     """Return the share of the entries of which a grid takes about a minute on two cores.
 
-    `rows`: of the whole access record. `own`: the settings that the overrides are applied to.
+    `requests`: entries appended or read in the whole access record. `own`: the settings that the overrides are applied to.
     """
+    # Requests and not rows: a sample of a tenth of the entries keeps most rows about runs of eight, each with one entry.
     by_objects = sum(overrides.applied_to(own).policy not in BY_KERNEL for overrides in wanted)
-    rate = min(1.0, KERNEL_ROWS / max(rows, 1))
-    return min(rate, OBJECT_ROW_REPLAYS / max(rows * by_objects, 1)) if by_objects else rate
+    rate = min(1.0, KERNEL_REQUESTS / max(requests, 1))
+    return min(rate, OBJECT_REPLAYS / max(requests * by_objects, 1)) if by_objects else rate
 
 
 def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:

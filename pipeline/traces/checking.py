@@ -39,6 +39,8 @@ _UNCOUNTED: Final = (
 )
 
 _KNOWN_OPS: Final = frozenset(op.value for op in Op)
+_REQUESTS: Final = (Op.APPEND, Op.HIT, Op.MISS, Op.COALESCED)
+"""Operations whose entries a replay works on; all others cost it as much or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class FileCheck:
     """The defect that makes the file unusable; empty for a sound file."""
     rows: int = 0
     """Events in the file."""
+    requests: int = 0
+    """Entries appended or read, counted by entry: a row may be about a run of them."""
     first_us: int = 0
     """The lowest `ts`, in microseconds since 1970."""
     last_us: int = 0
@@ -75,6 +79,11 @@ class Checked:
     """Oddities of sound files, a sentence each."""
     span_us: tuple[int, int] = (0, 0)
     """The lowest and the highest `ts` of all files, in microseconds since 1970."""
+    requests: int = 0
+    """Entries appended or read, of all sound files.
+
+    A sample has its share of them, while its share of the rows is larger: it divides runs of entries.
+    """
     file_spans_us: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By path, the lowest and the highest `ts` of a sound file."""
     recorded_s: float = 0.0
@@ -125,7 +134,10 @@ def check_file(path: Path) -> FileCheck:
     steps = int(np.count_nonzero(np.diff(times) < -CLOCK_STEP_US))
     span = (int(times.min()), int(times.max()))
     uncounted = bool(((_column(table, "detail")[ops == Op.OPEN] & COUNTS_READS) == 0).any())
-    return FileCheck(str(path), "", table.num_rows, *span, steps, _appended_twice(table, ops), uncounted)
+    requests = int(_column(table, "count")[np.isin(ops, _REQUESTS)].sum(dtype=np.int64))
+    return FileCheck(
+        str(path), "", table.num_rows, requests, *span, steps, _appended_twice(table, ops), uncounted
+    )
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -189,6 +201,7 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
     if sound:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
         checked.file_spans_us = {one.path: (one.first_us, one.last_us) for one in sound}
+        checked.requests = sum(one.requests for one in sound)
         checked.recorded_s = _recorded_s(checked.lifetimes, by_path)
     checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
+from bench.made_record import make_record
 from broker.entry_cache.settings import EntryCacheSettings
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
 from pipeline.jobs.budget import Budget, best_of_policies, recommend_within, smallest_within_reads
@@ -20,6 +21,7 @@ from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.run import JOB_FUNCTIONS
 from pipeline.replays.grid import BrokerCounts, GridRow, Overrides, affordable_rate
+from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 
@@ -114,7 +116,16 @@ def test_large_records_are_sampled_without_being_asked() -> None:
     assert affordable_rate(10_000, own, [Overrides()] * 33) == 1.0
     assert affordable_rate(100_000_000, own, [Overrides()] * 33) == 0.1
     by_objects = EntryCacheSettings(MIB, policy="magnetar")
-    assert affordable_rate(2_400_000, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+    assert affordable_rate(1_200_000, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+
+
+def test_requests_are_counted_by_entry_and_not_by_row(tmp_path: Path) -> None:
+    """A sample of runs of eight entries keeps most rows, so rows would not bound its replay."""
+    make_record(tmp_path, 64_000, 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    check = check_file(path)
+    assert check.requests == 64_000
+    assert check.rows < check.requests / 2
 
 
 def test_recommendation_on_the_sample_keeps_its_budget(spark: Any, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_sound_record_is_read_completely(tmp_path: Path) -> None:
     found = checked(tmp_path)
     assert (found.rows, found.rejected, found.remarks) == (4, [], [])
     assert found.span_us == (OFFSET_US, OFFSET_US + 2)
-    assert found.summary() == ["4 rows in 1 files, 1 lifetimes of 1 brokers"]
+    assert found.summary() == ["4 rows in 1 file, 1 lifetime of 1 broker"]
 
 
 def test_bad_files_are_rejected_and_the_others_are_read(tmp_path: Path) -> None:
