@@ -70,9 +70,9 @@ class CachePage:
     async def _reads(self) -> Json:
         reads, caches = ReadStats(), self._cache.manager.caches
         # With those of closed topics, or the counts since the start would fall when a topic is closed.
-        reads.add(self._cache.manager.closed_reads)
+        reads.add(self._cache.manager.closed_cursor_reads)
         for number, cache in enumerate(caches, 1):
-            reads.add(cache.reads)
+            reads.add(cache.cursor_reads)
             if number % PER_SLICE == 0:
                 await asyncio.sleep(0)
         return {
@@ -98,7 +98,7 @@ class CachePage:
                     "topic": str(TopicName.of_ledger_name(usage.log)),
                     "bytes": usage.size_bytes,
                     "entries": usage.entries,
-                    "hitRatio": usage.hit_ratio,
+                    "hitRatio": cache.cursor_reads.hit_ratio,
                     "evicted": dict(usage.evictions),
                 }
             )

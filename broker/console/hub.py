@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -18,6 +19,8 @@ from broker.console.samples import History, Interval, Reading
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
 from broker.model.errors import BrokerError
 from broker.service.namespaces import Json
+
+log = logging.getLogger("magnetar")
 
 STREAMS_MAX: Final = 32
 """Streams that are open at the same time; further ones are refused with 503."""
@@ -70,6 +73,8 @@ class Hub:
         self._tens = Interval(BOUNDS_MS)
         self._streams: set[Stream] = set()
         self._opened = asyncio.Event()
+        self._ten_due_s = 0.0
+        self._failing = False
 
     @property
     def streams(self) -> int:
@@ -77,26 +82,40 @@ class Hub:
         return len(self._streams)
 
     async def run(self) -> None:
-        """Samples until cancelled."""
-        ten_due_s = 0.0
+        """Samples until cancelled; a sample that fails is left out, and the first of several in a row is logged."""
         clock = asyncio.get_running_loop().time
         while True:
-            reading = await self._sampler.read()
-            now_s = clock()
-            if now_s >= ten_due_s:
-                # By the time it was due, or each round would lose a little; by now after the first round and a pause.
-                ten_due_s = (ten_due_s if now_s - ten_due_s < TEN_S else now_s) + TEN_S
-                self.history.add_ten(self._tens.sample(reading))
-                self._upkeep()
-            sample = self._seconds.sample(reading)
-            self.last = sample
-            if self._streams:
-                self.history.add_second(sample)
-                text = event("overview", sample)
-                for stream in self._streams:
-                    stream.overview = text
-                    stream.wake.set()
-            await self._pause(ten_due_s - now_s)
+            try:
+                await self._sample(clock)
+            except Exception:
+                # A defect in a look at one topic must not end the pages of all: the task is never started again.
+                if not self._failing:
+                    log.exception("! the console cannot sample the broker, tried again at the next tick")
+                self._failing = True
+                # Never at once: the sample that failed may have been due already.
+                await self._pause(TEN_S)
+            else:
+                self._failing = False
+                await self._pause(self._ten_due_s - clock())
+
+    async def _sample(self, clock: Callable[[], float]) -> None:
+        """Takes one sample and gives it to the open pages."""
+        reading = await self._sampler.read()
+        now_s = clock()
+        if now_s >= self._ten_due_s:
+            # By the time it was due, or each round would lose a little; by now after the first round and a pause.
+            due_s = self._ten_due_s if now_s - self._ten_due_s < TEN_S else now_s
+            self._ten_due_s = due_s + TEN_S
+            self.history.add_ten(self._tens.sample(reading))
+            self._upkeep()
+        sample = self._seconds.sample(reading)
+        self.last = sample
+        if self._streams:
+            self.history.add_second(sample)
+            text = event("overview", sample)
+            for stream in self._streams:
+                stream.overview = text
+                stream.wake.set()
 
     async def _pause(self, ten_s: float) -> None:
         """Waits a second while a page is open, else until one opens or the next sample of ten seconds is due."""

@@ -57,8 +57,8 @@ def cached_bytes_of(topic: Topic) -> int:
 
 
 def hit_ratio_of(topic: Topic) -> float | None:
-    """Returns hits divided by all reads since the topic was opened; None before the first read."""
-    return topic.ledger.cache.reads.hit_ratio if isinstance(topic, PersistentTopic) else None
+    """Returns hits divided by all reads of cursors since the topic was opened; None before the first read."""
+    return topic.ledger.cache.cursor_reads.hit_ratio if isinstance(topic, PersistentTopic) else None
 
 
 LEVELS: Final[Mapping[str, Callable[[Topic], float | None]]] = {

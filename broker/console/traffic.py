@@ -36,9 +36,9 @@ class Counts:
     bytes_out: int = 0
     """Their bytes."""
     hits: int = 0
-    """Entries read from the cache."""
+    """Entries that cursors have read from the cache."""
     reads: int = 0
-    """Entries read at all."""
+    """Entries that cursors have read at all."""
     latencies: tuple[int, ...] = NO_LATENCIES
     """Entries by the time from their add to its confirmation; bounds as in `ADD_LATENCY_BOUNDS_NS`."""
 
@@ -91,7 +91,7 @@ def counts_of(topic: Topic, before: TopicCounts = NOTHING) -> TopicCounts:
             for consumer in subscription.consumers:
                 messages_out += consumer.messages_out
                 bytes_out += consumer.bytes_out
-        cache = topic.ledger.cache.reads
+        cache = topic.ledger.cache.cursor_reads
         hits, reads = cache.hit_entries, cache.entries
         stats = topic.ledger.stats
         entries = stats.entries_added

@@ -83,6 +83,13 @@ class ReadStats:
         self.coalesced_entries += other.coalesced_entries
         self.coalesced_bytes += other.coalesced_bytes
 
+    def without(self, part: ReadStats) -> ReadStats:
+        """Returns these counts without those of a part of the reads."""
+        rest = ReadStats()
+        for name in self.__slots__:
+            setattr(rest, name, getattr(self, name) - getattr(part, name))
+        return rest
+
 
 class PendingReadStats:
     """Counts of the entries that readers asked of storage, under Pulsar's names."""

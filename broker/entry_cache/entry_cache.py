@@ -19,7 +19,7 @@ from broker.entry_cache.expected_reads import ReadCounts
 from broker.entry_cache.listener import CacheListener, HitKind, Obstacle, StorageRead
 from broker.entry_cache.policy import NO_LIMIT, Removed
 from broker.entry_cache.range_cache import RangeCache
-from broker.entry_cache.reader import Reader
+from broker.entry_cache.reader import LOOKS_ONLY, Reader
 from broker.entry_cache.runs import runs_of
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
@@ -57,7 +57,7 @@ class EntryCache:
         self.cursors: ActiveCursors | None = None
         """The log's active cursors; see `attach_cursors`."""
         self.reads = ReadStats()
-        """Reads of all cursors, those that were deleted included."""
+        """Reads of all cursors, those that were deleted included, and reads of no cursor; Pulsar's metrics have all."""
         self.eviction = eviction
         """The totals and limits of all caches, which inserts report to."""
         self._counts = counts
@@ -95,6 +95,13 @@ class EntryCache:
     def forget_reader(self, name: str) -> None:
         """Forgets a deleted cursor; its number is not given to another."""
         self._readers.pop(name, None)
+
+    @property
+    def cursor_reads(self) -> ReadStats:
+        """The reads of cursors alone: a look at a message says nothing of how well the cache serves consumers."""
+        looks = self._readers.get(LOOKS_ONLY)
+        # Most topics have never been looked at, and pages ask all of them.
+        return self.reads if looks is None or not looks.reads.entries else self.reads.without(looks.reads)
 
     # Levels
 

@@ -50,6 +50,8 @@ class EntryCacheManager:
         self._caches: dict[str, EntryCache] = {}
         self.closed_reads = ReadStats()
         """Reads through the caches that were removed."""
+        self.closed_cursor_reads = ReadStats()
+        """Those of them that were for a cursor."""
         hears = self._listener.hears_deliveries
         self.delivered: MarkRead = self._report_delivered if hears else policy.counts.mark_read
         """Lowers the expected reads of entries that were written to a consumer.
@@ -100,6 +102,7 @@ class EntryCacheManager:
         if cache is not None:
             cache.clear()
             self.closed_reads.add(cache.reads)
+            self.closed_cursor_reads.add(cache.cursor_reads)
             self._listener.cache_removed(cache)
 
     @property

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.entry_cache.cache_stats import ReadStats
+
+LOOKS_ONLY: Final = "__peek"
+"""Name of the reader of single entries, which belong to no cursor and fill no cache: looks, searches by time."""
 
 
 class Reader:

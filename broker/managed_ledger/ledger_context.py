@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.reader import LOOKS_ONLY
 from broker.ledger_client.lost_entries import LostEntries
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
@@ -29,9 +30,6 @@ from broker.model.position import Position
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
 """Added to the average size of an entry when a read is estimated, as Pulsar does (PIP-430, size estimates)."""
-
-SINGLE_READS: Final = "__peek"
-"""The reader's name under which the cache counts reads of single entries, which belong to no cursor."""
 
 
 class Divided(NamedTuple):
@@ -108,7 +106,7 @@ class LedgerContext:
         """Counters for metrics and the admin API."""
         self.cache: EntryCache = environment.caches.open(name)
         """The cached entries of this managed ledger."""
-        self.single_reader = self.cache.reader(SINGLE_READS)
+        self.single_reader = self.cache.reader(LOOKS_ONLY)
         """Counts the reads that belong to no cursor."""
         # Own tasks per managed ledger, so that closing one topic waits for its work alone.
         self.background = Background(f"managed ledger {name}")

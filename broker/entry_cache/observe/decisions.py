@@ -7,6 +7,7 @@ entry, so it keeps no buffer alive. While neither consumer listens, every method
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.entry_cache.listener import HitKind, Obstacle, Redelivery, StorageRead
@@ -27,6 +28,8 @@ from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of, split_runs
 from broker.model.entry import Entry
+
+log = logging.getLogger("magnetar")
 
 
 class RecordedRun(list[Entry]):
@@ -91,9 +94,20 @@ class Decisions:
     def _note(self, row: Row) -> None:
         self.ring.append(row)
         if self._watch is not None:
-            self._watch(row)
+            self._tell_watcher(self._watch, row)
         if self._record is not None:
             self._record(row)
+
+    def _tell_watcher(self, take: Callable[[Row], object], row: Row) -> None:
+        """Passes an event to the observer, and leaves it when it fails."""
+        try:
+            take(row)
+        except Exception:
+            # It is called in the middle of inserts and reads: its defect would end the delivery of messages.
+            self.watch(None)
+            log.exception(
+                "! the observer of cache events failed and is switched off; its page stays as it is"
+            )
 
     # Entries that enter
 
@@ -142,7 +156,7 @@ class Decisions:
         row: Row = (self.now_ns(), Op.HIT, cache.name, reader.number, *run, HIT_MOVES, reader.who, ())
         self.ring.append(row)
         if self._watch is not None:
-            self._watch(row)
+            self._tell_watcher(self._watch, row)
         if self._record is None:
             return entries
         self._record(row)

@@ -29,6 +29,7 @@ from broker.entry_cache.observe.cache_events import (
 from broker.entry_cache.observe.miniature import Miniature, Run
 from broker.entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
 from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.reader import LOOKS_ONLY
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.position import Position
 
@@ -50,8 +51,6 @@ TICK_NS: Final = 50_000_000
 """Least time between two periodic passes of the miniatures."""
 TURN_NS: Final = 2_000_000
 """Time between two sampled events that are taken for different turns of the loop."""
-LOOKS_ONLY: Final = "__peek"
-"""The reader of admin calls, which fills no cache."""
 # Plain numbers: comparing an event with a member of an enumeration would cost twice as much.
 _HIT, _INSERT, _EVICT = int(Op.HIT), int(Op.INSERT), int(Op.EVICT)
 _ASKED: Final = (int(Op.MISS), int(Op.COALESCED))

@@ -26,6 +26,7 @@ from broker.model.position import EARLIEST, Position
 from broker.model.range_set import EntryRange
 from broker.service.backlog.hole_watch import HoleWatch, passed_before
 from broker.service.backlog.holes import next_holes, place_of, serving_dispatcher
+from broker.service.backlog.rounds import Defects
 from broker.service.dispatch.places import Place
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
@@ -82,17 +83,28 @@ class HoleRounds:
         if self.running:
             return
         self.running = True
+        defects = Defects()
         try:
             now_ns = self._now_ns()
             if now_ns >= self._due_ns:
-                self._due_ns = now_ns + await self._round(now_ns) * _NS_PER_S
+                self._due_ns = now_ns + await self._round(now_ns, defects) * _NS_PER_S
             for subscription, search in list(self._searches.items()):
-                if await self._is_done(subscription, search):
+                if await self._has_ended(subscription, search, defects):
                     del self._searches[subscription]
         finally:
             self.running = False
+            defects.report(self.title)
 
-    async def _round(self, now_ns: int) -> int:
+    async def _has_ended(self, subscription: Subscription, search: Search, defects: Defects) -> bool:
+        """Searches on as `_is_done`; a search that meets a defect ends, and a later round begins it anew."""
+        try:
+            return await self._is_done(subscription, search)
+        except Exception as error:  # noqa: BLE001
+            # A defect that one subscription meets must not keep all behind it from their lost entries.
+            defects.add(f"subscription {subscription.name} on {subscription.topic.name}", error)
+            return True
+
+    async def _round(self, now_ns: int, defects: Defects) -> int:
         """Looks at all subscriptions; returns the seconds until the next round."""
         registry, seen = self._registry, 0
         shortest_s = ROUND_S_MAX
@@ -100,11 +112,15 @@ class HoleRounds:
         for topic in list(registry.topics.values()):
             if not isinstance(topic, PersistentTopic) or topic.closed or not topic.subscriptions:
                 continue
-            policy = registry.policies.of(topic.name, HOLE_REDELIVERY)
-            shortest_s = min(shortest_s, policy.period_s)
-            for subscription in topic.subscriptions.values():
-                self._look(subscription, now_ns, policy.period_s if policy.active else 0)
-                seen += 1
+            try:
+                policy = registry.policies.of(topic.name, HOLE_REDELIVERY)
+                shortest_s = min(shortest_s, policy.period_s)
+                for subscription in topic.subscriptions.values():
+                    self._look(subscription, now_ns, policy.period_s if policy.active else 0)
+            except Exception as error:  # noqa: BLE001
+                # As in `_has_ended`: the topics behind this one are looked at all the same.
+                defects.add(str(topic.name), error)
+            seen += len(topic.subscriptions)
             if seen >= SUBSCRIPTIONS_PER_SLICE:
                 seen = 0
                 await asyncio.sleep(0)

@@ -17,13 +17,35 @@ TOPICS_PER_SLICE: Final = 50
 """Topics before other work of the loop gets its share, for work that does not wait."""
 
 
+class Defects:
+    """Errors of one round that no code expected; the first one is kept for the log."""
+
+    def __init__(self) -> None:
+        """Has none."""
+        self._first: tuple[str, Exception] | None = None
+        self._count = 0
+
+    def add(self, name: str, error: Exception) -> None:
+        """Adds the error that ended the work for the topic or subscription of this name."""
+        self._first = self._first or (name, error)
+        self._count += 1
+
+    def report(self, title: str) -> None:
+        """Logs one line with the first traceback, if there is one: thousands of topics may meet the same defect."""
+        if self._first is not None:
+            name, error = self._first
+            more = f", and of {self._count - 1} more" if self._count > 1 else ""
+            text = "! %s of %s%s failed, tried again in the next round"
+            log.error(text, title, name, more, exc_info=error)
+
+
 class TopicRounds:
     """Calls the work for all topics in turn; a round that takes longer than its interval leaves the next out."""
 
     def __init__(
         self, registry: TopicRegistry, title: str, work: Callable[[PersistentTopic], Awaitable[None]]
     ) -> None:
-        """`work` may raise BrokerError."""
+        """`work` may raise BrokerError; any other error is a defect, which is logged with its traceback."""
         self._registry = registry
         self.title = title
         """Name of the work, for log lines."""
@@ -37,23 +59,30 @@ class TopicRounds:
             return
         self.running = True
         failed: list[tuple[PersistentTopic, BrokerError]] = []
+        defects = Defects()
         try:
             # A copy: topics open and close while the work waits.
             for number, topic in enumerate(list(self._registry.topics.values()), 1):
                 if isinstance(topic, PersistentTopic) and not topic.closed:
-                    await self._try(topic, failed)
+                    await self._try(topic, failed, defects)
                 if number % TOPICS_PER_SLICE == 0:
                     await asyncio.sleep(0)
         finally:
             self.running = False
             self._report(failed)
+            defects.report(self.title)
 
-    async def _try(self, topic: PersistentTopic, failed: list[tuple[PersistentTopic, BrokerError]]) -> None:
+    async def _try(
+        self, topic: PersistentTopic, failed: list[tuple[PersistentTopic, BrokerError]], defects: Defects
+    ) -> None:
         try:
             await self._work(topic)
         except BrokerError as error:
             if not topic.closed:
                 failed.append((topic, error))
+        except Exception as error:  # noqa: BLE001
+            # A defect that one topic meets must not keep the work from all topics behind it, in every round.
+            defects.add(str(topic.name), error)
 
     def _report(self, failed: list[tuple[PersistentTopic, BrokerError]]) -> None:
         """Logs one line for a round: a storage that fails would bring one for each of many thousands of topics."""

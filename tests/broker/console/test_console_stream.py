@@ -134,6 +134,39 @@ class NoReadings:
         raise AssertionError
 
 
+class DefectReadings:
+    """Readings that fail, as a defect in a look at one topic would let them."""
+
+    def __init__(self, asked_max: int) -> None:
+        self.left = asked_max
+        self.done = asyncio.Event()
+
+    async def read(self) -> Reading:
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+        raise ZeroDivisionError("by the test")
+
+
+async def test_sampling_outlives_a_defect_that_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hub, "SECOND_S", 0.001)
+    readings = DefectReadings(3)
+    found = hub.Hub(readings, LogWarnings())
+    found.open(None)
+    running = asyncio.create_task(found.run())
+    async with asyncio.timeout(60):
+        await asyncio.wait(
+            [running, done := asyncio.create_task(readings.done.wait())], return_when="FIRST_COMPLETED"
+        )
+    assert not running.done()
+    running.cancel()
+    done.cancel()
+    failures = [line for line in caplog.records if "cannot sample" in line.getMessage()]
+    assert [line.exc_info is not None for line in failures] == [True]
+
+
 async def test_reader_that_takes_nothing_is_dropped(
     broker: BrokerService, admin: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ class FakeTopic(PersistentTopic):
         self.ledger = cast(
             Any,
             SimpleNamespace(
-                cache=SimpleNamespace(reads=reads, size_bytes=0),
+                cache=SimpleNamespace(cursor_reads=reads, size_bytes=0),
                 stats=ManagedLedgerStats(),
                 ledgers=SimpleNamespace(size_bytes=bytes_stored),
             ),

@@ -63,12 +63,12 @@ export function skip(app, topic, subscription) {
     intro: h("p", {}, "Skipped messages count as acknowledged and are not delivered."),
     fields: [
       { name: "which", label: "Which", type: "select", value: "some", options: [["some", "The next ones"], ["all", "All that are stored now"]] },
-      { name: "number", label: "Number of entries", type: "number", min: 1, value: 1, hint: "A batch counts as one entry." },
+      { name: "number", label: "Number of entries", type: "number", min: 1, value: 1, hint: "A batch counts as one entry; if fewer are left, all of them are skipped." },
     ],
     perform: async ({ which, number }) => {
       const path = subscriptionPath(topic, subscription);
       await change("POST", which === "all" ? `${path}/skip_all` : `${path}/skip/${Number(number)}`);
-      app.notices.success(which === "all" ? `Skipped all messages of ${subscription}` : `Skipped ${number} entries of ${subscription}`);
+      app.notices.success(which === "all" ? `Skipped all messages of ${subscription}` : `Skipped up to ${number} entries of ${subscription}`);
     },
   });
 }
