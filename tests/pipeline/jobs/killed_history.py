@@ -38,7 +38,7 @@ def arm(point: str) -> None:
     if point == "run begun":
         RunFolder.begin = _then_killed(RunFolder.begin)  # type: ignore[method-assign, assignment]
     elif point == "counts written":
-        RunFolder.finish = _killed  # type: ignore[method-assign]
+        RunFolder.finish = _killed  # type: ignore[method-assign, assignment]
     elif point == "facts written":
         Path.rename = _killed  # type: ignore[method-assign, assignment]
     elif point == "run named":
