@@ -38,10 +38,13 @@ SETTINGS: Final[Mapping[str, str]] = {
 SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
-def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int]) -> float:
+def work(
+    url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Sequence[int], round_s: float = ROUND_S
+) -> float:
     """Publishes each round's messages; each subscription receives them its lag later.
 
-    Returns by how many seconds the latest round ended too late.
+    `round_s`: seconds of a round. With 0 a round begins when the one before it is confirmed and received, so that lags, in
+    rounds, are equal on a fast and on a busy machine. Returns by how many seconds the latest round ended too late.
     """
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
@@ -64,7 +67,7 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int], body_bytes: Seque
                 waiting[topic, name].popleft()
                 for _ in range(MESSAGES):
                     consumer.acknowledge_cumulative(consumer.receive(20_000))
-        left_s = began + (number + 1) * ROUND_S - time.monotonic()
+        left_s = began + (number + 1) * round_s - time.monotonic()
         late_s = max(late_s, -left_s)
         time.sleep(max(0.0, left_s))
     client.close()
@@ -77,16 +80,17 @@ def record(
     settings: Mapping[str, str],
     lag_rounds: Mapping[str, int] = LAG_ROUNDS,
     body_bytes: Sequence[int] = BODY_BYTES,
+    round_s: float = ROUND_S,
 ) -> float:
     """Starts a broker, does the work, and stops it; the access record is below `folder`.
 
-    Returns by how many seconds the latest round ended too late. A cache with a time to live sees another workload when
-    rounds are late.
+    `round_s`: as for `work`. Returns by how many seconds the latest round ended too late. A cache with a time to live sees
+    another workload when rounds are late.
     """
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes)
+            late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes, round_s)
             broker.stop()
     return late_s
 

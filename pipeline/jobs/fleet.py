@@ -65,6 +65,9 @@ def fleet_lines(table: Table) -> list[str]:
     differing = [row for row in table.rows if row["differs"]]
     if not differing:
         return [f"the settings fit all {len(table.rows)} brokers"]
+    if all(row["differs"] == "less" for row in table.rows):
+        largest = max(int(str(row["size_own_bytes"])) for row in table.rows)
+        return [f"{shown(largest, 'bytes')} are as good for each of the {len(table.rows)} brokers"]
     lines = [f"{len(differing)} of {len(table.rows)} brokers differ from the fleet:"]
     lines += [
         f"  {row['broker']} needs {row['differs']}: {shown(row['size_own_bytes'], 'bytes')}, {row['ttl_ms_own']} ms, "

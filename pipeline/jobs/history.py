@@ -11,7 +11,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from broker.recorder.errors import RecordError
@@ -54,7 +57,7 @@ class Thresholds(NamedTuple):
 
 
 def history(
-    spark: SparkSession,
+    started: Callable[[], SparkSession],
     paths: Sequence[Path],
     out: Path,
     limits: Thresholds,
@@ -62,6 +65,7 @@ def history(
 ) -> Report:
     """Read the new files below the paths, and return the trend of all days.
 
+    `started` returns a session. It is called for new files alone: the counts of earlier runs are read without Spark.
     RecordError where no run has read anything and there is no sound file; HistoryError for an unusable state. Tables:
     `days`, `days_by_broker`, `drops`, `runs`.
     """
@@ -75,19 +79,19 @@ def history(
         report = Report("history", "Hit ratio over days")
         report.text += [f"not read: {one.path}: {one.reason}" for one in found.rejected]
         if new or not runs:
-            runs += _run_if_sound(spark, folder, new or list(paths), say, report, first=not runs)
+            runs += _run_if_sound(started, folder, new or list(paths), say, report, first=not runs)
         else:
             report.text.append("no new files since the last run")
         newest = max((day for run in runs for day in run.days), default="")
         if newest:
             first = date.fromisoformat(newest) - timedelta(days=limits.keep_days)
             runs = folder.forget(runs, first.isoformat(), set(there))
-        _tell(spark, folder, runs, limits, report)
+        _tell(folder, runs, limits, report)
     return report
 
 
 def _run_if_sound(
-    spark: SparkSession,
+    started: Callable[[], SparkSession],
     folder: RunFolder,
     paths: Sequence[Path],
     say: Callable[[str], None],
@@ -97,7 +101,7 @@ def _run_if_sound(
 ) -> list[Run]:
     """Return the new run; none where all new files are damaged and there were runs before."""
     try:
-        return [_run(spark, folder, paths, say, report)]
+        return [_run(started(), folder, paths, say, report)]
     except RecordError as error:
         # The trend of what was read before is worth more than an end without a report.
         if first:
@@ -155,9 +159,7 @@ def _settings_by_day(checked: Checked) -> list[tuple[str, str, str]]:
     return [(day, broker, text) for (day, broker), text in sorted(found.items())]
 
 
-def _tell(
-    spark: SparkSession, folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Report
-) -> None:
+def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Report) -> None:
     paths = folder.reads_of(runs)
     rows: list[dict[str, Cell]] = [
         {"run": run.id, "files": len(run.files), "days": ", ".join(run.days), "counts_kept": run.has_reads}
@@ -167,10 +169,10 @@ def _tell(
     if not paths:
         report.text.append("no counts are kept: give more --keep-days")
         return
-    reads = spark.read.parquet(*paths)
+    # `partitioning=None`: otherwise pyarrow would add columns for a `name=value` in the path.
+    reads = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
     by_broker = {
-        (str(row["day"]), str(row["broker"])): _counts(row)
-        for row in _by(reads, "day", "broker").orderBy("day", "broker").collect()
+        (day, broker): counts for (day, broker), counts in sorted(_by(reads, "day", "broker").items())
     }
     if not by_broker:
         report.text.append("no entry was read from the cache or from bookies so far")
@@ -191,20 +193,22 @@ def _tell(
     report.failed = failures(by_day, limits)
 
 
-def _by(reads: DataFrame, *keys: str) -> DataFrame:
-    return reads.groupBy(*keys).agg(*[f.sum(name).alias(name) for name in ("hits", "misses", "coalesced")])
-
-
-def _counts(row: Row) -> Counts:
-    return Counts(int(row["hits"]), int(row["misses"]), int(row["coalesced"]))
+def _by(reads: pa.Table, first: str, second: str) -> dict[tuple[str, str], Counts]:
+    """Return the counts by two columns of names."""
+    names = ("hits", "misses", "coalesced")
+    summed_up = reads.group_by([first, second]).aggregate([(name, "sum") for name in names])
+    return {
+        (str(row[first]), str(row[second])): Counts(*[int(row[f"{name}_sum"]) for name in names])
+        for row in summed_up.to_pylist()
+    }
 
 
 def _drop(
-    reads: DataFrame, by_day: Mapping[str, Counts], settings: Mapping[tuple[str, str], str], day: str
+    reads: pa.Table, by_day: Mapping[str, Counts], settings: Mapping[tuple[str, str], str], day: str
 ) -> Drop:
     earlier = days_before(sorted(by_day), day)
-    before = _readers(reads.where(f.col("day").isin(earlier)))
-    now = _readers(reads.where(f.col("day") == day))
+    before = _readers(reads, earlier)
+    now = _readers(reads, [day])
     changed = changed_settings(
         _settings_on(settings, [one for one in settings_days(settings) if one < day]),
         _settings_on(settings, [day]),
@@ -227,11 +231,9 @@ def _settings_on(settings: Mapping[tuple[str, str], str], days: Sequence[str]) -
     return {broker: text for (day, broker), text in sorted(settings.items()) if day in days}
 
 
-def _readers(reads: DataFrame) -> dict[Reader, Counts]:
-    return {
-        (str(row["topic_name"]), str(row["sub_name"])): _counts(row)
-        for row in _by(reads, "topic_name", "sub_name").collect()
-    }
+def _readers(reads: pa.Table, days: Sequence[str]) -> dict[Reader, Counts]:
+    chosen = reads.filter(pc.is_in(reads.column("day"), pa.array(days, pa.string())))
+    return _by(chosen, "topic_name", "sub_name")
 
 
 def _add_tables(

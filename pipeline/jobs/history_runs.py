@@ -134,16 +134,17 @@ class RunFolder:
             if run.days and run.days[-1] < before_day:
                 folder = self._folder / run.id
                 if not known.intersection(run.files):
-                    # Renamed first: a kill while the folder is removed would leave a run without its counts.
-                    left_over = self._folder / f".{run.id}.part"
-                    folder.rename(left_over)
-                    shutil.rmtree(left_over)
+                    # Renamed first: a removal that is killed halfway would leave a run without its counts.
+                    part = self._folder / f".{run.id}.part"
+                    folder.rename(part)
+                    shutil.rmtree(part)
                     continue
                 if run.has_reads:
                     run.has_reads = False
                     changed = folder / "run.json.new"
                     changed.write_text(run.to_text(), encoding="utf-8")
                     changed.replace(folder / "run.json")
-                    shutil.rmtree(folder / READS, ignore_errors=True)
+                # Also for a run that was marked before: its marking may have been killed before the removal.
+                shutil.rmtree(folder / READS, ignore_errors=True)
             left.append(run)
         return left

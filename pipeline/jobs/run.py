@@ -174,9 +174,10 @@ def _thrashing(session: Session, arguments: Namespace) -> tuple[Report, bool]:
 
 def _history(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     limits = Thresholds(arguments.keep_days, arguments.drop, arguments.min_hit_ratio, arguments.max_drop)
-    # The folder of a history may have all that there is to tell, so no file needs to be new.
-    spark = session.started("reading the history")
-    return history(spark, arguments.paths, arguments.out, limits, session.say), True
+    # The folder of a history may have all that there is to tell: without new files Spark is not started.
+    return history(
+        lambda: session.started("reading new files"), arguments.paths, arguments.out, limits, session.say
+    ), True
 
 
 JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, bool]]]] = MappingProxyType(

@@ -142,8 +142,8 @@ def override_grid(
 
 OBJECT_SETTINGS: Final = 4
 """Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
-OBJECT_REPLAYS: Final = 4_000_000
-"""Requests times settings that the broker's objects replay in about a minute on two cores."""
+OBJECT_REPLAYS: Final = 2_000_000
+"""Requests times settings that the broker's objects replay in about half a minute on two cores."""
 KERNEL_REQUESTS: Final = 10_000_000
 """Requests of which machine code replays thirty settings in about a minute on two cores."""
 

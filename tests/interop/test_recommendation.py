@@ -20,7 +20,6 @@ from broker.recorder.record_reader import find
 from pipeline.jobs.budget import POLICY_WORTH, Budget, recommend_within
 from pipeline.jobs.compare import compare
 from pipeline.jobs.recommend import recommend
-from pipeline.replays.grid import Overrides, replay_grid
 from pipeline.traces.record_frames import check_record
 
 LAG_ROUNDS = {"tail": 0, "billing": 40}
@@ -32,16 +31,16 @@ for another: the same recording then gave hit ratios six points apart when the s
 """
 POINTS = 0.01
 MIXED_LAGS = {"tail": 0, "near": 20, "billing": 40, "far": 60, "archive": 80}
-"""Readers from the tail to four seconds behind: the demand is about 4 MiB, and no size is a cliff."""
+"""Readers from the tail to 80 rounds behind: the demand is about 4 MiB, and no size is a cliff."""
 MIXED_ROUNDS = 400
-"""Chance decides which of several equal readers `magnetar` serves. On a machine with time to spare, hit ratios of
-repeated recordings lie 0.5 points around their mean with 200 rounds, and 0.3 with 400. Fewer rounds needed a tolerance of 7
-points."""
+"""Chance decides which of several equal readers `magnetar` serves. Hit ratios of six repeated recordings lay within 0.4
+points of their mean."""
+AS_ACKNOWLEDGED_S = 0.0
+"""The length of a round that begins when the one before it is confirmed and received: no round is ever late."""
+MIXED_TTL_MS = 60_000
+"""The time to live of the mixed workload: 80 rounds take a second on an idle machine and some seconds on a busy one, so the
+size alone binds."""
 HALF_DEMAND_MIB = 2
-SAME_WORKLOAD = 0.006
-"""On a busy machine rounds are late, and readers lag otherwise. A replay shows if a recording is of the
-same workload."""
-SAME_WORKLOAD_ATTEMPTS = 8
 
 LATE_S = 0.25
 """A recording with a round that ended later than this is of another workload: its readers lag more, by the clock of the time
@@ -55,6 +54,12 @@ def recorded(folder: Path, rounds: int, settings: Mapping[str, str], lags: Mappi
         if record(folder / str(attempt), rounds, settings, lags, BODY_BYTES) <= LATE_S:
             return folder / str(attempt)
     pytest.fail(f"none of {ATTEMPTS} recordings kept the pace of its rounds: this machine is too busy")
+
+
+def mixed_workload(folder: Path, settings: Mapping[str, str]) -> Path:
+    """Records a workload whose pace its own confirmations set; returns the folder of that record."""
+    record(folder, MIXED_ROUNDS, settings, MIXED_LAGS, BODY_BYTES, AS_ACKNOWLEDGED_S)
+    return folder
 
 
 def hit_ratio(folder: Path) -> float:
@@ -90,12 +95,14 @@ def test_recommended_settings_bring_the_promised_hit_ratio(
     assert ("entryCachePolicy=magnetar" in advice.text) == (policy != "magnetar")
 
 
-# A peer test, for the machine's sake: it records for a minute or more and needs rounds in time.
-@pytest.mark.peer
+@pytest.mark.slow
 def test_recommendation_within_half_the_demand_keeps_its_promise(spark: Any, tmp_path: Path) -> None:
     """The middle of the curve: another policy, whose promise is a hit ratio far from 0 and from 1."""
-    settings = {"entryCachePolicy": "pip430"}
-    before = recorded(tmp_path / "before", MIXED_ROUNDS, settings, MIXED_LAGS)
+    settings = {
+        "entryCachePolicy": "pip430",
+        "managedLedgerCacheEvictionTimeThresholdMillis": str(MIXED_TTL_MS),
+    }
+    before = mixed_workload(tmp_path / "before", settings)
     budget = Budget(memory_bytes=HALF_DEMAND_MIB << 20)
     advice = recommend_within(spark, check_record(spark, [before]), budget)
     lines = dict(re.findall(r"^(\w+)=(\w+)$", "\n".join(advice.text), re.M))
@@ -103,13 +110,6 @@ def test_recommendation_within_half_the_demand_keeps_its_promise(spark: Any, tmp
     assert int(lines["managedLedgerCacheSizeMB"]) <= HALF_DEMAND_MIB
     promised = float(str(advice.tables["before_after"].rows[1]["hit_ratio"]))
     assert hit_ratio(before) + 0.2 < promised < 0.8
-    for attempt in range(SAME_WORKLOAD_ATTEMPTS):
-        after = recorded(tmp_path / f"after{attempt}", MIXED_ROUNDS, {**settings, **lines}, MIXED_LAGS)
-        # The control: what the replay would have promised from the requests of this recording.
-        (control,) = replay_grid(spark, find([after]).lifetimes, [Overrides()])
-        assert hit_ratio(after) == pytest.approx(control.hit_ratio, abs=POINTS)
-        if control.hit_ratio == pytest.approx(promised, abs=SAME_WORKLOAD):
-            break
-    else:
-        pytest.fail(f"{SAME_WORKLOAD_ATTEMPTS} recordings were of another workload: this machine is too busy")
-    assert hit_ratio(after) == pytest.approx(promised, abs=POINTS)
+    after = mixed_workload(tmp_path / "after", {**settings, **lines})
+    # The replay of `magnetar` promises up to 1.4 points too much here (docs/reference/benchmarks.md).
+    assert hit_ratio(after) == pytest.approx(promised, abs=POLICY_WORTH)

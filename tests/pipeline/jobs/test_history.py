@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -25,6 +28,7 @@ from pipeline.jobs.history import Thresholds, failures, history
 from pipeline.jobs.history_runs import READS, HistoryError, Run, RunFolder
 from pipeline.jobs.report import FAILED, Report
 from pipeline.jobs.trend import Counts, shares_of_drop
+from tests.pipeline.jobs.killed_history import POINTS
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 
 DAY = date(2026, 11, 20)
@@ -87,7 +91,7 @@ def day_name(day: int) -> str:
 
 
 def run(spark: Any, folder: Path, out: Path, limits: Thresholds | None = None) -> Report:
-    return history(spark, [folder], out, limits or Thresholds())
+    return history(lambda: spark, [folder], out, limits or Thresholds())
 
 
 def reads_of(report: Report) -> dict[str, int]:
@@ -257,3 +261,48 @@ def test_command_prints_json_and_exits_with_3_below_a_threshold(
         assert "33.50 %" in found["failed"][0]
         assert found["tables"]
         assert (tmp_path / job / f"{job}.html").exists()
+
+
+def no_session() -> Any:
+    raise AssertionError("Spark was started without a new file")
+
+
+def test_run_without_new_files_needs_no_session(spark: Any, tmp_path: Path) -> None:
+    record, out = tmp_path / "record", tmp_path / "out"
+    write_day(record, 0)
+    first = run(spark, record, out)
+    again = history(no_session, [record], out, Thresholds())
+    assert "no new files since the last run" in again.text
+    assert again.tables["days"].rows == first.tables["days"].rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_run_killed_between_its_writes_counts_each_read_once(spark: Any, tmp_path: Path, point: str) -> None:
+    record, out = tmp_path / "record", tmp_path / "out"
+    write_day(record, 0)
+    run(spark, record, out)
+    write_day(record, 1)
+    words = [sys.executable, "-m", "tests.pipeline.jobs.killed_history", str(record), str(out), point]
+    killed = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    finished = [path for path in (out / "runs").iterdir() if not path.name.startswith(".")]
+    assert len(finished) == (2 if point == "run named" else 1)
+    assert reads_of(run(spark, record, out)) == {day_name(0): 2000, day_name(1): 2000}
+    assert not list(out.glob("runs/.*.part"))
+
+
+def test_removal_of_a_run_killed_halfway_leaves_no_run_without_counts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, out = tmp_path / "record", tmp_path / "out"
+    old = write_day(record, 0)
+    run(spark, record, out)
+    shutil.rmtree(old)
+    write_day(record, 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, record, out)
+    assert reads_of(run(spark, record, out)) == {day_name(100): 2000}
+    assert not list(out.glob("runs/.*.part"))
