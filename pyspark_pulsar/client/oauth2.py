@@ -127,6 +127,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
+        """Returns the request at the new address; BrokerRefused where it leaves https."""
         if self._account.issuer_url.startswith("https://") and not newurl.startswith("https://"):
             raise _refused(
                 self._account,
