@@ -133,38 +133,32 @@ def _throughput(spark: Any, url: str, arguments: argparse.Namespace, results: di
     results["read, default columns, rows/s"] = rows / _best(arguments.rounds, read(DEFAULT))
     ratio = results["read, value alone, rows/s"] / results["official client's loop into Arrow, rows/s"]
     results["value alone, times the official client"] = ratio
-    _narrowed(spark, url, arguments, results)
+    _columns(spark, url, arguments, results)
 
 
-def _narrowed(spark: Any, url: str, arguments: argparse.Namespace, results: dict[str, float]) -> None:
-    """Reads rows with keys and properties: some columns of all, and one topic of ten."""
+def _columns(spark: Any, url: str, arguments: argparse.Namespace, results: dict[str, float]) -> None:
+    """Reads rows with keys and properties: all default columns, and the value alone."""
     each = arguments.rows // 10
     frame = spark.range(each * 10).selectExpr(
         f"lpad(cast(id as string), {VALUE_BYTES}, '0') as value",
         "cast(cast(id as string) as binary) as __key",
         "map('kind', cast(id % 7 as string)) as __messageProperties",
-        "concat('narrow-', cast(id % 10 as string)) as __topic",
+        "concat('keyed-', cast(id % 10 as string)) as __topic",
     )
     frame.write.format("pulsar").mode("append").option("service.url", url).save()
 
-    def read(condition: str = "true", columns: str = DEFAULT, pushed: str = "false") -> Callable[[], None]:
+    def read(columns: str) -> Callable[[], None]:
         def one() -> None:
             reader = spark.read.format("pulsar").option("service.url", url)
-            reader = reader.option("topicsPattern", "narrow-.*").option("columns", columns)
-            rows = reader.option("pushFilters", pushed).load().where(condition)
+            rows = reader.option("topicsPattern", "keyed-.*").option("columns", columns).load()
             rows.select("value").write.format("noop").mode("overwrite").save()
 
         return one
 
-    one_topic = "__topic = 'persistent://public/default/narrow-3'"
-    whole = _best(arguments.rounds, read())
+    whole = _best(arguments.rounds, read(DEFAULT))
     results["select(value), keys and properties, rows/s"] = each * 10 / whole
-    pruned = _best(arguments.rounds, read(columns="value"))
+    pruned = _best(arguments.rounds, read("value"))
     results["the same with columns=value, times as fast"] = whole / pruned
-    compared = _best(arguments.rounds, read(one_topic))
-    results["one topic of ten with pushFilters, times as fast"] = compared / _best(
-        arguments.rounds, read(one_topic, pushed="true")
-    )
 
 
 _client_seconds: list[float] = [float("inf")]

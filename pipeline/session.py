@@ -32,8 +32,6 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # For the source's option pushFilters; without the option it changes nothing.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # How long a Python worker's answer may take; the default of 15 s is short for a machine that does much else.
     "spark.python.authenticate.socketTimeout": "120s",
     # The default forks a process for every file of a checkpoint; a local file system needs none of that.
@@ -42,7 +40,7 @@ LOCAL_SETTINGS = {
     ),
 }
 """Settings for a master on this machine; `settings` of `start_session` override them."""
-_ON_CLUSTERS = ("spark.sql.execution", "spark.sql.python", "spark.sql.session", "spark.python.")
+_ON_CLUSTERS = ("spark.sql.execution", "spark.sql.session", "spark.python.")
 _CLUSTER_SETTINGS = {name: text for name, text in LOCAL_SETTINGS.items() if name.startswith(_ON_CLUSTERS)}
 """Those that hold on a cluster as well."""
 

@@ -25,7 +25,7 @@ from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SourceOptions, sink_options, source_options
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.python_worker import one_sentence
-from pyspark_pulsar.reading.batch_reader import FilteringBatchReader, PulsarBatchReader
+from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
 from pyspark_pulsar.topic_names import base_topic
 from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
@@ -58,8 +58,7 @@ class PulsarDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Creates the reader of a batch query. OptionError where a column of `schema` does not exist."""
         options = source_options(self.options, streaming=False)
-        reader = FilteringBatchReader if options.push_filters else PulsarBatchReader
-        return reader(options, schema, self._values_for(options, schema))
+        return PulsarBatchReader(options, schema, self._values_for(options, schema))
 
     # The names in camel case are those of Spark's interface.
     @one_sentence()

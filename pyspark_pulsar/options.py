@@ -46,7 +46,6 @@ _SOURCE_NAMES: Final = (
     "maxEntriesPerTrigger",
     "maxRowsPerTrigger",
     "offsetsLocation",
-    "pushFilters",
     "decryptionKeys",
     _CRYPTO_FAILURE,
 )
@@ -133,8 +132,6 @@ class SourceOptions:
     """None uses the topics' schema."""
     offsets_location: str | None
     """Path or URI of the folder for large offsets; None keeps them in Spark's checkpoint."""
-    push_filters: bool = False
-    """True lets the conditions of a batch query narrow what is read."""
     private_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """PEM by the name of the public key; the empty name stands for every other one. Secret."""
     discard_encrypted: bool = False
@@ -203,7 +200,6 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
         ),
         schema=_schema(given),
         offsets_location=given.text("offsetsLocation"),
-        push_filters=given.flag("pushFilters", False),
         private_keys=_private_keys(given),
         discard_encrypted=given.one_of(_CRYPTO_FAILURE, ("FAIL", "DISCARD"), "FAIL") == "DISCARD",
     )

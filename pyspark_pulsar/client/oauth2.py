@@ -14,7 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from pyspark_pulsar.errors import BrokerRefused, OptionError
 
@@ -95,7 +95,8 @@ def _ask(account: ClientCredentials, url: str, form: bytes | None) -> dict[str, 
     if not url.startswith(("https://", "http://")):
         raise _refused(account, "NoAddress", f"{url!r} is no http address")
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, form), timeout=_TIMEOUT_S) as answer:
+        opener = urllib.request.build_opener(_Redirects(account))
+        with opener.open(url, form, timeout=_TIMEOUT_S) as answer:
             found = json.loads(answer.read(_ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         # The body explains the refusal in the fields of RFC 6749, and holds nothing secret.
@@ -106,6 +107,34 @@ def _ask(account: ClientCredentials, url: str, form: bytes | None) -> dict[str, 
     if not isinstance(found, dict):
         raise _refused(account, "NoAnswer", f"{url}: no JSON object")
     return found
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows an https issuer's redirects to https alone.
+
+    An answer over http could be exchanged on its way, and with it the address that the secret is sent to.
+    """
+
+    def __init__(self, account: ClientCredentials) -> None:
+        self._account = account
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Returns the request at the new address; BrokerRefused where it leaves https."""
+        if self._account.issuer_url.startswith("https://") and not newurl.startswith("https://"):
+            raise _refused(
+                self._account,
+                "NotEncrypted",
+                f"{req.full_url} redirects to {newurl!r}: an https issuer is asked over https alone",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _refused(account: ClientCredentials, code: str, message: str) -> BrokerRefused:

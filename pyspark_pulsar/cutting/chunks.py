@@ -2,21 +2,35 @@
 
 A chunked message has the position of its last chunk, as in its message id. The frame of that chunk is replaced by one
 that holds the whole payload, and the frames of the other chunks are left out. So no later stage knows of chunks.
+
+A message with a chunk that no private key opened gets that chunk's keys, and so counts as encrypted like any other entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from typing import NamedTuple
 
 import numpy as np
 
+from protocol.pulsar_api_pb2 import MessageMetadata
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
 from pyspark_pulsar.cutting.frames import frame_of, frame_with, messages_of, metadata_of
 from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import MalformedEntry
 
-Parts = dict[int, bytes]
-"""Payloads of the chunks of one message, by chunk number."""
+
+class Part(NamedTuple):
+    """One chunk of a message."""
+
+    payload: bytes
+    """The chunk's part of the message's payload."""
+    encryption: MessageMetadata | None
+    """The metadata of a chunk that is still encrypted, with the names of its keys; None for a plain one."""
+
+
+Parts = dict[int, Part]
+"""The chunks of one message, by chunk number."""
 LookBack = Callable[[int, bytes], Parts]
 """Called with an entry's row and the message's uuid; reads the chunks that precede the received range."""
 
@@ -42,6 +56,7 @@ class Chunks:
             return messages
         numbers = entries.metadata.numbers(EntryField.CHUNK_ID).tolist()
         uuids = entries.metadata.spans(EntryField.UUID)
+        encrypted = set(entries.encrypted_rows().tolist())
         frames: list[bytes] = []
         view = memoryview(messages.buffer)
         for row, count in enumerate(counts.tolist()):
@@ -51,7 +66,7 @@ class Chunks:
             uuid = bytes(view[uuids.starts[row] : uuids.starts[row] + uuids.lengths[row]])
             consumer_id = int(entries.consumer_ids[row])
             parts = self._waiting.setdefault((consumer_id, uuid), {})
-            parts[numbers[row]] = bytes(view[entries.payload_starts[row] : entries.payload_ends[row]])
+            parts[numbers[row]] = _part(messages, entries, row, encrypted)
             if numbers[row] == count - 1:
                 del self._waiting[consumer_id, uuid]
                 if len(parts) < count:
@@ -64,12 +79,18 @@ def parts_of(messages: Messages, entries: EntryTable, uuid: bytes) -> Parts:
     """Returns the chunks of the message `uuid` among these entries."""
     numbers = entries.metadata.numbers(EntryField.CHUNK_ID).tolist()
     uuids = entries.metadata.spans(EntryField.UUID)
+    encrypted = set(entries.encrypted_rows().tolist())
     view = memoryview(messages.buffer)
     return {
-        numbers[row]: bytes(view[entries.payload_starts[row] : entries.payload_ends[row]])
+        numbers[row]: _part(messages, entries, row, encrypted)
         for row in np.flatnonzero(uuids.present).tolist()
         if view[uuids.starts[row] : uuids.starts[row] + uuids.lengths[row]] == uuid
     }
+
+
+def _part(messages: Messages, entries: EntryTable, row: int, encrypted: Set[int]) -> Part:
+    payload = bytes(memoryview(messages.buffer)[entries.payload_starts[row] : entries.payload_ends[row]])
+    return Part(payload, metadata_of(messages, entries, row) if row in encrypted else None)
 
 
 def _whole(messages: Messages, entries: EntryTable, row: int, parts: Parts, count: int) -> bytes:
@@ -81,4 +102,9 @@ def _whole(messages: Messages, entries: EntryTable, row: int, parts: Parts, coun
     metadata = metadata_of(messages, entries, row)
     for name in ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id", "uuid"):
         metadata.ClearField(name)
-    return frame_with(messages, row, metadata, b"".join(parts[number] for number in range(count)))
+    closed = next((part.encryption for part in parts.values() if part.encryption is not None), None)
+    if closed is not None:
+        # Of any chunk: a plain last one must not let the ciphertext of an earlier one pass for the message's payload.
+        metadata.ClearField("encryption_keys")
+        metadata.encryption_keys.extend(closed.encryption_keys)
+    return frame_with(messages, row, metadata, b"".join(parts[number].payload for number in range(count)))

@@ -50,7 +50,7 @@ class Decryption:
         """
         if not self._private_keys or not entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
             return messages
-        encrypted = set(_encrypted_rows(entries).tolist())
+        encrypted = set(entries.encrypted_rows().tolist())
         frames = []
         for row in range(len(entries)):
             opened = self._opened(messages, entries, row) if row in encrypted else None
@@ -64,7 +64,7 @@ class Decryption:
         """
         if not entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
             return rows
-        closed = np.intersect1d(_encrypted_rows(entries), rows)
+        closed = np.intersect1d(entries.encrypted_rows(), rows)
         for row in closed.tolist():
             reason = self._reason(metadata_of(messages, entries, row))
             text = f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is encrypted, and {reason}"
@@ -114,10 +114,6 @@ class Decryption:
         mask = padding.MGF1(hashes.SHA1())
         pem = self._private_keys.get(name) or self._private_keys[""]
         return parse_private_key(name, pem).decrypt(encrypted, padding.OAEP(mask, hashes.SHA1(), None))
-
-
-def _encrypted_rows(entries: EntryTable) -> Ints:
-    return np.unique(entries.metadata.repeated(EntryField.ENCRYPTION_KEYS)[0])
 
 
 def parse_private_key(name: str, pem: bytes) -> RSAPrivateKey:

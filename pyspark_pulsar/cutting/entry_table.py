@@ -113,6 +113,10 @@ class EntryTable:
         """Returns True for entries that hold a batch, even of one message."""
         return self.metadata.present(EntryField.MESSAGES_IN_BATCH)
 
+    def encrypted_rows(self) -> Ints:
+        """Returns the rows of encrypted entries, in order."""
+        return np.unique(self.metadata.repeated(EntryField.ENCRYPTION_KEYS)[0])
+
     def message_counts(self) -> Ints:
         """Returns the number of messages of each entry, at least 1."""
         return np.maximum(self.metadata.numbers(EntryField.MESSAGES_IN_BATCH, 1), 1)

@@ -13,35 +13,29 @@ from typing import Final
 from pyspark_pulsar.client.cluster import Cluster, ReaderStart
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.places import PlaceChoice
-from pyspark_pulsar.planning.narrowing import Narrowing
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight
-from pyspark_pulsar.position import EARLIEST, FOREVER_MS, Position, TopicRange
+from pyspark_pulsar.position import FOREVER_MS, Position, TopicRange
 
 ROLLBACK_SLACK_S: Final = 2
 """Seconds to start before startingTime: brokers go back by whole seconds of their own clock."""
 END_SLACK_S: Final = 10
 """Seconds to read past endingTime: publish times of different producers may be out of order by so much."""
-CLOCKS_APART_S: Final = 600
-"""Seconds by which the clocks of producers, brokers and this driver may differ in a query by publish time."""
 LEDGERS_MAX: Final = 256
 """Ledgers of one topic that are looked up, one request each; the last piece holds all that follow."""
 
 
 def plan_batch(
-    cluster: Cluster, topics: Sequence[str], options: SourceOptions, narrowing: Narrowing, reader: str
+    cluster: Cluster, topics: Sequence[str], options: SourceOptions, reader: str
 ) -> list[RangeColumns]:
     """Returns the ranges of each task, `numPartitions` tasks at most.
 
-    `narrowing` holds what the query's conditions say. `reader` is the prefix of the short-lived subscriptions with which
-    the driver looks at topics.
+    `reader` is the prefix of the short-lived subscriptions with which the driver looks at topics. OptionError where
+    startingOffsets or endingOffsets names a topic that the query does not read.
     """
     options.start.check_names("startingOffsets", topics)
     options.end.check_names("endingOffsets", topics)
-    wanted = [topic for topic in topics if narrowing.wants_topic(topic)]
-    ranges = batch_ranges(cluster, wanted, options, reader) if wanted else []
-    if not narrowing.is_everything:
-        ranges = _narrowed(cluster, narrowing.narrow(ranges), ranges, reader)
+    ranges = batch_ranges(cluster, topics, options, reader)
     if ranges and len(ranges) < 2 * options.partitions_max:
         ranges = _cut_large(cluster, ranges, options.partitions_max, reader)
     return columns_of(ranges).into_tasks(options.partitions_max)
@@ -100,45 +94,6 @@ def _end_positions(
         found = by_time.get(topic)
         ends.append(end if found is None else min(end, found))
     return ends
-
-
-def _narrowed(
-    cluster: Cluster, wanted: Sequence[TopicRange], whole: Sequence[TopicRange], reader: str
-) -> list[TopicRange]:
-    """Moves the starts of narrowed ranges to entries that exist, and ends ranges behind their last publish time.
-
-    `whole` are the ranges before the conditions narrowed them. A start in a ledger that the topic does not have would
-    look like a data loss.
-    """
-    begins = {one.topic: one.start for one in whole}
-    starts = [_start_of(one, begins[one.topic]) for one in wanted]
-    moved = [start for start in starts if start is not None]
-    firsts = dict(zip(moved, cluster.first_entries(moved, reader), strict=True))
-    by_topic = {one.topic: one.to_ms for one in wanted if one.to_ms != FOREVER_MS}
-    choice = PlaceChoice(EARLIEST, {}, None, by_topic)
-    behind = _by_time(cluster, list(by_topic), choice, reader, -CLOCKS_APART_S)
-    found = []
-    for one, wish in zip(wanted, starts, strict=True):
-        # Nothing within a second may also be a slow broker: the range then begins where it began without conditions.
-        start = begins[one.topic]
-        first = None if wish is None else firsts[wish]
-        if first is not None:
-            start = max(start, Position(first.ledger, first.entry - 1))
-        last = behind.get(one.topic)
-        end = one.end if last is None else min(one.end, last)
-        if start < end:
-            found.append(one._replace(start=start, end=end))
-    return found
-
-
-def _start_of(narrowed: TopicRange, begin: Position) -> ReaderStart | None:
-    """Returns where a narrowed range may begin; None for one that begins where it began, at `begin`."""
-    if narrowed.start != begin:
-        return ReaderStart(narrowed.topic, narrowed.start.first_entry())
-    back_s = int(time.time() - narrowed.from_ms / 1000) + CLOCKS_APART_S
-    if not narrowed.from_ms or back_s <= 0:
-        return None
-    return ReaderStart(narrowed.topic, (-1, -1), back_s)
 
 
 def _by_time(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -15,7 +15,6 @@ from pyspark_pulsar.columns.batch_builder import BatchBuilder
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.planning.batch_plan import plan_batch
-from pyspark_pulsar.planning.narrowing import Narrowing, narrowing_of
 from pyspark_pulsar.planning.range_columns import RangeColumns
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.position import TopicRange
@@ -36,13 +35,16 @@ class RangesPartition(InputPartition):
 
 
 class PulsarBatchReader(DataSourceReader):
-    """Reads a batch query. Pickled to the tasks; holds options only, no connections."""
+    """Reads a batch query. Pickled to the tasks; holds options only, no connections.
+
+    It has no method `pushFilters`: Spark 4.3.0 keeps the ranges that were narrowed for one query, and reads only them in
+    the other queries of the DataFrame, so rows would be lost.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType, values: ValueColumns) -> None:
         self._options = options
         self._schema = schema
         self._values = values
-        self._narrowing = Narrowing()
         self._reader_name = f"{options.subscription_prefix}-{uuid.uuid4().hex[:10]}"
 
     @one_sentence()
@@ -50,9 +52,7 @@ class PulsarBatchReader(DataSourceReader):
         """Plans the query on the driver. OptionError, BrokerLost, BrokerRefused."""
         with open_cluster(self._options.cluster) as cluster:
             topics = choose_topics(cluster, self._options.topics, wait=self._options.wait_for_topics)
-            plan = cluster.retrying(
-                lambda: plan_batch(cluster, topics, self._options, self._narrowing, self._reader_name)
-            )
+            plan = cluster.retrying(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
             return [RangesPartition(one) for one in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -61,21 +61,6 @@ class PulsarBatchReader(DataSourceReader):
             yield from read_ranges(
                 partition.ranges, self._options, self._schema, self._values, self._reader_name
             )
-
-
-class FilteringBatchReader(PulsarBatchReader):
-    """Reads only what the query's conditions need; for the option `pushFilters`.
-
-    A class of its own, because Spark refuses any query over a reader with `pushFilters` while its setting
-    `spark.sql.python.filterPushdown.enabled` is false.
-    """
-
-    # The name in camel case is that of Spark's interface.
-    @one_sentence()
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Notes the conditions; returns all of them, so that Spark compares each row that is read."""
-        self._narrowing = narrowing_of(filters)
-        return filters
 
 
 def read_ranges(

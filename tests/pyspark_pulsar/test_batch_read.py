@@ -47,6 +47,31 @@ def test_batch_read_keeps_the_order_when_entries_differ(source: Source, publish:
     assert values(source.read(topic=topic, columns="value")) == expected
 
 
+@pytest.mark.parametrize("pushed", ["true", "false"])
+def test_queries_that_share_a_frame_each_get_their_rows(
+    source: Source, publish: Publish, topic: str, pushed: str
+) -> None:
+    """Spark 4.3.0 keeps ranges that a source narrows for one query, and reads them in the other ones."""
+    for number in range(3):
+        publish(f"{topic}-{number}", BODIES[: 10 * (number + 1)])
+    setting = "spark.sql.python.filterPushdown.enabled"
+    source.spark.conf.set(setting, pushed)
+    try:
+        frame = source.read(topicsPattern=f"{topic}-.*", columns="value,__topic")
+        one, two, either = (
+            frame.where(condition)
+            for condition in (
+                "__topic like '%-0'",
+                "__topic like '%-1'",
+                "__topic like '%-0' or __topic like '%-2'",
+            )
+        )
+        counts = [query.count() for query in (one.union(two), frame, either, two, frame)]
+    finally:
+        source.spark.conf.unset(setting)
+    assert counts == [30, 60, 40, 20, 60]
+
+
 def test_metadata_columns_equal_what_the_official_client_returns(
     source: Source, client: Any, publish: Publish, topic: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +12,20 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
-from cryptography.hazmat.primitives import serialization  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
+import numpy as np  # noqa: E402
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa  # noqa: E402
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: E402
 
-from pyspark_pulsar.errors import OptionError  # noqa: E402
+from protocol.pulsar_api_pb2 import MessageMetadata  # noqa: E402
+from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of  # noqa: E402
+from pyspark_pulsar.cutting.decryption import Decryption  # noqa: E402
+from pyspark_pulsar.cutting.entry_table import cut_entries  # noqa: E402
+from pyspark_pulsar.cutting.messages import Messages  # noqa: E402
+from pyspark_pulsar.errors import MalformedEntry, OptionError  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
+from tests.pyspark_pulsar.test_cutting import frame, received  # noqa: E402
 
 BODIES = [b"secret %d" % number for number in range(120)]
 
@@ -89,6 +98,66 @@ def test_encrypted_chunks_become_one_row(source: Source, client: Any, topic: str
     for body in bodies:
         producer.send(body)
     assert values(source.read(topic=topic, columns="value", decryptionKeys=str(pair.private))) == bodies
+
+
+def chunk(number: int, of: int, name: str, public: Any) -> bytes:
+    """The frame of a chunk whose AES key is encrypted for the key pair `name`."""
+    data_key, nonce = AESGCM.generate_key(256), bytes(12)
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=1,
+        publish_time=1,
+        uuid="u",
+        chunk_id=number,
+        num_chunks_from_msg=of,
+        encryption_param=nonce,
+    )
+    oaep = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
+    metadata.encryption_keys.add(key=name, value=public.encrypt(data_key, oaep))
+    # Every third number, since `frame` gives these to one consumer.
+    return frame(3 * number, metadata, AESGCM(data_key).encrypt(nonce, b"part %d;" % number, None))
+
+
+def decrypted(decryption: Decryption, frames: list[bytes]) -> Messages:
+    messages = received(frames)
+    return decryption.decrypt(messages, cut_entries(messages))
+
+
+def parts_before(decryption: Decryption, frames: list[bytes], row: int, uuid: bytes) -> Parts:
+    opened = decrypted(decryption, frames)
+    return parts_of(opened, cut_entries(opened), uuid)
+
+
+@pytest.mark.parametrize("looked_back", [False, True])
+@pytest.mark.parametrize("closed", [None, 0, 1])
+def test_message_with_a_chunk_that_no_key_opens_counts_as_encrypted(
+    closed: int | None, looked_back: bool
+) -> None:
+    private = rsa.generate_private_key(65537, 2048)
+    frames = [
+        chunk(number, 2, "lost" if number == closed else "held", private.public_key()) for number in (0, 1)
+    ]
+    for discard in (False, True):
+        decryption = Decryption({"held": pem_of(private)}, discard=discard)
+        before, arrived = (frames[:1], frames[1:]) if looked_back else ([], frames)
+        opened = decrypted(decryption, arrived)
+        whole = Chunks().join(
+            opened,
+            cut_entries(opened),
+            partial(parts_before, decryption, before),
+        )
+        entries = cut_entries(whole)
+        assert len(entries) == 1
+        if closed is None or discard:
+            kept = decryption.readable(whole, entries, np.arange(1))
+            assert len(kept) == (closed is None)
+        else:
+            with pytest.raises(MalformedEntry, match=r"entry 0:3 is encrypted, and .* its keys: 'lost'"):
+                decryption.readable(whole, entries, np.arange(1))
+        if closed is None:
+            assert (
+                bytes(whole.buffer[entries.payload_starts[0] : entries.payload_ends[0]]) == b"part 0;part 1;"
+            )
 
 
 def test_entry_without_a_fitting_key_fails_or_is_left_out(

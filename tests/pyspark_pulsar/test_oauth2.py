@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from pyspark_pulsar.client.connection import Request
 from pyspark_pulsar.client.oauth2 import ClientCredentials
 from pyspark_pulsar.errors import BrokerRefused, OptionError
 from pyspark_pulsar.options import source_options
+from tests.support.certificates import Certificates
 from tests.support.command_json import Json
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -201,6 +203,51 @@ def test_secret_of_an_https_issuer_goes_to_https_alone(monkeypatch: pytest.Monke
     with pytest.raises(BrokerRefused, match="its token_endpoint is 'http://issuer/token'"):
         ClientCredentials("https://issuer", "me", "right", None, None).token()
     assert [form for _, form in asked] == [None]
+
+
+@pytest.mark.parametrize("redirected", ["/.well-known/openid-configuration", "/token"])
+def test_https_issuer_that_redirects_to_http_is_refused(
+    redirected: str, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == redirected:
+                self._redirect()
+                return
+            body = json.dumps({"token_endpoint": f"{account.issuer_url}/token"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._redirect()
+
+        def _redirect(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", f"{issuer.url}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    certificates = Certificates(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.key(certificates.server))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{server.server_address[1]}"
+        account = ClientCredentials(url, "me", "right", None, None)
+        with pytest.raises(BrokerRefused, match=rf"{redirected} redirects to 'http://.* over https alone"):
+            account.token()
+        server.shutdown()
+        thread.join()
+    assert issuer.forms == []
 
 
 def test_issuer_that_does_not_speak_http_is_a_refusal() -> None:

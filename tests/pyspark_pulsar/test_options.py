@@ -28,6 +28,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"pulsar.client.authParam": "x"}, "did you mean 'pulsar.client.authParams'?"),
         ({"pulsar.client.somethingElse": "x"}, "no option 'pulsar.client.somethingElse'; docs/"),
         ({"operationTimeout": "x"}, "did you mean 'pulsar.client.operationTimeoutMs'?"),
+        ({"pushFilters": "true"}, "no option 'pushFilters'"),
         ({"maxRowPerTriger": "5"}, "no option 'maxRowPerTriger': did you mean 'maxRowsPerTrigger'?"),
         ({"maxrowpertriger": "5"}, "'maxRowsPerTrigger'? (Spark passes names in lower case)"),
         (
