@@ -24,6 +24,7 @@ COPY broker broker
 COPY bookie_stub bookie_stub
 COPY autorecovery autorecovery
 COPY magnetar magnetar
+COPY docs/man docs/man
 RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --no-deps --no-build-isolation . \
     && /opt/magnetar/bin/pip uninstall -q -y setuptools pip \
     && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
