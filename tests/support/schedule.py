@@ -12,11 +12,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK: Final = (
     "tests/pyspark_pulsar/",
+    "tests/pipeline/jobs/test_budget.py",
+    "tests/pipeline/jobs/test_history.py",
     "tests/pipeline/jobs/test_on_the_sample.py",
     "tests/pipeline/jobs/test_thrashing.py",
     "tests/pipeline/audits/",
     "tests/pipeline/live/",
     "tests/pipeline/test_remote_paths.py",
+    "tests/pipeline/test_task_progress.py",
     "tests/interop/test_recommendation.py",
 )
 """Folders and files whose tests ask for the fixture `spark`."""
