@@ -1,4 +1,4 @@
-"""How much of a core does an open page of the console take?
+"""Measures the share of a core that an open page of the console takes.
 
 `python -m bench.console [--rounds 12] [--seconds 5] [--rate 2000] [--topics 100] [--pages overview,topic,cache]`
 

@@ -1,4 +1,4 @@
-"""What do hit report, curve and recommendation cost on a very large access record?
+"""Measures hit report, curve and recommendation on a very large access record.
 
 `python -m bench.large_record [--events N] [--brokers N] [--keep DIR] [--only JOB ...]`
 

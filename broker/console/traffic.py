@@ -126,7 +126,7 @@ class Traffic:
         """Sums as of the last full walk."""
         self._topics = topics
         self._older = self._newer = _Walk({}, 0)
-        # What looks have found since the last walk.
+        # Sums that looks have found since the last walk.
         self._looked = _Walk({}, 0)
         self._busy: list[Topic] = []
 

@@ -42,7 +42,7 @@ BURST = 20
 SCRAPED_S = 3
 """Interval of the scrapes, and the time that each may take on a busy machine."""
 ASKED_S = 120
-"""How long a panel has for its data: windows, scrapes, ranges of a minute."""
+"""Seconds that a panel has for its data: windows, scrapes, ranges of a minute."""
 
 
 class Running(NamedTuple):

@@ -17,7 +17,7 @@ from tests.vectors.broker_process import BrokerProcess
 
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = 60_000
-"""How long anything on a page may take on a busy machine."""
+"""Limit of each wait on a page, for a busy machine."""
 SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
 

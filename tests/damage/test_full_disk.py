@@ -158,7 +158,7 @@ def test_broker_starts_on_a_full_disk_serves_and_frees_space(
         producer = client.create_producer("full", batching_enabled=False)
         for number in range(STORED):
             producer.send(b"%06d" % number + BODY)
-    # What a kill leaves in the journal alone is written to an entry log at the start, and could use the whole reserve.
+    # A start writes the entries that a kill left in the journal alone to an entry log, and could use the whole reserve.
     wait_until(lambda: logged_bytes(small_disk) > STORED * len(BODY), "entry logs have all", WAIT_S)
     if how == "kill":
         broker.kill()

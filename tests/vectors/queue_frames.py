@@ -19,7 +19,7 @@ from tests.vectors.scripts import Op, differences
 TIME_PASS: Final = "Time pass"
 SIZE_PASS: Final = "size pass"
 PASSES: Final = (TIME_PASS, SIZE_PASS)
-"""How the names of frames end that are visits of a pass."""
+"""End of the names of frames that are visits of a pass."""
 VISITS_EACH_MAX: Final = 12
 """Longer queues are visited a round at a time: a step for each visit would take a minute to watch."""
 
@@ -192,7 +192,7 @@ class Row:
     text: str
     """The steps in a few words."""
     outcome: str
-    """What a pass did, empty for other steps."""
+    """Visits of a pass, empty for other steps."""
     frames: tuple[Frame, ...]
 
 

@@ -1,4 +1,4 @@
-"""Who may see what on the console: superusers, roles of one namespace, and clients without a token."""
+"""Rights on the console: of superusers, roles of one namespace, and clients without a token."""
 
 from __future__ import annotations
 

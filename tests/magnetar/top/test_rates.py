@@ -1,4 +1,4 @@
-"""What two scrapes say of the time between them: of our broker's, and of a recording of Apache Pulsar's 4.2.4."""
+"""Rates between two scrapes: of our broker, and of a recording of Apache Pulsar 4.2.4."""
 
 from __future__ import annotations
 

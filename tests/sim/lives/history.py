@@ -313,7 +313,7 @@ class History:
             if not bookie.up and bookie.address not in self._lost:
                 bookie.start()
 
-    # What clients and operators ask
+    # Requests of clients and operators
 
     async def all_closed(self, ledger_ids: set[int]) -> bool:
         """Returns True when the metadata of each of them says so; those that were trimmed count as closed."""
