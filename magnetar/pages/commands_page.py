@@ -6,10 +6,11 @@ The page has the words of `--help`, as the man page has (`man_page.py`), and is 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from magnetar.__main__ import COMMANDS
+from magnetar.pages.help_collector import HelpCollector
 from magnetar.pages.man_page import PARTS, help_of
 
 INTRODUCTION: Final = """\
@@ -22,7 +23,7 @@ Exit codes: 0 done, 1 failed with a line that says why, 2 wrong usage or a setti
 """
 
 
-class MarkdownFormatter(argparse.HelpFormatter):
+class MarkdownFormatter(HelpCollector):
     """Collects what `--help` would show of a parser: paragraphs, and rows of a table."""
 
     def __init__(self, prog: str) -> None:
@@ -31,40 +32,14 @@ class MarkdownFormatter(argparse.HelpFormatter):
         """Descriptions, in their order."""
         self.rows: list[str] = []
         """A row for each option or positional argument."""
-        self.subparsers: dict[str, argparse.ArgumentParser] = {}
-        """The parsers of the actions below this one, by name."""
 
-    def start_section(self, heading: str | None) -> None:
-        """Groups are not shown: an option says enough of itself."""
+    def add_paragraph(self, text: str) -> None:
+        """See HelpCollector."""
+        self.paragraphs.append(_plain(text))
 
-    def end_section(self) -> None:
-        """Closes nothing."""
-
-    def add_text(self, text: str | None) -> None:
-        """Adds a description."""
-        if text:
-            self.paragraphs.append(_plain(text % {"prog": self._prog}))
-
-    def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[argparse.Action],
-        groups: Iterable[object],
-        prefix: str | None = None,
-    ) -> None:
-        """Adds nothing: the table repeats it."""
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Adds one option or positional argument; the option of the help itself is left out."""
-        if action.help == argparse.SUPPRESS or action.dest == "help":
-            return
-        choices = action.choices if isinstance(action.choices, Mapping) else {}
-        parsers = {name: one for name, one in choices.items() if isinstance(one, argparse.ArgumentParser)}
-        if parsers:
-            self.subparsers.update(parsers)
-            return
-        meaning = _plain(self._expand_help(action)) if action.help else ""
-        self.rows.append(f"| {_names(action)} | {meaning} |")
+    def add_row(self, action: argparse.Action, meaning: str) -> None:
+        """See HelpCollector."""
+        self.rows.append(f"| {_names(action)} | {_plain(meaning)} |")
 
     def format_help(self) -> str:
         """Returns nothing: the parts are taken one by one."""

@@ -10,13 +10,14 @@ import argparse
 import contextlib
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 from unittest import mock
 
 from magnetar import __version__
 from magnetar.__main__ import COMMANDS, load
 from magnetar.commands.bookie_command import RECOVERY, TOOLS
+from magnetar.pages.help_collector import HelpCollector
 
 HEAD: Final = f"""\
 .\\" Written by `make generate` from the parsers of the commands.
@@ -79,47 +80,20 @@ class _Helped(Exception):
         self.parser = parser
 
 
-class ManFormatter(argparse.HelpFormatter):
+class ManFormatter(HelpCollector):
     """Collects what `--help` would show of a parser, as roff."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
         self._lines: list[str] = []
-        self.subparsers: dict[str, argparse.ArgumentParser] = {}
-        """The parsers of the actions below this one, by name."""
 
-    def start_section(self, heading: str | None) -> None:
-        """Groups are not shown: an option says enough of itself."""
+    def add_paragraph(self, text: str) -> None:
+        """See HelpCollector."""
+        self._lines += [".PP", escaped(text)]
 
-    def end_section(self) -> None:
-        """Closes nothing."""
-
-    def add_text(self, text: str | None) -> None:
-        """Adds a description as a paragraph."""
-        if text:
-            self._lines += [".PP", escaped(text % {"prog": self._prog})]
-
-    def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[argparse.Action],
-        groups: Iterable[object],
-        prefix: str | None = None,
-    ) -> None:
-        """Adds nothing: the options below repeat it."""
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Adds one option or positional argument with its meaning; the option of the help itself is left out."""
-        if action.help == argparse.SUPPRESS or action.dest == "help":
-            return
-        choices = action.choices if isinstance(action.choices, Mapping) else {}
-        parsers = {name: one for name, one in choices.items() if isinstance(one, argparse.ArgumentParser)}
-        if parsers:
-            self.subparsers.update(parsers)
-            return
-        self._lines += [".TP", self._names(action)]
-        help_text = self._expand_help(action) if action.help else ""
-        self._lines.append(escaped(help_text) if help_text else "\\&")
+    def add_row(self, action: argparse.Action, meaning: str) -> None:
+        """See HelpCollector."""
+        self._lines += [".TP", self._names(action), escaped(meaning) if meaning else "\\&"]
 
     def _names(self, action: argparse.Action) -> str:
         if not action.option_strings:
