@@ -85,18 +85,13 @@ class Sampler:
         elif now_ns >= self._look_due_ns:
             cost_ns = await _in_slices(self._traffic.look(now_ns))
             self._look_due_ns = now_ns + WALK_SHARE * cost_ns
-        counts, levels, cache = self._traffic.counts, self._traffic.levels, self._broker.cache.manager
+        cache = self._broker.cache.manager
         median, tail = self._journal()
         return Reading(
             at_ns=now_ns,
             at_ms=self._wall_ms(),
-            messages_in=counts.messages_in,
-            bytes_in=counts.bytes_in,
-            messages_out=counts.messages_out,
-            bytes_out=counts.bytes_out,
-            latencies=counts.latencies,
-            hits=counts.hits,
-            reads=counts.reads,
+            counts=self._traffic.counts,
+            levels=self._traffic.levels,
             cache_bytes=cache.used_bytes,
             cache_max_bytes=cache.settings.size_bytes_max,
             cache_entries=cache.entries,
@@ -104,12 +99,6 @@ class Sampler:
             loop_lag_ms=self._broker.loop_watch.lag_s * 1000,
             journal_p50_ms=median,
             journal_p99_ms=tail,
-            topics=levels.topics,
-            producers=levels.producers,
-            consumers=levels.consumers,
-            subscriptions=levels.subscriptions,
-            backlog=levels.backlog,
-            storage_bytes=levels.storage_bytes,
             counted_ns=self._traffic.counted_ns,
             walked_ns=self._traffic.walked_ns,
         )

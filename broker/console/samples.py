@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import sub
 from typing import Final
 
+from broker.console.traffic import Counts, Levels
 from broker.service.namespaces import Json
 
 SECONDS_KEPT: Final = 300
@@ -52,20 +53,10 @@ class Reading:
     """Monotonic time."""
     at_ms: int
     """Milliseconds since 1970."""
-    messages_in: int = 0
-    """Messages published."""
-    bytes_in: int = 0
-    """Their bytes."""
-    messages_out: int = 0
-    """Messages sent to consumers."""
-    bytes_out: int = 0
-    """Their bytes."""
-    latencies: tuple[int, ...] = ()
-    """Entries by the time of their add, one count for each bound and one more."""
-    hits: int = 0
-    """Entries read from the cache."""
-    reads: int = 0
-    """Entries read at all."""
+    counts: Counts
+    """Counters over all topics."""
+    levels: Levels
+    """Sums over all topics."""
     cache_bytes: int = 0
     """Bytes in the cache."""
     cache_max_bytes: int = 0
@@ -80,18 +71,6 @@ class Reading:
     """Median time of a write in the embedded bookie's journal; None where the broker does not know it."""
     journal_p99_ms: float | None = None
     """Its 99th percentile."""
-    topics: int = 0
-    """Open topics."""
-    producers: int = 0
-    """Connected producers."""
-    consumers: int = 0
-    """Connected consumers."""
-    subscriptions: int = 0
-    """Subscriptions."""
-    backlog: int = 0
-    """Unacknowledged entries of all subscriptions."""
-    storage_bytes: int = 0
-    """Stored bytes."""
     counted_ns: int = 0
     """Monotonic time at which messages and bytes were counted; a sample may repeat older sums."""
     walked_ns: int = 0
@@ -102,7 +81,7 @@ class Interval:
     """Makes samples of the time between two readings."""
 
     def __init__(self, bounds_ms: Sequence[float]) -> None:
-        """`bounds_ms` are those of `Reading.latencies`."""
+        """`bounds_ms` are those of `Counts.latencies`."""
         self._bounds_ms = bounds_ms
         self._counted: Reading | None = None
         self._traffic: dict[str, Json] = {**NO_TRAFFIC}
@@ -121,34 +100,35 @@ class Interval:
             "atMs": now.at_ms,
             **self._traffic,
             "cacheBytes": now.cache_bytes,
-            "backlog": now.backlog,
+            "backlog": now.levels.backlog,
             "journalP50Ms": now.journal_p50_ms,
             "journalP99Ms": now.journal_p99_ms,
             "loopLagMs": now.loop_lag_ms,
             "connections": now.connections,
-            "hitRatioTotal": now.hits / now.reads if now.reads else None,
+            "hitRatioTotal": now.counts.hits / now.counts.reads if now.counts.reads else None,
             "cacheMaxBytes": now.cache_max_bytes,
             "cacheEntries": now.cache_entries,
-            "topics": now.topics,
-            "producers": now.producers,
-            "consumers": now.consumers,
-            "subscriptions": now.subscriptions,
-            "storageBytes": now.storage_bytes,
+            "topics": now.levels.topics,
+            "producers": now.levels.producers,
+            "consumers": now.levels.consumers,
+            "subscriptions": now.levels.subscriptions,
+            "storageBytes": now.levels.storage_bytes,
             "walkedSecondsAgo": (now.at_ns - now.walked_ns) / 1e9,
         }
 
     def _between(self, before: Reading, now: Reading) -> dict[str, Json]:
         seconds = (now.counted_ns - before.counted_ns) / 1e9
-        latencies = tuple(map(sub, now.latencies, before.latencies))
-        reads = now.reads - before.reads
+        old, new = before.counts, now.counts
+        latencies = tuple(map(sub, new.latencies, old.latencies))
+        reads = new.reads - old.reads
         return {
-            "messagesIn": (now.messages_in - before.messages_in) / seconds,
-            "bytesIn": (now.bytes_in - before.bytes_in) / seconds,
-            "messagesOut": (now.messages_out - before.messages_out) / seconds,
-            "bytesOut": (now.bytes_out - before.bytes_out) / seconds,
+            "messagesIn": (new.messages_in - old.messages_in) / seconds,
+            "bytesIn": (new.bytes_in - old.bytes_in) / seconds,
+            "messagesOut": (new.messages_out - old.messages_out) / seconds,
+            "bytesOut": (new.bytes_out - old.bytes_out) / seconds,
             "publishP50Ms": quantile(self._bounds_ms, latencies, 0.5),
             "publishP99Ms": quantile(self._bounds_ms, latencies, 0.99),
-            "hitRatio": (now.hits - before.hits) / reads if reads > 0 else None,
+            "hitRatio": (new.hits - old.hits) / reads if reads > 0 else None,
         }
 
 

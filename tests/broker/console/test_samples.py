@@ -8,15 +8,23 @@ import pytest
 
 from broker.console.log_warnings import KEPT, LogWarnings
 from broker.console.samples import HISTORY, SECONDS_KEPT, TENS_KEPT, History, Interval, Reading, quantile
+from broker.console.traffic import Counts, Levels
 
 SECOND_NS = 10**9
 BOUNDS_MS = (1.0, 10.0)
 
 
-def reading(at_s: int, **fields: int) -> Reading:
-    counted = {"counted_ns": at_s * SECOND_NS, "walked_ns": at_s * SECOND_NS, **fields}
-    latencies = (counted.get("messages_in", 0), 0, 0)
-    return Reading(at_ns=at_s * SECOND_NS, at_ms=at_s * 1000, latencies=latencies, **counted)
+def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Reading:
+    counted_ns = (at_s if counted_s is None else counted_s) * SECOND_NS
+    counts = Counts(latencies=(counted.get("messages_in", 0), 0, 0), **counted)
+    return Reading(
+        at_ns=at_s * SECOND_NS,
+        at_ms=at_s * 1000,
+        counts=counts,
+        levels=Levels(),
+        counted_ns=counted_ns,
+        walked_ns=counted_ns,
+    )
 
 
 def test_rates_are_those_of_the_time_between_two_readings() -> None:
@@ -33,7 +41,7 @@ def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
     interval = Interval(BOUNDS_MS)
     interval.sample(reading(10, messages_in=0))
     assert interval.sample(reading(11, messages_in=100))["messagesIn"] == 100
-    same = reading(12, messages_in=100, counted_ns=11 * SECOND_NS, walked_ns=11 * SECOND_NS)
+    same = reading(12, messages_in=100, counted_s=11)
     repeated = interval.sample(same)
     assert (repeated["messagesIn"], repeated["walkedSecondsAgo"]) == (100, 1.0)
     # Counted again after two seconds: the growth is divided by these two.
@@ -44,7 +52,7 @@ def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
     interval = Interval(BOUNDS_MS)
     interval.sample(reading(10))
     assert interval.sample(reading(11, hits=1, reads=4))["hitRatio"] == 0.25
-    same = reading(12, hits=1, reads=4, counted_ns=11 * SECOND_NS)
+    same = reading(12, hits=1, reads=4, counted_s=11)
     assert interval.sample(same)["hitRatio"] == 0.25
     assert interval.sample(reading(13, hits=1, reads=4))["hitRatio"] is None
 
