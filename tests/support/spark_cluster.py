@@ -44,6 +44,26 @@ def write_defaults(folder: Path, settings: Mapping[str, str]) -> Path:
     return folder
 
 
+def run_driver(
+    words: list[str],
+    folder: Path,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    limit_s: float,
+) -> str:
+    """Runs this Python with `words` as a driver that gets `settings` by `spark-defaults.conf` alone; returns its output."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SPARK_CONF_DIR": str(write_defaults(folder / "conf", settings)), **environment},
+        timeout=limit_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 class StandaloneCluster:
     """`with StandaloneCluster(folder) as cluster:` starts it; `cluster.url` is for `--master`."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from pipeline.java import find_java
 from pipeline.session import cache_folder
-from tests.support.spark_cluster import StandaloneCluster, bare_python, write_defaults
+from tests.support.spark_cluster import StandaloneCluster, bare_python, run_driver
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess
 
 PROGRAM = Path(__file__).parent / "program.py"
@@ -43,23 +41,12 @@ def run(words: list[str], folder: Path) -> str:
     """Runs a driver with the settings of a cluster; returns its output."""
     python, settings = bare_python()
     environment = {
-        **os.environ,
         "PYSPARK_PYTHON": python,
-        "SPARK_CONF_DIR": str(write_defaults(folder / "conf", {**SMALL, **settings})),
         "SPARK_LOCAL_IP": "127.0.0.1",
         # The same Python plans queries on the driver's machine, where it does have the project.
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), settings["spark.executorEnv.PYTHONPATH"]]),
     }
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_driver(words, folder, {**SMALL, **settings}, environment, LIMIT_S)
 
 
 def check_program(master: str, broker_url: str, folder: Path, executors: int) -> None:

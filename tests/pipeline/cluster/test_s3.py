@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +17,7 @@ moto_server = pytest.importorskip(
 boto3 = pytest.importorskip("boto3")
 pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
-from tests.support.spark_cluster import write_defaults  # noqa: E402
+from tests.support.spark_cluster import run_driver  # noqa: E402
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess  # noqa: E402
 
 LIMIT_S = 900
@@ -69,23 +66,8 @@ def run(words: list[str], s3: str, folder: Path) -> str:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.sql.shuffle.partitions": "2",
     }
-    environment = {
-        **os.environ,
-        "SPARK_CONF_DIR": str(write_defaults(folder / "conf", settings)),
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "PYTHONPATH": str(REPOSITORY),
-    }
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    environment = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "PYTHONPATH": str(REPOSITORY)}
+    return run_driver(words, folder, settings, environment, LIMIT_S)
 
 
 def test_job_reads_a_record_from_s3(s3: str, bucket: tuple[Any, str], tmp_path: Path) -> None:
