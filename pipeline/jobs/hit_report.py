@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from heapq import nlargest
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,6 +227,7 @@ def _plots(
         svg = lines_plot({"hit ratio": (xs, ys)}, "UTC", "hit ratio", x_scale="time", y_scale="ratio")
         report.plots.append(Plot("Hit ratio by minute", svg))
     lines = {}
+    lives = Counter(lifetime.broker for lifetime in record.checked.lifetimes)
     begin_s, step_s = record.checked.span_us[0] / 1e6, _step_us(record.checked.span_us) / 1e6
     for lifetime in record.checked.lifetimes:
         changes = np.zeros(POINTS + 2)
@@ -232,7 +236,7 @@ def _plots(
                 # The span may not divide by POINTS, so the last events fall into a step or two behind it.
                 changes[min(int(str(row["step"])), POINTS + 1)] += float(str(row["change"]))
         levels = np.cumsum(changes) / (1 << 20)
-        lines[f"{lifetime.broker} {lifetime.start}"] = (
+        lines[_lifetime_name(lifetime, lives[lifetime.broker])] = (
             (begin_s + np.arange(len(levels)) * step_s).tolist(),
             levels.tolist(),
         )
@@ -242,9 +246,22 @@ def _plots(
     left = len(lines) - len(fullest)
     note = f"The fullest {_LINES} caches; {left} more are left out." if left else ""
     report.plots.append(Plot("Bytes in the cache", svg, note))
-    top = {str(row["topic_name"]): float(str(row["mean_bytes"])) / (1 << 20) for row in held[:15]}
+    top: dict[str, float] = {}
+    for row in held:
+        # Brokers may hold topics of one name, and a topic may move from one to another.
+        name = str(row["topic_name"])
+        top[name] = top.get(name, 0.0) + float(str(row["mean_bytes"])) / (1 << 20)
     if top:
-        report.plots.append(Plot("Topics that fill the cache", bars_plot(top, "mean", "size")))
+        svg = bars_plot(dict(nlargest(15, top.items(), key=itemgetter(1))), "mean, of all brokers", "size")
+        report.plots.append(Plot("Topics that fill the cache", svg))
+
+
+def _lifetime_name(lifetime: BrokerLifetime, lives: int) -> str:
+    """Return the broker, with the start of its life where it had several."""
+    if lives == 1:
+        return lifetime.broker
+    began = datetime.strptime(lifetime.start, "%Y%m%dT%H%M%S.%f")
+    return f"{lifetime.broker} from {began:%m-%d %H:%M:%S}"
 
 
 def _clock_s(minute: object) -> float:
