@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from bench.generated_cluster.generator import generate
 from broker.metadata.metadata_store import MetadataStore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install magnetar[pipeline]")
+pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install WHEEL[pipeline]")
 
 from pipeline.jobs.page import html_of, rows_of, write
 from pipeline.jobs.plots import bars_plot, flattens, heat_map, lines_plot, merged
