@@ -9,6 +9,7 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from tests.console.conftest import browser, open_page, screenshots, watch
 from tests.console.test_screens import GRAVE
 from tests.pipeline.jobs.test_history import USUAL, run, write_day
 from tests.pipeline.jobs.test_on_the_sample import Shared
-from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 __all__ = ["browser", "open_page", "screenshots", "watch"]
@@ -41,23 +41,26 @@ WORKLOADS: Final[tuple[Mapping[str, int], ...]] = (
     {"tail": 0, "billing": 40, "archive": 160},
 )
 """Lags of each broker's readers, in rounds; those of the last do not fit into its cache."""
+HOSTS: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+"""Addresses of the loopback, one for each broker."""
 ROUNDS: Final = 250
 BODY_BYTES: Final = (2275,) * len(TOPICS)
 
 
-def record_broker(folder: Path, lags: Mapping[str, int]) -> str:
+def record_broker(folder: Path, host: str, lags: Mapping[str, int]) -> str:
     """Records one broker in a process of its own; returns its name."""
-    port = free_port()
     settings = {
         **SETTINGS,
         "entryCacheRecordDirectory": str(folder),
-        "brokerServicePort": str(port),
+        # With ports of the system's choice, the address alone tells brokers apart in a record.
+        "bindAddress": host,
+        "advertisedAddress": host,
         # A busy machine must not change what the cache holds.
         "managedLedgerCacheEvictionTimeThresholdMillis": "60000",
     }
     with tempfile.TemporaryDirectory() as data, BrokerProcess(Path(data), settings, memory=True) as broker:
         work(broker.addresses.pulsar, ROUNDS, lags, BODY_BYTES, 0.0)
-    return f"localhost-{port}"
+    return f"{host}-0"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The access record of three brokers that ran side by side, and their names."""
     folder = tmp_path_factory.mktemp("fleet") / "record"
     with ThreadPoolExecutor(len(WORKLOADS)) as brokers:
-        return folder, list(brokers.map(lambda lags: record_broker(folder, lags), WORKLOADS))
+        return folder, list(brokers.map(partial(record_broker, folder), HOSTS, WORKLOADS))
 
 
 @pytest.fixture(scope="module")
