@@ -38,7 +38,7 @@ JUDGED: Final = (*OF_TOPICS, *OF_NAMESPACES, "namespace", "parent", "deletion")
 """Kinds of nodes with a rule."""
 
 NO_PERSISTENT_TOPIC: Final = "no persistent topic has this name; a non-persistent one may use it"
-"""Reason of a finding about a schema. Its path does not tell the domain, and the store does not have non-persistent topics."""
+"""Reason of a finding about a schema. Its path tells no domain, and non-persistent topics have no node."""
 
 COMPONENTS: Final = ("managed-ledger", "schema", "compacted-ledger", "delayed-index-bucket")
 """Owners of ledgers whose references are known, as the ledgers' own metadata names them."""

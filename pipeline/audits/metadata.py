@@ -58,8 +58,8 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 def _with_owners(snapshot: Snapshot) -> DataFrame:
     """Add to each node the existence of its tenant, namespace and topic.
 
-    One row per node; columns own, partitions, twin, has_namespace, has_tenant, has_broker, has_cluster (null = absent), base,
-    index, broker (empty = of no broker), any_broker.
+    One row per node; columns own, partitions, twin, has_namespace, has_tenant, has_broker, has_cluster (null = absent),
+    base, index, broker (empty = of no broker), any_broker.
     """
     nodes = snapshot.table("nodes")
     topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
