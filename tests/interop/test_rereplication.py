@@ -375,6 +375,26 @@ async def test_bookie_copies_in_its_own_process_and_is_decommissioned_by_command
         assert "bookie_SERVER_STATUS" in scrape
 
 
+async def test_commands_refuse_a_path_without_bookies_and_an_unknown_bookie(bookies: Bookies) -> None:
+    """They said "no ledger needs …" and "disabled" there, at which an administrator deletes the bookie's data."""
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+    unknown = await ended_command(bookies, "decommission", "--bookie-id", "127.0.0.1:1")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "127.0.0.1:1 has no cookie, and no ledger needs it" in unknown.stderr
+    bookies.uri = bookies.uri.replace("/ledgers", "/wrong/ledgers")
+    commands = [
+        ["decommission", "--bookie-id", bookies.ours[0].address],
+        ["listunderreplicated"],
+        ["recover"],
+    ]
+    for words in [*commands, ["autorecoverystatus", "disable"]]:
+        done = await ended_command(bookies, *words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "no bookie is known at zk:" in done.stderr
+        assert "kazoo" not in done.stderr, "the log of the connection stands around the answer"
+
+
 def read_url(url: str) -> str:
     with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
         text: str = answer.read().decode()
