@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -373,6 +374,31 @@ async def test_bookie_copies_in_its_own_process_and_is_decommissioned_by_command
         assert written is not None
         assert float(written[1]) >= ENTRIES
         assert "bookie_SERVER_STATUS" in scrape
+
+
+async def test_autorecovery_goes_on_after_its_session_has_expired(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """The article's AutoRecovery ends with its session; ours stands for election again and copies as before."""
+    first, second, third = bookies.ours
+    lost = first.address
+    ledgers = [Written(51, (second.address, lost), ENTRIES)]
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+        await write(cluster, ledgers)
+        process = magnetar(bookies, "autorecovery")
+        ended.append(process)
+        await until(partial(has_votes, cluster, 1), "the process stands for election")
+        process.send_signal(signal.SIGSTOP)
+        await until(partial(has_votes, cluster, 0), "its session has expired")
+        process.send_signal(signal.SIGCONT)
+        await until(partial(has_votes, cluster, 1), "it stands for election again")
+        third.spawn()
+        third.wait_ready()
+        bookies.kill(lost)
+        await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
+        await check_copies(cluster, ledgers[0], lost)
+        assert process.poll() is None
 
 
 async def test_commands_refuse_a_path_without_bookies_and_an_unknown_bookie(bookies: Bookies) -> None:
