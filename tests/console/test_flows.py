@@ -393,7 +393,7 @@ def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     page = show("bookies")
     expect(page.get_by_text("writable").first).to_be_visible()
     expect(page.get_by_role("region", name="Disks").get_by_role("row")).not_to_have_count(1)
-    expect(page.get_by_text("journal, median")).to_be_visible()
+    expect(page.get_by_text("journal sync")).to_be_visible()
 
 
 def test_page_has_one_stream_at_a_time(admin: Admin, page: Page, show: Callable[[str], Page]) -> None:
