@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from autorecovery.stats import RecoveryStats
@@ -39,9 +39,15 @@ class _RecoveryCollector(Collector):
             "magnetar_auditor_elected", "1 where this process is the cluster's auditor.", auditor.elected
         )
         yield GaugeMetricFamily(
-            f"{self._auditor}NUM_UNDER_REPLICATED_LEDGERS",
+            "magnetar_auditor_under_replicated_ledgers",
             "Marked ledgers, as the elected auditor counted them last.",
             auditor.marked_now if auditor.elected else 0,
+        )
+        yield _sums(
+            f"{self._auditor}NUM_UNDER_REPLICATED_LEDGERS",
+            "Ledgers that each search for lost bookies' ledgers marked.",
+            auditor.audits,
+            auditor.marked_at_audits,
         )
         for name, doc, value in (
             (
@@ -62,13 +68,11 @@ class _RecoveryCollector(Collector):
                 worker.replicated,
             ),
             ("NUM_ENTRIES_READ", "Entries read to be copied.", worker.entries_read),
-            ("NUM_BYTES_READ", "Bytes of these.", worker.bytes_read),
             (
                 "NUM_ENTRIES_WRITTEN",
                 "Entries copied, after the answer to their adds.",
                 worker.entries_written,
             ),
-            ("NUM_BYTES_WRITTEN", "Bytes of these.", worker.bytes_written),
             (
                 "NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
                 "Attempts that left a ledger for later, because copies were still missing.",
@@ -81,9 +85,28 @@ class _RecoveryCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(self._worker + name, doc, value)
+        yield _sums(
+            f"{self._worker}NUM_BYTES_READ",
+            "Bytes of each entry read.",
+            worker.entries_read,
+            worker.bytes_read,
+        )
+        yield _sums(
+            f"{self._worker}NUM_BYTES_WRITTEN",
+            "Bytes of each entry copied.",
+            worker.entries_written,
+            worker.bytes_written,
+        )
         for name, doc, value in (
             ("finished_ledgers", "Ledgers whose mark was removed.", worker.finished),
             ("failed_attempts", "Attempts at a ledger that ended with an error.", worker.failed),
             ("recovered_ledgers", "Open ledgers that were fenced and closed.", worker.recovered),
         ):
             yield CounterMetricFamily(f"magnetar_rereplication_{name}", doc, value)
+
+
+def _sums(name: str, doc: str, count: int, total: int) -> Metric:
+    """Returns a summary with BookKeeper's label `success`, without quantiles: single values are not kept."""
+    family = SummaryMetricFamily(name, doc, labels=["success"])
+    family.add_metric(["true"], count, total)
+    return family

@@ -94,6 +94,10 @@ class BrokerReading:
     """Client connections that are open."""
     ledgers_open: int
     """Managed ledgers, one per open persistent topic."""
+    bundles_owned: int
+    """Bundles of namespaces that have open topics, counted by a walk before the scrape."""
+    lookups_pending: int
+    """Lookups of topics that are not yet answered."""
     coordinators: Mapping[int, Coordinator]
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
     deletions: DeletionCounts

@@ -10,6 +10,8 @@ import pytest
 
 from tests.compose.boards import queries
 
+BROKERS = 'label_values(up{job="broker"}, p)'
+
 
 def values(selector: str, label: str) -> list[str]:
     """Two brokers for the one selector that the tests expect, and a value of its own for any other."""
@@ -39,15 +41,19 @@ def test_panels_of_rows_and_of_panels_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ('x{p=~"$broker"}', 'x{p=~"b\\\\.0|b\\\\.1"}'),
+        ('x{p=~"$broker"}', 'x{p=~"(b\\\\.0|b\\\\.1)"}'),
         ('x{p="$broker"}', 'x{p="b.0"}'),
-        ('x{p=~"[[broker]]", q!="${broker:regex}"}', 'x{p=~"b\\\\.0|b\\\\.1", q!="b.0"}'),
-        ('x{p=~"$$broker"}', 'x{p=~"b\\\\.0|b\\\\.1"}'),
+        ('x{p=~"[[broker]]", q!="${broker:regex}"}', 'x{p=~"(b\\\\.0|b\\\\.1)", q!="b.0"}'),
+        ('x{p=~"$$broker"}', 'x{p=~"(b\\\\.0|b\\\\.1)"}'),
         ("rate(x[$__rate_interval])", "rate(x[1m])"),
         ("topk($limit, x)", "topk(5, x)"),
         ('x{all=~"$all"}', 'x{all=~".*"}'),
-        ('x{n="$next"}', 'x{n="pod of y{b=~"b\\\\.0|b\\\\.1"}"}'),
+        ('x{n="$next"}', 'x{n="pod of y{b=~"(b\\\\.0|b\\\\.1)"}"}'),
         ('x{pod="$pod"}', 'x{pod="pod of up"}'),
+        ('x{one=~"$one"}', 'x{one=~"b.0"}'),
+        ('x{number="$number", prefix="$prefix"}', 'x{number="0", prefix="b"}'),
+        ('x{last=~"$last"}', 'x{last=~"(b\\\\.1)"}'),
+        ('x{cluster="$source"}', 'x{cluster="standalone"}'),
         ('x{u=~"$unknown"}', 'x{u=~".*"}'),
     ],
 )
@@ -55,9 +61,14 @@ def test_variables_get_values(tmp_path: Path, expression: str, expected: str) ->
     board = {
         "templating": {
             "list": [
-                variable("broker", {"query": 'label_values(up{job="broker"}, p)'}),
+                variable("broker", {"query": BROKERS}, includeAll=True),
+                variable("one", BROKERS),
+                variable("number", BROKERS, regex=".*\\.(.*)"),
+                variable("prefix", BROKERS, regex="/([^.]+)/"),
+                variable("last", BROKERS, regex="/1$/", multi=True),
+                {"name": "source", "type": "datasource", "query": "prometheus"},
                 variable("pod", "up", regex='/.*[^_]pod=\\"([^\\"]+)\\".*/'),
-                variable("all", "label_values(q)", allValue=".*"),
+                variable("all", "label_values(q)", allValue=".*", includeAll=True),
                 variable("next", 'label_values(y{b=~"$broker"}, pod)'),
                 {"name": "limit", "type": "custom", "query": "5,10", "current": {}},
             ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json, Namespaces
 
 BUNDLES: Final = 4
@@ -24,6 +25,8 @@ HASH_MAX: Final = 0xFFFFFFFF
 """The largest hash, which belongs to the last bundle."""
 KEY: Final = "bundles"
 """Key of the bundles in the stored policies, and in Pulsar's JSON."""
+TOPICS_PER_SLICE: Final = 1_000
+"""Topics whose bundles are found between two pauses: about 2 ms."""
 _RANGE: Final = re.compile(r"(0x[0-9a-fA-F]{8})_(0x[0-9a-fA-F]{8})")
 
 
@@ -44,6 +47,24 @@ class BoundariesRefused(BrokerError):
 def bundles_of(namespaces: Namespaces, namespace: str) -> Bundles:
     """Returns the bundles of a namespace. NamespaceNotFound for an unknown one."""
     return Bundles.stored(namespaces.policies(namespace))
+
+
+def collect_bundles(namespaces: Namespaces, topics: Iterable[TopicName], found: set[str]) -> Iterator[None]:
+    """Adds the bundles of these topics to `found`, as `tenant/namespace/range`; yields after each slice of topics.
+
+    Topics of a namespace that does not exist are left out.
+    """
+    bundles: dict[str, Bundles | None] = {}
+    for number, topic in enumerate(topics, 1):
+        namespace = topic.namespace
+        if namespace not in bundles:
+            known = namespaces.exists(namespace)
+            bundles[namespace] = bundles_of(namespaces, namespace) if known else None
+        of_namespace = bundles[namespace]
+        if of_namespace is not None:
+            found.add(f"{namespace}/{of_namespace.of(str(topic))}")
+        if number % TOPICS_PER_SLICE == 0:
+            yield
 
 
 def hash_of(topic: str) -> int:
