@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from autorecovery.stats import RecoveryStats
+from autorecovery.stats import AuditorStats, RecoveryStats, WorkerStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `render` returns."""
@@ -34,7 +34,10 @@ class _RecoveryCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family; called by prometheus_client."""
-        auditor, worker = self._stats.auditor, self._stats.worker
+        yield from self._auditor_families(self._stats.auditor)
+        yield from self._worker_families(self._stats.worker)
+
+    def _auditor_families(self, auditor: AuditorStats) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "magnetar_auditor_elected", "1 where this process is the cluster's auditor.", auditor.elected
         )
@@ -61,6 +64,8 @@ class _RecoveryCollector(Collector):
         ):
             yield CounterMetricFamily(self._auditor + name, doc, value)
         yield CounterMetricFamily("magnetar_auditor_marked_ledgers", "Ledgers marked.", auditor.marked)
+
+    def _worker_families(self, worker: WorkerStats) -> Iterator[Metric]:
         for name, doc, value in (
             (
                 "NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",

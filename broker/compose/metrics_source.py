@@ -18,7 +18,7 @@ from broker.metrics.topic_reader import TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
-from broker.service.administration.bundles import collect_bundles
+from broker.service.administration.bundles import OwnedBundles
 from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
@@ -92,9 +92,9 @@ class MetricsSource:
         cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
         expectations = cache.eviction_stats.expectations
         self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
-        bundles: set[str] = set()
-        names = [topic.name for topic in self._broker.registry.topics.values()]
-        yield from collect_bundles(self._broker.namespaces, names, bundles)
+        bundles = OwnedBundles(self._broker.namespaces)
+        topics = self._broker.registry.topics
+        yield from bundles.add([(text, topic.name) for text, topic in topics.items()])
         self._bundles = len(bundles)
 
     def broker(self) -> BrokerReading:

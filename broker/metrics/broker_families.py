@@ -164,7 +164,32 @@ OWNED_BUNDLES: Final = (
 )
 """Name of a gauge, the value of its label `cache`, and its help. Labels cluster, cache."""
 
+CURVE: Final = (
+    Family(
+        "pulsar_ml_cache_x_curve_miss_ratio",
+        "gauge",
+        "curve.*.miss_ratio",
+        "Share of reads that a cache of another size would miss, by its share of the present size.",
+        label="factor",
+    ),
+    Family(
+        "pulsar_ml_cache_x_curve_standard_error",
+        "gauge",
+        "curve.*.standard_error",
+        "Standard error of these shares, which come from a sample.",
+        label="factor",
+    ),
+)
+"""Labels cluster, factor; while somebody looks at the console's page of the cache, and 10 minutes longer."""
+
 BROKER_BY: Final = (
+    Family(
+        "pulsar_ml_cache_x_policy_info",
+        "gauge",
+        "policies",
+        "1 for the cache policy in use.",
+        label="policy",
+    ),
     by(
         "provider_name auth_method",
         "",

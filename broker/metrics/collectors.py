@@ -28,6 +28,7 @@ from broker.metrics.broker_families import (
     BROKER_BY,
     CONSTANTS,
     COORDINATORS,
+    CURVE,
     HISTOGRAMS,
     JOINED_READS,
     OWNED_BUNDLES,
@@ -68,9 +69,10 @@ class BrokerCollector(Collector):
         reading = self._read()
         for family in (*BROKER, *JOINED_READS):
             yield self._family(family, {(): cast(float, self._value(family, reading))})
-        # Without coordinators the families would have a head and no series.
+        # Without coordinators, or a curve, the families would have a head and no series.
         of_coordinators = COORDINATORS if reading.coordinators else ()
-        for family in (*BROKER_BY, *of_coordinators):
+        of_curve = CURVE if reading.curve else ()
+        for family in (*BROKER_BY, *of_coordinators, *of_curve):
             counted = cast(Mapping[object, float], self._value(family, reading))
             # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
             values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}
@@ -228,6 +230,7 @@ class _LabelledProcess(ProcessCollector):
         self._cluster = cluster
 
     def collect(self) -> Iterator[Metric]:
+        """Yields every family; the registry calls it for each scrape."""
         for metric in super().collect():
             metric.samples = [sample._replace(labels={"cluster": self._cluster}) for sample in metric.samples]
             yield metric

@@ -19,8 +19,8 @@ INTERVALS: Final = {
 """Variables that Grafana itself sets, or that boards use as ranges."""
 DATA_SOURCE: Final = "standalone"
 """Name of the data source, the cluster's: StreamNative's boards use it as the value of the label `cluster`."""
-PREFERRED: Final = "boards"
-"""Part of the value to choose where a board shows one value of a variable, such as one topic."""
+PREFERRED: Final = ("boards",)
+"""Parts of the value to choose where a board shows one value of a variable, such as one topic."""
 _VARIABLE: Final = re.compile(r"\[\[(\w+)\]\]|\$+\{(\w+)(?::\w+)?\}|\$+(\w+)")
 _REGEX_LABEL: Final = re.compile(r"(\w+)=\\*\"\(")
 _LABEL_VALUES: Final = re.compile(r"label_values\((?:(?P<series>.*),)?\s*(?P<label>\w+)\s*\)\s*$", re.S)
@@ -45,7 +45,9 @@ def queries(folder: Path, values: Callable[[str, str], list[str]]) -> Iterator[Q
     for path in sorted(folder.rglob("*.json")):
         board = json.loads(path.read_text(encoding="utf-8"))
         board = board.get("dashboard", board)
-        variables = _variables(board, values)
+        # A user of this board would choose its job.
+        preferred = (*PREFERRED, "zookeeper") if path.name.startswith("zookeeper") else PREFERRED
+        variables = _variables(board, values, preferred)
         for panel in _panels(board):
             for target in panel.get("targets") or ():
                 if target.get("expr"):
@@ -63,7 +65,9 @@ def _panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from panel.get("panels", ())
 
 
-def _variables(board: dict[str, Any], values: Callable[[str, str], list[str]]) -> dict[str, tuple[str, str]]:
+def _variables(
+    board: dict[str, Any], values: Callable[[str, str], list[str]], preferred: tuple[str, ...]
+) -> dict[str, tuple[str, str]]:
     """Returns for each variable its values as a regular expression, and the one value that is chosen."""
     found: dict[str, tuple[str, str]] = {name: (value, value) for name, value in INTERVALS.items()}
     for variable in board.get("templating", {}).get("list", ()):
@@ -71,7 +75,8 @@ def _variables(board: dict[str, Any], values: Callable[[str, str], list[str]]) -
         text = query.get("query", "") if isinstance(query, dict) else query
         name, kind = variable["name"], variable["type"]
         if kind == "query":
-            found[name] = _chosen(variable, _candidates(variable, _substituted(text, found).strip(), values))
+            offered = _candidates(variable, _substituted(text, found).strip(), values)
+            found[name] = _chosen(variable, offered, preferred)
         elif kind == "datasource":
             found[name] = (DATA_SOURCE, DATA_SOURCE)
         elif kind == "interval":
@@ -106,9 +111,10 @@ def _filtered(texts: list[str], regex: str) -> list[str]:
     return list(dict.fromkeys(match[1] if pattern.groups else match.string for match in matches))
 
 
-def _chosen(variable: dict[str, Any], candidates: list[str]) -> tuple[str, str]:
+def _chosen(variable: dict[str, Any], candidates: list[str], preferred: tuple[str, ...]) -> tuple[str, str]:
     """Returns all values as an expression where the board offers several at a time, and the one that is chosen."""
-    first = next((value for value in candidates if PREFERRED in value), candidates[0] if candidates else "")
+    wanted = (value for value in candidates if any(part in value for part in preferred))
+    first = next(wanted, candidates[0] if candidates else "")
     if not (variable.get("multi") or variable.get("includeAll")):
         return first, first
     every = variable.get("allValue") or (

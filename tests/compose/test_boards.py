@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autorecovery.exposition import render as render_copies
+from autorecovery.stats import RecoveryStats
+from broker.metrics import broker_families, topic_families
 from tests.compose.boards import queries
 
 BROKERS = 'label_values(up{job="broker"}, p)'
+OWN = re.compile(r"pulsar_ml_cache_x_\w+|magnetar_\w+")
+BOARDS = Path(__file__).resolve().parents[2] / "conf/grafana/boards"
 
 
 def values(selector: str, label: str) -> list[str]:
@@ -76,3 +82,32 @@ def test_variables_get_values(tmp_path: Path, expression: str, expected: str) ->
         "panels": [panel(expression)],
     }
     assert expressions(tmp_path, board) == [expected]
+
+
+def test_every_family_of_our_own_is_on_one_of_our_boards() -> None:
+    tables = (
+        *broker_families.BROKER,
+        *broker_families.BROKER_BY,
+        *broker_families.CURVE,
+        *broker_families.HISTOGRAMS,
+        *topic_families.TOPIC,
+        *topic_families.SUBSCRIPTION,
+        *topic_families.SUBSCRIPTION_CACHE,
+        topic_families.CACHE_SUBSCRIPTIONS_LEFT_OUT,
+        *topic_families.QUOTAS,
+    )
+    names = {family.name for family in tables}
+    names |= set(re.findall(r"^# TYPE (\w+) ", render_copies(RecoveryStats()).decode(), re.M))
+    asked = " ".join(query.expression for query in queries(BOARDS, values))
+    assert [name for name in sorted(names) if OWN.fullmatch(name) and name not in asked] == []
+
+
+def test_panels_of_our_boards_have_a_title_a_unit_and_a_description() -> None:
+    for path in sorted(BOARDS.glob("*.json")):
+        panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
+        assert [panel["id"] for panel in panels] == list(range(1, len(panels) + 1)), path.name
+        for panel in panels:
+            about = f"{path.name}: {panel['title']}"
+            assert panel["title"], path.name
+            assert panel["fieldConfig"]["defaults"]["unit"], about
+            assert panel.get("description"), about

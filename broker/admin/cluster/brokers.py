@@ -13,7 +13,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
 from broker.model.errors import BrokerError
-from broker.service.administration.bundles import collect_bundles
+from broker.service.administration.bundles import OwnedBundles
 from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.clusters import ClusterNotFound
 from broker.service.namespaces import Json
@@ -111,12 +111,11 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     """Returns the bundles of this broker that have open topics."""
     broker = request.app[BROKER]
     _check_id(broker, request.match_info["broker"])
-    found: set[str] = set()
-    names = [topic.name for topic in broker.registry.topics.values()]
-    for _ in collect_bundles(broker.namespaces, names, found):
+    owned = OwnedBundles(broker.namespaces)
+    for _ in owned.add([(text, topic.name) for text, topic in broker.registry.topics.items()]):
         await asyncio.sleep(0)
     state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return answer(dict.fromkeys(sorted(found), state))
+    return answer(dict.fromkeys(owned.names(), state))
 
 
 async def shutdown(request: web.Request) -> web.Response:

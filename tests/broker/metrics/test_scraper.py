@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.curve import Curve, Point
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.metrics import broker_families, topic_families
 from broker.metrics.broker_reading import BrokerReading
@@ -210,6 +211,31 @@ async def test_both_paths_answer_without_a_redirect_over_http() -> None:
         assert (await answer.text()).endswith("# EOF\n")
 
 
+async def test_scrape_has_the_policy_and_the_curve_while_it_is_sampled() -> None:
+    class Sampled(FakeBroker):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reading = super().broker()
+
+        def broker(self) -> BrokerReading:
+            return self.reading
+
+        def curve(self) -> Curve:
+            size_bytes = self.reading.manager.settings.size_bytes_max
+            return Curve(
+                0, 1.0, 9, 0.5, 0.0, [Point(size_bytes // 4, 0.75, 0.25, 0), Point(size_bytes, 0.5, 0.125, 0)]
+            )
+
+    sampled = Sampled()
+    text = await text_of(sampled.scraper())
+    assert 'pulsar_ml_cache_x_policy_info{cluster="standalone",policy="pip430"} 1.0' in text
+    assert "pulsar_ml_cache_x_curve" not in text
+    sampled.reading.cache.sampling = sampled
+    text = await text_of(sampled.scraper())
+    assert 'pulsar_ml_cache_x_curve_miss_ratio{cluster="standalone",factor="0.25"} 0.75' in text
+    assert 'pulsar_ml_cache_x_curve_standard_error{cluster="standalone",factor="1"} 0.125' in text
+
+
 async def test_scrape_labels_the_process_and_counts_bundles_and_bandwidth(tmp_path: Path) -> None:
     class Owner(FakeBroker):
         def broker(self) -> BrokerReading:
@@ -246,6 +272,7 @@ def test_every_family_is_in_the_documentation() -> None:
         *topic_families.TOTALS,
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *broker_families.CURVE,
         *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
         *(family for family, _ in topic_families.NAMESPACE_BUCKETS),
