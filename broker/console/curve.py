@@ -33,7 +33,9 @@ class CurveSampling:
         self._asked_ns = now_ns
         ratios = self._ratios
         if ratios is None:
-            ratios = self._ratios = MissRatios(manager.settings, manager.entries, self._cursors, now_ns)
+            ratios = self._ratios = self._cache.sampling = MissRatios(
+                manager.settings, manager.entries, self._cursors, now_ns
+            )
             self._cache.decisions.watch(ratios.take)
         ratios.configure(manager.settings)
         curve = ratios.curve()
@@ -64,7 +66,7 @@ class CurveSampling:
     def expire(self) -> None:
         """Ends the sampling when the last request is long ago."""
         if self._ratios is not None and self._now_ns() - self._asked_ns > LINGER_NS:
-            self._ratios = None
+            self._ratios = self._cache.sampling = None
             self._cache.decisions.watch(None)
 
     def _cursors(self, log: str) -> ActiveCursors | None:
