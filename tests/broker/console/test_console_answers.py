@@ -146,6 +146,12 @@ async def test_missing_topic_is_not_found(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.usefixtures("client")
+async def test_answers_about_all_topics_tell_their_cost(broker: BrokerProcess, client: pulsar.Client) -> None:
+    """The page sets its pace by it, so that 100,000 topics cost no more of a core than ten."""
+    for path in ("topics", "cache"):
+        assert (await asked(broker, path))["costMs"] > 0
+
+
 async def test_cache_page_agrees_with_the_cache_route(broker: BrokerProcess) -> None:
     found = await asked(broker, "cache?top=1")
     assert found["inserted"]["entries"] == MESSAGES
