@@ -114,7 +114,9 @@ class CachePage:
         """Returns what entered and left since the start, with rates since an earlier answer."""
         stats, still_expected = self._cache.manager.stats, self._cache.eviction_stats.evicted_expected_entries
         now_ns = self._now_ns()
-        counts = [self._cache.inserted_entries, *(stats.evicted_entries[reason] for reason in REASONS)]
+        from_storage = stats.from_storage_entries
+        published = self._cache.inserted_entries - from_storage
+        counts = [published, from_storage, *(stats.evicted_entries[reason] for reason in REASONS)]
         if self._newer is None or now_ns - self._newer[0] >= RATE_NS:
             self._older, self._newer = self._newer, (now_ns, counts)
             if self._older is not None and now_ns - self._older[0] > RATE_MAX_NS:
@@ -126,7 +128,12 @@ class CachePage:
                 (now - then) / (now_ns - since_ns) * 1e9 for now, then in zip(counts, before, strict=True)
             ]
         return {
-            "inserted": {"entries": counts[0], "perSecond": rates[0]},
+            "inserted": {
+                "publishedEntries": published,
+                "publishedPerSecond": rates[0],
+                "fromStorageEntries": from_storage,
+                "fromStoragePerSecond": rates[1],
+            },
             "evicted": {
                 reason.value: {
                     "entries": stats.evicted_entries[reason],
@@ -134,7 +141,7 @@ class CachePage:
                     "perSecond": rate,
                     "expectedEntries": still_expected[reason],
                 }
-                for reason, rate in zip(REASONS, rates[1:], strict=True)
+                for reason, rate in zip(REASONS, rates[2:], strict=True)
             },
         }
 
