@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine
 from typing import Final
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from broker.console.cache_page import TOP, TOP_MAX, CachePage
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
 from broker.console.messages import from_place, peeked
+from broker.console.own_time import own_time
 from broker.console.requests import flag, one_of, whole
 from broker.console.settings_page import settings_answer
 from broker.console.static_files import StaticFiles
@@ -24,6 +26,7 @@ from broker.console.topic_detail import topic_detail
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.model.topic_name import parse_topic_name
+from broker.service.namespaces import Json
 
 _TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _NUMBER: Final = "[0-9]{1,18}"
@@ -78,7 +81,8 @@ class ConsoleRoutes:
             limit=whole(request, "limit", 50, 1, LIMIT_MAX),
         )
         topics = request.app[BROKER].registry.topics
-        return answer(await topics_page(topics, self._traffic, query, listed_namespaces(request)))
+        page = topics_page(topics, self._traffic, query, listed_namespaces(request))
+        return await _answer_with_cost(page)
 
     async def topic(self, request: web.Request) -> web.Response:
         """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""
@@ -90,7 +94,7 @@ class ConsoleRoutes:
 
     async def cache(self, request: web.Request) -> web.Response:
         """Returns the levels of the entry cache, its flows and its needs, with the `top` topics by bytes."""
-        return answer(await self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
+        return await _answer_with_cost(self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
 
     async def bookies(self, _request: web.Request) -> web.Response:
         """Returns the bookies with their disks, journal and read cache, and the times of this broker's requests."""
@@ -108,3 +112,9 @@ class ConsoleRoutes:
         """Ends all streams and questions, because the broker stops."""
         self._hub.close()
         self._bookies.close()
+
+
+async def _answer_with_cost(work: Coroutine[object, None, dict[str, Json]]) -> web.Response:
+    """Answers with `costMs` beside the values, because the walk behind them takes longer the more topics there are."""
+    found, cost_ms = await own_time(work)
+    return answer({**found, "costMs": cost_ms})

@@ -380,6 +380,9 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
     expect(
         page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
     ).to_be_visible()
+    entered = page.get_by_role("region", name="Inserted entries by cause").get_by_role("row")
+    expect(entered.filter(has_text="it was published")).to_contain_text(re.compile(r"[1-9]"))
+    expect(entered.filter(has_text="read from storage")).to_be_visible()
     expect(page.get_by_role("region", name="Evicted entries by reason").get_by_role("row")).to_have_count(5)
     expect(page.get_by_role("region", name="Working sets").get_by_text("slow-report")).to_be_visible()
     slider = page.get_by_label("Compare another size")
