@@ -37,7 +37,8 @@ SERVER = Section("Server", (
         computed="advertisedAddress:bookiePort; the machine's host name where that is unset",
         doc="Identity of the bookie, remembered by its directories."),
     Key("prometheusStatsHttpPort", "int", 8000, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the bookie's `/metrics`; 0 takes any free port."),
+        doc="TCP port of the bookie's `/metrics`, which it registers in ZooKeeper for the brokers' consoles; 0 takes "
+            "any free port and registers none."),
     Key("nettyMaxFrameSizeBytes", "int", 5 * MIB + 10 * KIB, "bytes", low=1024,
         doc="Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top."),
     Key("maxBatchReadSize", "int", 5 * MIB, "bytes", low=1024,
