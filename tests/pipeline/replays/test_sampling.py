@@ -12,6 +12,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import in_sample
 from pipeline.replays.accesses import APPEND, INVALIDATE, TICK, Accesses, runs_expanded
+from pipeline.replays.inputs import read_inputs
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import replay_with, scaled
@@ -112,5 +113,5 @@ def test_objects_replay_the_same_sample_as_the_machine_code(
     (lifetime,) = find([folder]).lifetimes
     part = accesses_of(lifetime, 0.3)
     ours = replay_with(part, settings)
-    (theirs,) = replay_objects(lifetime, [scaled(settings, part)], part.tick_ns, rate=0.3)
+    (theirs,) = replay_objects(lifetime, read_inputs(lifetime, 0.3), [scaled(settings, part)], part.tick_ns)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}
