@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from argparse import Namespace
 from html import escape
 from pathlib import Path
@@ -134,6 +135,19 @@ def test_grid_is_the_same_in_one_task_and_in_many(spark: Any) -> None:
     alone = [replay_grid(inputs, [overrides])[0] for overrides in wanted]
     assert together == alone
     assert together[0].settings == own_settings(runs[0])
+
+
+def test_sample_is_replayed_again_without_its_files(spark: Any, tmp_path: Path) -> None:
+    """Spark has kept it: a job reads its record once, however often it replays."""
+    shutil.copytree(SAMPLE, tmp_path / "record")
+    inputs = RecordInputs(spark, find([tmp_path / "record"]).lifetimes, 0.5)
+    wanted = override_grid(("pip430-4.2", "magnetar"), (1 << 20,))
+    first = replay_grid(inputs, wanted)
+    lower = replay_grid(inputs, wanted[:1], rate=0.2)
+    shutil.rmtree(tmp_path / "record")
+    assert replay_grid(inputs, wanted) == first
+    assert replay_grid(inputs, wanted[:1], rate=0.2) == lower
+    assert lower == replay_grid(RecordInputs(spark, find([SAMPLE]).lifetimes, 0.2), wanted[:1])
 
 
 def test_no_general_policy_beats_belady_on_the_sample(spark: Any) -> None:

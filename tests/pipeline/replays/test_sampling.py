@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.made_record import make_record
+from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import in_sample
@@ -80,6 +82,32 @@ def test_sample_drawn_while_reading_is_a_part_of_all_accesses(
         same = replace(drawn, bytes_rate=part.bytes_rate)
         assert replay_with(same, settings) == replay_with(part, settings)
     assert drawn.bytes_rate == pytest.approx(part.bytes_rate, rel=0.1)
+
+
+def test_sample_has_the_moves_of_a_cursor_that_pass_its_entries(tmp_path: Path) -> None:
+    """The last reader misses, so each of its reads moves its cursor by a row of its own."""
+    make_record(tmp_path, 160_000, 1, misses=True)
+    (lifetime,) = find([tmp_path]).lifetimes
+    counts = []
+    for rate in (1.0, 0.01):
+        at: dict[tuple[int, int], int] = {}
+        behind = moves = reads = 0
+        for batch in read_inputs(lifetime, rate):
+            rows = [batch.rows[name].tolist() for name in ("op", "topic", "sub", "entry")]
+            for op, topic, sub, entry in zip(*rows, strict=True):
+                if op == Op.CURSOR_MOVED:
+                    at[topic, sub] = entry
+                    moves += 1
+                elif op == Op.ARRIVED:
+                    reads += 1
+                    behind += at[topic, sub] <= entry
+        counts.append((moves, reads))
+        assert behind == 0
+    (all_moves, all_reads), (moves, reads) = counts
+    assert all_moves == all_reads == 5000
+    # The first move of each cursor is always in it.
+    assert moves <= reads + len(at)
+    assert reads < all_reads / 5
 
 
 def test_sample_is_replayed_in_a_cache_of_its_share_of_the_bytes(
