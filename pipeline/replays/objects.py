@@ -23,8 +23,9 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.recorder.record_reader import BrokerLifetime, events, events_of
+from broker.recorder.schema import COLUMNS
 from pipeline.replays.accesses import LOOKS_ONLY, REST_NS
-from pipeline.replays.inputs import read_sample
+from pipeline.replays.inputs import InputBatch
 from pipeline.replays.replay import Outcome
 
 Place = tuple[int, int]
@@ -310,17 +311,20 @@ def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
 
 
 def replay_objects(
-    lifetime: BrokerLifetime, settings: Sequence[EntryCacheSettings], tick_ns: int, rate: float = 1.0
+    lifetime: BrokerLifetime,
+    batches: Iterable[InputBatch],
+    settings: Sequence[EntryCacheSettings],
+    tick_ns: int,
 ) -> list[Outcome]:
-    """Replay a broker lifetime, or the share `rate` of its entries, under each of the settings.
+    """Replay a broker lifetime, given its inputs or a sample of them, under each of the settings.
 
-    `settings`: of caches for that share (`replay.scaled`). RecordError for damaged files or missing names.
+    `settings`: of caches for the sample's share (`replay.scaled`). RecordError for damaged files or missing names.
     """
     replays = [WhatIf(one, tick_ns) for one in settings]
-    # Sampling here gives the entries that a recorder with that rate would have written. All caches replay a batch
-    # before the next is read, so that the files are read once and only one batch is in memory.
-    for number, batch in read_sample(lifetime, rate, without=OUTPUTS):
-        recorded = events_of(lifetime, lifetime.files[number], batch)
+    # All caches replay a batch before the next one, so that the events of one batch are in memory as objects.
+    for batch in batches:
+        columns = {name: batch.rows[name] for name in COLUMNS}
+        recorded = events_of(lifetime, lifetime.files[batch.number], columns)
         for replay in replays:
             replay.feed(recorded)
     return [replay.outcome for replay in replays]
