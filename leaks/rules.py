@@ -69,7 +69,7 @@ class NodeFacts(NamedTuple):
     broker_gone: bool
     """It is a broker's own, and other brokers are registered but this one is not."""
     of_brokers: bool
-    """It is in a namespace that brokers use without policies."""
+    """It is in a namespace that brokers use for themselves, with or without policies."""
     empty: bool
     """It has no value, no children, and is no root."""
     being_deleted: bool
@@ -96,7 +96,11 @@ def judge_node(node: NodeFacts) -> str | None:
         return "its tenant does not exist"
     if of_owner and node.broker_gone:
         return "it is a broker's own, and no such broker is registered"
-    if of_owner and not node.has_namespace and not node.of_brokers:
+    # A health check's schema lacks the cluster that its topic's name has, and a broker's load data are in a non-persistent
+    # topic. So the absence of a persistent topic of the schema's name says nothing.
+    if of_owner and node.of_brokers:
+        return None
+    if of_owner and not node.has_namespace:
         return "its namespace does not exist"
     if of_topic and node.beyond_partitions:
         return "it is a partition that its topic does not have"

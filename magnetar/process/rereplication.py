@@ -98,7 +98,7 @@ async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
             timeout_s=settings.metadata_timeout_s,
         )
         stack.push_async_callback(store.close)
-        bookies = RegisteredBookies(connect, QuarantineSettings())
+        bookies = RegisteredBookies(connect, QuarantineSettings(), None)
         stack.push_async_callback(bookies.close)
         await bookies.follow(store)
         yield Cluster(store, bookies, Marks(store))

@@ -98,10 +98,7 @@ def test_metrics_of_alerts_are_on_a_board() -> None:
     """An alert asks for a look at the past of its metric."""
     boards = "".join(path.read_text() for path in (ROOT / "conf/grafana/boards").glob("*.json"))
     found = {(alert.name, metric) for alert in alerts() for metric in _METRIC.findall(alert.expression)}
-    # The election is 0 or 1 and has no past to look at.
-    assert {one for one in found if one[1] not in boards} == {
-        ("NothingRereplicates", "magnetar_auditor_elected")
-    }
+    assert {one for one in found if one[1] not in boards} == set()
 
 
 def test_alerts_are_explained_in_the_section_that_they_name() -> None:

@@ -102,8 +102,7 @@ class Stage:
         self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
-        self.workers: list[InlineWorker] = []
-        """Of the compactions that have begun."""
+        self.workers = list[InlineWorker]()  # of the compactions that have begun
         self.workers_break = False
         """Workers from here on fail like one that was killed."""
 

@@ -112,7 +112,7 @@ async def test_both_times_of_a_delayed_message_come_from_one_read(monkeypatch: p
     subscription = await unread(stage, topic)
     await stage.publish(topic, 3, delays_ms=[600_000, 0, 30_000])
     read = Counter[int]()
-    real = managed_ledger.read_readable
+    real = single_entry.read_readable
 
     async def counted(context: Any, storage_reads: Any, wanted: EntryRange) -> list[Entry]:
         read.update(range(wanted.first, wanted.last + 1))
