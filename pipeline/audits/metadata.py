@@ -64,9 +64,6 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     nodes = snapshot.table("nodes")
     topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
     parents = topics.where("own > 0").select(F.col("topic").alias("base"), F.col("own").alias("partitions"))
-    twins = topics.where("topic like 'non-persistent://%'").select(
-        F.expr("substring(topic, 5)").alias("topic"), F.lit(True).alias("twin")
-    )
     namespaces = nodes.where("kind = 'namespace'").select("namespace", F.lit(True).alias("has_namespace"))
     tenants = nodes.where("kind = 'tenant'").select(
         F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
@@ -92,7 +89,7 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         # These are small beside the nodes. Sent to each task they move none of them; the topics above are too
         # many.
         .join(F.broadcast(parents), "base", "left")
-        .join(F.broadcast(twins), "topic", "left")
+        .join(F.broadcast(_twins(topics)), "topic", "left")
         .join(F.broadcast(namespaces), "namespace", "left")
         .join(F.broadcast(tenants), "tenant", "left")
         .join(F.broadcast(brokers), "broker", "left")
@@ -119,6 +116,12 @@ def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
         .join(of_bases, "base", "left")
         .join(of_namespaces, "namespace", "left")
     )
+
+
+def _twins(topics: DataFrame) -> DataFrame:
+    """Return the name that a persistent topic would have, for each that is known and not persistent; True in `twin`."""
+    others = topics.where("topic like 'non-persistent://%'")
+    return others.selectExpr("substring(topic, 5) topic", "true twin")
 
 
 def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFrame:
