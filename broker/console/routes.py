@@ -12,7 +12,7 @@ from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing
 from broker.console.access import listed_namespaces, rights, session_of
-from broker.console.bookies import bookies_answer
+from broker.console.bookies import BookiesPage
 from broker.console.cache_page import TOP, TOP_MAX, CachePage
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
@@ -39,8 +39,9 @@ OFFSET_MAX: Final = 10_000_000
 class ConsoleRoutes:
     """The handlers for one broker."""
 
-    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage) -> None:
+    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage, bookies: BookiesPage) -> None:
         """`hub` feeds the streams; `traffic` has the rates of topics."""
+        self._bookies = bookies
         self._hub = hub
         self._cache = cache
         self._traffic = traffic
@@ -95,9 +96,9 @@ class ConsoleRoutes:
         """Returns the levels of the entry cache, its flows and its needs, with the `top` topics by bytes."""
         return await _answer_with_cost(self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
 
-    async def bookies(self, request: web.Request) -> web.Response:
-        """Returns the bookies with their disks, journal and read cache as far as the broker knows them."""
-        return answer(await bookies_answer(request.app[BROKER].environment.ledgers.bookies))
+    async def bookies(self, _request: web.Request) -> web.Response:
+        """Returns the bookies with their disks, journal and read cache, and the times of this broker's requests."""
+        return answer(await self._bookies.shown())
 
     async def settings(self, request: web.Request) -> web.Response:
         """Returns all settings with their values, origins and limits; secrets are masked."""
@@ -108,8 +109,9 @@ class ConsoleRoutes:
         return answer({**session_of(request), "pages": self._hub.streams})
 
     async def close(self, _: web.Application | None = None) -> None:
-        """Ends all streams, because the broker stops."""
+        """Ends all streams and questions, because the broker stops."""
         self._hub.close()
+        self._bookies.close()
 
 
 async def _answer_with_cost(work: Coroutine[object, None, dict[str, Json]]) -> web.Response:

@@ -172,7 +172,8 @@ async def test_embedded_bookie_shows_disk_journal_and_read_cache(
 ) -> None:
     client.create_producer("stored").send(b"x")
     (bookie,) = (await asked(broker, "bookies"))["bookies"]
-    assert (bookie["kind"], bookie["state"], bookie["unknown"]) == ("embedded", "writable", None)
+    assert (bookie["kind"], bookie["state"], bookie["notes"]) == ("embedded", "writable", [])
+    assert bookie["writableDirectories"] == [1, 1]
     (disk,) = bookie["disks"]
     assert disk["path"].startswith(str(broker.folder))
     assert disk["freeBytes"] > 0
