@@ -33,6 +33,10 @@ MAGNETAR = Section("Magnetar", (
             "`host:port` talks BookKeeper's v2 protocol to a bookie elsewhere, several of them with commas "
             "are the choice for ensembles, and `registered` uses the bookies in the ZooKeeper of "
             "metadataStoreUrl."),
+    Key("bookieHttpPort", "list", None, form=(r"\d{1,5}", "a port"), ours=True,
+        doc="Ports of the HTTP servers at the hosts of bookieAddress, one for all bookies or one for each in the same "
+            "order: the console reads journal and read cache there. Not needed for bookies that register their HTTP "
+            "server in ZooKeeper."),
 ))
 
 SERVER = Section("Server", (

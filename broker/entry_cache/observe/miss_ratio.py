@@ -53,6 +53,8 @@ TURN_NS: Final = 2_000_000
 _HIT, _INSERT, _EVICT = int(Op.HIT), int(Op.INSERT), int(Op.EVICT)
 _ASKED: Final = (int(Op.MISS), int(Op.COALESCED))
 _RUNS: Final = frozenset((_HIT, _INSERT, *_ASKED))
+_LOOKS: Final = (LOOKS_ONLY,)
+"""The reader's name in events of looks at single entries."""
 _SECOND_NS: Final = 1_000_000_000
 CursorsOf = Callable[[str], ActiveCursors | None]
 """Returns the active cursors of a log; None for one that is closed."""
@@ -91,6 +93,9 @@ class MissRatios:
     def take(self, row: Row) -> None:
         """Takes one event of the cache, in order."""
         op, count = row[1], row[6]
+        if row[9] == _LOOKS:
+            # Looks say nothing of how a cache serves its cursors, and fill none.
+            return
         if op == _HIT:
             self._hits += count
         elif op == _INSERT:
@@ -161,7 +166,7 @@ class MissRatios:
     def _refill(self, run: Run, reader: str) -> int:
         """Returns the expected reads with which the log would fetch the run; -1 where that fills no cache."""
         cursors = self._cursors_of(run.log)
-        if cursors is None or reader == LOOKS_ONLY or not self._counts_reads.get(run.log, True):
+        if cursors is None or not self._counts_reads.get(run.log, True):
             return -1
         position = cursors.position(reader)
         if position is None:
