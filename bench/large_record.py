@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary) / "record"
         if not folder.exists():
-            seconds = timed(lambda: make_record(folder, options.events, options.brokers))
+            seconds = timed(lambda: make_record(folder, options.events, options.brokers, misses=True))
             print(f"record of {options.events:,} events made in {seconds:.1f} s", flush=True)
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         print(f"{size / 1e6:,.0f} MB on disk, {os.cpu_count()} cores", flush=True)

@@ -97,8 +97,6 @@ def measure_replay(run: BrokerLifetime) -> list[str]:
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
     """Measures the error of a sample's hit ratio over all brokers, for readers with all lags."""
-    from pipeline.replays.sampling import sampled
-
     if not folder.exists():
         make_record(folder, events, brokers, behind_us=spread_behind)
     rates = (1.0, 0.1, 0.01)
@@ -109,9 +107,8 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
     ]
     hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
     for run in find([folder]).lifetimes:
-        accesses = accesses_of(run)
         for at, rate in enumerate(rates):
-            part = sampled(accesses, rate)
+            part = accesses_of(run, rate)
             for row, one in enumerate(settings):
                 outcome = replay_with(part, one)
                 hits[row, at] += outcome.totals["hits"]

@@ -21,8 +21,10 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.ledger_client.bookie_connection import BookieConnection
+from broker.ledger_client.bookie_question import DiskSpace, ask_disk_space
 from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
+from broker.ledger_client.request_times import RequestTimes
 from broker.ledger_client.result_codes import UNREACHABLE
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
@@ -104,6 +106,10 @@ class BookKeeperLedgerClient:
         self._add_bytes = 0
         self._oldest_seen: _Oldest = ()
         """For each kind of request, the oldest that was out at the last look."""
+        self._times: RequestTimes | None = None
+        """Measures requests, while somebody wants it."""
+        self._timed: tuple[_Key | None, _Key | None, int] = (None, None, 0)
+        """The newest add, read and batch read that were timed, or were out when the measurement began."""
         # One timer per bookie and not per request: a request is late between one and two intervals after it was sent.
         self._watch = self._loop.call_later(timeout_s, self._check_progress)
         self._connect()
@@ -123,6 +129,19 @@ class BookKeeperLedgerClient:
             await asyncio.shield(self._connecting)
         if self._connection is None:
             raise ConnectionError(f"no connection to the bookie at {self._host}:{self._port}")
+
+    async def disk_space(self) -> DiskSpace:
+        """Ask the bookie for its disks, on a connection of its own.
+
+        Raises OSError. There is no limit of time: set one around the call.
+        """
+        return await ask_disk_space(self._open)
+
+    def measure(self, times: RequestTimes | None) -> None:
+        """Begin or end to time one add and one read of each turn."""
+        self._times = times
+        # Requests that are out were sent before now.
+        self._timed = (next(reversed(self._adds), None), next(reversed(self._reads), None), self._next_batch)
 
     # Requests.
 
@@ -221,8 +240,25 @@ class BookKeeperLedgerClient:
     def _write(self, _now_ns: int) -> None:
         # While a connection is being made the output waits; `_connect_once` writes it.
         if self._connection is not None and self._output:
+            if self._times is not None:
+                self._time_newest(self._times)
             output, self._output = self._output, []
             self._connection.write(b"".join(output))
+
+    def _time_newest(self, times: RequestTimes) -> None:
+        """Times the newest add and the newest read of those that are sent now."""
+        add, read, batch = self._timed
+        newest_add, newest_read = next(reversed(self._adds), None), next(reversed(self._reads), None)
+        if newest_add is not None and newest_add != add:
+            done, size = self._adds[newest_add]
+            self._adds[newest_add] = (times.timed_add(done), size)
+        if newest_read is not None and newest_read != read:
+            # The first of the queue is the one that is sent.
+            frame, read_done = self._reads[newest_read][0]
+            self._reads[newest_read][0] = (frame, times.timed_read(read_done))
+        if self._next_batch != batch and self._next_batch in self._batches:
+            self._batches[self._next_batch] = times.timed_batch(self._batches[self._next_batch])
+        self._timed = (newest_add, newest_read, self._next_batch)
 
     # Answers: `FrameReceiver`.
 
@@ -285,10 +321,7 @@ class BookKeeperLedgerClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 connection = BookieConnection(self, self._frame_bytes_max)
-                if self._tls is None:
-                    await self._loop.create_connection(lambda: connection, self._host, self._port)
-                else:
-                    await connect_with_tls(connection, self._host, self._port, self._tls.current())
+                await self._open(connection)
             if not connection.is_open:
                 # The loop may report the loss before this task goes on. Nothing reports it again, so the client would
                 # keep the dead connection and fail every request from then on.
@@ -306,6 +339,12 @@ class BookKeeperLedgerClient:
         self._connection = connection
         log.info("+ bookie %s:%d", self._host, self._port)
         self._write(0)
+
+    async def _open(self, protocol: asyncio.Protocol) -> asyncio.BaseTransport:
+        """Makes a connection to the bookie."""
+        if self._tls is None:
+            return (await self._loop.create_connection(lambda: protocol, self._host, self._port))[0]
+        return await connect_with_tls(protocol, self._host, self._port, self._tls.current())
 
     def _lost(self) -> None:
         if not self._closed:

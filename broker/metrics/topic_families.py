@@ -312,10 +312,15 @@ TOTALS: Final = (
     gauge("pulsar_broker_rate_out", "window.rate_out", "Messages sent per second."),
     gauge("pulsar_broker_throughput_in", "window.throughput_in", "Bytes published per second."),
     gauge("pulsar_broker_throughput_out", "window.throughput_out", "Bytes sent per second."),
+    counter("pulsar_broker_in_bytes_total", "now.bytes_in", "Bytes published, of open topics."),
+    counter("pulsar_broker_out_bytes_total", "now.bytes_out", "Bytes sent, of open topics."),
     gauge("pulsar_broker_storage_size", "now.storage_size", "Bytes kept, times the write quorum."),
     gauge("pulsar_broker_storage_logical_size", "now.storage_logical_size", "Bytes kept, each once."),
     gauge("pulsar_broker_storage_write_rate", "window.write_rate", "Entries stored per second."),
     gauge("pulsar_broker_storage_read_rate", "window.read_rate", "Entries read per second."),
+    gauge(
+        "pulsar_broker_storage_read_cache_misses_rate", "window.cache_miss_rate", "Cache misses per second."
+    ),
     gauge("pulsar_broker_msg_backlog", "now.backlog", "Entries not acknowledged."),
 )
 """Sums over the broker, label cluster."""

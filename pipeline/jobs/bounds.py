@@ -23,7 +23,6 @@ from pipeline.replays.accesses import (
     runs_expanded,
 )
 from pipeline.replays.making import accesses_of
-from pipeline.replays.sampling import sampled
 from pipeline.simulators.simulation import BELADY, POLICIES, simulate
 from pipeline.simulators.trace import Trace, trace_of
 
@@ -74,8 +73,7 @@ def baseline_of(task: tuple[BrokerLifetime, int, float, Sequence[str]]) -> list[
     for which the share's capacity is too small is left out.
     """
     lifetime, size_bytes, rate, policies = task
-    accesses = accesses_of(lifetime)
-    accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
+    accesses = accesses_of(lifetime, rate)
     requests = requests_of(accesses)
     if not requests.reads:
         return [(policy, 0, 0) for policy in policies]

@@ -26,7 +26,7 @@ from pipeline.jobs.memory_curve import (
     traffic_of,
 )
 from pipeline.jobs.report import Report, Table, bytes_text, percent
-from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
+from pipeline.jobs.what_if import OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import GridRow, Overrides, affordable_rate, own_settings, replay_grid
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
@@ -103,11 +103,10 @@ def recommend_within(
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
     search = _Search(spark, checked, share, traffic, say)
-    exact = exactly(spark, checked.lifetimes, say)
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
     confirmed_present, confirmed = _confirmed(search, own, present, best, rate)
-    report.text += [*own_lines(exact, confirmed_present), ""]
+    report.text += [*own_lines(checked, confirmed_present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
     _add_curve(report, search, present, grid, confirmed or present, budget)
     _add_brokers(report, present, grid, best or present, budget)

@@ -24,7 +24,7 @@ from pipeline.replays.accesses import Accesses
 from pipeline.replays.grid import NO_TTL_NS, own_settings
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import BY_KERNEL, replay_with
-from pipeline.replays.sampling import groups, only, sampled
+from pipeline.replays.sampling import groups, only
 from pipeline.simulators.shards import GROUPS, STUDENT_T
 from pipeline.traces.checking import Checked
 
@@ -163,8 +163,7 @@ _Task = tuple[BrokerLifetime, list[tuple[str, EntryCacheSettings]], list[int], f
 
 def _points(task: _Task) -> list[Point]:
     lifetime, policies, sizes, share = task
-    accesses = accesses_of(lifetime)
-    return points_of(sampled(accesses, min(share, accesses.rate)), policies, sizes)
+    return points_of(accesses_of(lifetime, share), policies, sizes)
 
 
 def points_of(

@@ -28,7 +28,7 @@ from pipeline.jobs.memory_curve import (
 )
 from pipeline.jobs.plots import bars_plot, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
-from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, exactly, own_lines, policy_name, row_of
+from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import (
     NO_TTL_NS,
     GridRow,
@@ -86,7 +86,6 @@ def recommend(
     if not own.size_bytes_max:
         report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
         return report
-    exact = exactly(spark, checked.lifetimes, say)
     knobs, combinations = _knobs(own), _combinations(own)
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
@@ -98,7 +97,7 @@ def recommend(
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     policies = _policies(spark, checked, own, rate, say)
     baseline = _baseline(spark, checked, best.settings.size_bytes_max, rate, say)
-    report.text += [*own_lines(exact, present), ""]
+    report.text += [*own_lines(checked, present), ""]
     # First the change that costs no memory.
     report.text += [
         *_policy_advice(policies),

@@ -19,7 +19,6 @@ from broker.recorder.record_reader import BrokerLifetime
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
-from pipeline.replays.sampling import sampled
 from pipeline.task_progress import collected
 
 NO_TTL_NS: Final = 1 << 60
@@ -231,8 +230,7 @@ def _replay_task(task: _Task) -> Iterable[_Replayed]:
     own = own_settings(lifetime)
     settings = [overrides.applied_to(own) for _, overrides in numbered]
     # Shared by all settings of the task: reading the files costs more than a replay.
-    accesses = accesses_of(lifetime)
-    accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
+    accesses = accesses_of(lifetime, rate)
     # All settings of a task are of one kind, see `_tasks`.
     if settings[0].policy in BY_KERNEL:
         by = "kernel"

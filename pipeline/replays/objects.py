@@ -22,8 +22,9 @@ from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.recorder.record_reader import BrokerLifetime, events
+from broker.recorder.record_reader import BrokerLifetime, events, events_of
 from pipeline.replays.accesses import LOOKS_ONLY, REST_NS
+from pipeline.replays.inputs import read_sample
 from pipeline.replays.replay import Outcome
 
 Place = tuple[int, int]
@@ -318,9 +319,10 @@ def replay_objects(
     replays = [WhatIf(one, tick_ns) for one in settings]
     # Sampling here gives the entries that a recorder with that rate would have written. All caches replay a batch
     # before the next is read, so that the files are read once and only one batch is in memory.
-    for batch in events(lifetime, sample=rate, without=OUTPUTS):
+    for number, batch in read_sample(lifetime, rate, without=OUTPUTS):
+        recorded = events_of(lifetime, lifetime.files[number], batch)
         for replay in replays:
-            replay.feed(batch)
+            replay.feed(recorded)
     return [replay.outcome for replay in replays]
 
 

@@ -6,14 +6,17 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from tests.console.traffic import busy_broker
 from tests.interop.support import Admin
+from tests.support.browser import module_without_browser
 from tests.vectors.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = 60_000
@@ -22,7 +25,9 @@ SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
 
 
-expect.set_options(timeout=WAIT_MS)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skips modules that need a browser's package which is missing."""
+    return module_without_browser(module_path, parent)
 
 
 class Watch:
@@ -72,6 +77,9 @@ def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"needs a headless browser: one of {', '.join(BROWSERS)}")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield running
