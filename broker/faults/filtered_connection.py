@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from broker.faults.held_clock import HeldClock
 from broker.faults.refusals import refusal_of
-from broker.faults.script import DELAY, DROP, REFUSE, Fault, FaultScript
+from broker.faults.script import DELAY, DROP, REFUSE, UNLOAD, Fault, FaultScript
 from protocol.frame import SIZES, assemble_body, command_frame, has_checksum, metadata_span
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
@@ -204,7 +204,7 @@ class FilteredConnection(asyncio.BufferedProtocol):
             self._apply(self._script.happens(_name(_command(frame))), frame, self._out)
 
     def _apply(self, fault: Fault | None, frame: bytes, gate: Gate) -> None:
-        if fault is None:
+        if fault is None or fault.do == UNLOAD:
             gate.put(frame)
         elif fault.do == DELAY:
             gate.put(frame, fault.seconds)

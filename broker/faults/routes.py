@@ -102,7 +102,7 @@ def _fault(given: dict[str, object]) -> Fault:
     """Makes a fault of JSON; BadFault for a value of another type."""
     if missing := [name for name in ("on", "do") if name not in given]:
         raise BadFault(f"{missing[0]} is missing")
-    texts: dict[str, object] = {name: given[name] for name in ("on", "do", "error") if name in given}
+    texts: dict[str, object] = {name: given[name] for name in ("on", "do", "error", "topic") if name in given}
     numbers: dict[str, object] = {name: given[name] for name in ("at", "times") if name in given}
     seconds = given.get("seconds", 0.0)
     for name, text in texts.items():
@@ -119,6 +119,7 @@ def _fault(given: dict[str, object]) -> Fault:
         on=str(texts["on"]),
         do=str(texts["do"]),
         error=str(texts.get("error", "")),
+        topic=str(texts.get("topic", "")),
         at=int(str(numbers.get("at", 1))),
         times=int(str(numbers.get("times", 1))),
         seconds=float(seconds),

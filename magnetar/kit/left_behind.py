@@ -26,7 +26,11 @@ class Asked(Protocol):
 
 def left_in(broker: Asked, namespace: str, log: str) -> list[str]:
     """Returns a line for each thing that is left; `log` is the part written during the test."""
-    topics = cast("list[str]", broker.ask("GET", f"/admin/v2/persistent/{namespace}"))
+    topics = [
+        topic
+        for domain in ("persistent", "non-persistent")
+        for topic in cast("list[str]", broker.ask("GET", f"/admin/v2/{domain}/{namespace}"))
+    ]
     lines = [line for topic in topics for line in _of_topic(broker, topic)]
     if refused := sum(REFUSED_SCHEMA in line for line in log.splitlines()):
         lines.append(f"{refused} schemas refused as incompatible")

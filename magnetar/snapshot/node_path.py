@@ -1,6 +1,9 @@
 """NodePath: kind, namespace and topic of a node, read from its path. Pure: no I/O.
 
 Partitioned topics are read in both layouts, Pulsar's (`t/ns/persistent/x`) and ours (`persistent/t/ns/x`).
+
+Names of Pulsar 1 have a cluster between tenant and namespace. Apache's brokers still use such names for their health checks
+(`pulsar/CLUSTER/HOST:PORT`), so those topics hold ledgers that must count as used.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ class NodePath(NamedTuple):
     kind: str
     """A word of the column `kind` in `docs/reference/audits.md`."""
     namespace: str | None = None
-    """tenant/namespace"""
+    """tenant/namespace, or tenant/cluster/namespace"""
     topic: str | None = None
-    """persistent://tenant/namespace/name"""
+    """persistent://namespace/name"""
     name: str | None = None
     """Of the subscription or tenant."""
     ledger_id: int | None = None
@@ -61,15 +64,25 @@ def _topic_name(domain: str, namespace: str, quoted: str) -> str:
 
 
 def _managed_ledger(parts: list[str]) -> NodePath:
-    if len(parts) < 4 or parts[2] not in _DOMAINS:
+    namespace, rest = _split_namespace(parts)
+    if namespace is None:
         return NodePath(_PARENT if len(parts) < 4 else _OTHER)
-    namespace = f"{parts[0]}/{parts[1]}"
-    topic = _topic_name(parts[2], namespace, parts[3])
-    if len(parts) == 4:
+    if len(rest) < 2:
+        return NodePath(_PARENT)
+    topic = _topic_name(rest[0], namespace, rest[1])
+    if len(rest) == 2:
         return NodePath("managed-ledger", namespace, topic)
-    if len(parts) == 5:
-        return NodePath("cursor", namespace, topic, unquote(parts[4]))
+    if len(rest) == 3:
+        return NodePath("cursor", namespace, topic, unquote(rest[2]))
     return NodePath(_OTHER)
+
+
+def _split_namespace(parts: list[str]) -> tuple[str | None, list[str]]:
+    """The namespace before the first domain, and the parts from the domain on; None for a path without both."""
+    for length in (2, 3):
+        if len(parts) > length and parts[length] in _DOMAINS:
+            return "/".join(parts[:length]), parts[length:]
+    return None, []
 
 
 def _ledger(path: str) -> NodePath:
@@ -83,8 +96,8 @@ def _admin(parts: list[str]) -> NodePath:
     kind, rest = (parts[0], parts[1:]) if parts else ("", [])
     if kind == "policies" and len(rest) == 1:
         return NodePath("tenant", name=rest[0])
-    if kind == "policies" and len(rest) == 2:
-        return NodePath("namespace", f"{rest[0]}/{rest[1]}")
+    if kind == "policies" and len(rest) in (2, 3):
+        return NodePath("namespace", "/".join(rest))
     if kind == "local-policies":
         return _of_namespace("local-policies", rest)
     if kind == "deletions" and len(rest) == 2:
@@ -92,13 +105,13 @@ def _admin(parts: list[str]) -> NodePath:
     if kind == "topic-policies" and len(rest) == 1:
         return _topic_policies(unquote(rest[0]))
     if kind == "partitioned-topics":
-        if len(rest) != 4:
-            return NodePath(_PARENT)
         # Our layout begins with the domain, Pulsar's with the tenant: put into Pulsar's order.
-        if rest[0] in _DOMAINS:
+        if len(rest) == 4 and rest[0] in _DOMAINS:
             rest = [rest[1], rest[2], rest[0], rest[3]]
-        namespace = f"{rest[0]}/{rest[1]}"
-        return NodePath("partitioned-topic", namespace, _topic_name(rest[2], namespace, rest[3]))
+        namespace, named = _split_namespace(rest)
+        if namespace is None or len(named) != 2:
+            return NodePath(_PARENT)
+        return NodePath("partitioned-topic", namespace, _topic_name(named[0], namespace, named[1]))
     return NodePath(_OTHER)
 
 
@@ -131,4 +144,6 @@ def _of_topic(kind: str, parts: list[str]) -> NodePath:
 def _of_namespace(kind: str, parts: list[str]) -> NodePath:
     if len(parts) < 2:
         return NodePath(_PARENT)
-    return NodePath(kind, f"{parts[0]}/{parts[1]}")
+    # A bundle is named by its borders, as `0x00000000_0xffffffff`; another third part is the namespace behind a cluster.
+    has_cluster = len(parts) > 2 and not parts[2].startswith("0x")
+    return NodePath(kind, "/".join(parts[: 3 if has_cluster else 2]))

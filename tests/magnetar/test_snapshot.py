@@ -35,6 +35,8 @@ from tests.support.java import ZooKeeper
 from tests.vectors.broker_process import BrokerProcess
 
 T = "persistent://a/b/c d"
+V1 = "persistent://a/east/b/c d"
+"""A name of Pulsar 1, with a cluster."""
 
 
 def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
@@ -53,6 +55,15 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/ledgers/000/0000/0021/4748/L3647", NodePath("ledger", ledger_id=2147483647)),
         ("/ledgers/00/1234", NodePath("parent")),
         ("/ledgers/available/a:3181", NodePath("bookkeeper")),
+        ("/managed-ledgers/a/east/b/persistent/c%20d", NodePath("managed-ledger", "a/east/b", V1)),
+        ("/managed-ledgers/a/east/b/persistent/c%20d/s", NodePath("cursor", "a/east/b", V1, "s")),
+        ("/managed-ledgers/a/east/b/persistent", NodePath("parent")),
+        ("/admin/policies/a/east/b", NodePath("namespace", "a/east/b")),
+        (
+            "/admin/partitioned-topics/a/east/b/persistent/c%20d",
+            NodePath("partitioned-topic", "a/east/b", V1),
+        ),
+        ("/namespace/a/east/b/0x0_0xf", NodePath("bundle-owner", "a/east/b")),
         ("/admin/policies/a", NodePath("tenant", name="a")),
         ("/admin/policies/a/b", NodePath("namespace", "a/b")),
         ("/admin/local-policies/a/b", NodePath("local-policies", "a/b")),

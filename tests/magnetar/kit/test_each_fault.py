@@ -230,6 +230,19 @@ async def test_unload_closes_the_producer_at_once(
     broker: magnetar.Broker, conversation: Conversation
 ) -> None:
     await conversation.until("SUBSCRIBE")
-    path = conversation.topic.replace("://", "/")
-    await asyncio.to_thread(broker.ask, "PUT", f"/admin/v2/{path}/unload")
+    await asyncio.to_thread(broker.unload, conversation.topic)
     await conversation.raw.receive("CLOSE_PRODUCER")
+
+
+async def test_unload_at_a_send_stores_the_message_and_closes_the_topic(
+    broker: magnetar.Broker, conversation: Conversation
+) -> None:
+    await conversation.until("SEND")
+    other = broker.faults.unload(broker.topic(), "SEND")
+    fault = broker.faults.unload(conversation.topic, "SEND")
+    conversation.send("SEND")
+    seen = {(await conversation.raw.receive()).type_name for _ in range(3)}
+    assert seen == {"SEND_RECEIPT", "CLOSE_PRODUCER", "CLOSE_CONSUMER"}
+    await fired(fault)
+    # Its topic was never opened, so it must not claim that it has closed it.
+    other.assert_fired(0)

@@ -158,23 +158,27 @@ def read_references(spark: Any, url: str, folder: Path) -> list[tuple[str, str]]
 
 LOG_OF_LEDGER_5 = bytes.fromhex("0a020805")
 """An Apache log with one ledger."""
+HEALTH = "/managed-ledgers/pulsar/east/{broker}/persistent/healthcheck"
+"""The topic of a health check. Its schema's path, in the namespace without the cluster, does not name it."""
 BROKERS_OWN = {
     "/namespace/pulsar/{broker}": b"",
     "/namespace/pulsar/{broker}/0x00000000_0xffffffff": b"{}",
     "/managed-ledgers/pulsar/{broker}/persistent/healthcheck": LOG_OF_LEDGER_5,
     "/schemas/pulsar/{broker}/healthcheck": b"",
     "/admin/local-policies/pulsar/{broker}": b"{}",
+    HEALTH: LOG_OF_LEDGER_5,
     "/namespace/pulsar/east/{broker}/0x00000000_0xffffffff": b"{}",
     "/namespace/sla-monitor/east/{broker}/0x00000000_0xffffffff": b"{}",
     "/loadbalance/bundle-data/sla-monitor/east/{broker}/0x00000000_0xffffffff": b"{}",
 }
-"""Nodes of a broker of Apache Pulsar for itself. The first four are those of 4.2.4, as its ZooKeeper has them."""
+"""Nodes of a broker of Apache Pulsar for itself, as the ZooKeepers of 4.2.4 and (below a cluster) of 4.0.8 have them."""
 OF_THE_CLUSTER = {
     "/admin/clusters/east": b"{}",
     "/namespace/pulsar/east": b"",
     "/namespace/sla-monitor/east": b"",
     "/namespace/pulsar/system/0x00000000_0xffffffff": b"{}",
     "/admin/local-policies/pulsar/system": b"{}",
+    "/schemas/pulsar/system/loadbalancer-broker-load-data": b"",
 }
 
 
@@ -205,6 +209,24 @@ def test_audit_metadata_spares_the_own_namespaces_of_running_brokers(spark: Any,
     assert {row.reason for row in rows} == {"it is a broker's own, and no such broker is registered"}
     stopped = snapshot_of({**OF_THE_CLUSTER, **live, **dead}, tmp_path / "stopped")
     assert found(spark, "metadata", stopped) == [], "a cluster at rest has no leaks for that"
+
+
+def test_audits_spare_a_health_check_whose_schema_and_ledger_name_no_cluster(
+    spark: Any, tmp_path: Path
+) -> None:
+    """As Apache 4.0.8 leaves them: the ledger was an orphan, and the schema had no topic."""
+    broker = "10.0.0.1:8080"
+    custom = {"application": b"pulsar", "component": b"managed-ledger"}
+    ledger = LedgerMetadata((Segment(("b:1",)),), LedgerState.OPEN, 0, 0, custom=custom)
+    nodes = {
+        **OF_THE_CLUSTER,
+        f"/loadbalance/brokers/{broker}": b"{}",
+        HEALTH.format(broker=broker): LOG_OF_LEDGER_5,
+        f"/schemas/pulsar/{broker}/healthcheck": b"",
+        ledger_key(5): encode(ledger),
+    }
+    folder = snapshot_of(nodes, tmp_path / "healthy")
+    assert [row for name in ("metadata", "ledgers") for row in found(spark, name, folder)] == []
 
 
 async def make_leaks(url: str) -> int:
