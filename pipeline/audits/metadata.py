@@ -75,12 +75,7 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     is_partition = F.col("topic").contains(
         "-partition-"
     )  # Cheap, so that few rows need the regular expression.
-    deletions = nodes.where("kind = 'deletion'")
-    deleted_topics = deletions.where("topic is not null").select("topic").distinct()
-    deleted_namespaces = (
-        deletions.where("topic is null and namespace is not null").select("namespace").distinct()
-    )
-    return (
+    owned = (
         nodes.where(F.col("kind").isin(*JUDGED))
         .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
         .withColumn(
@@ -99,19 +94,27 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         .join(F.broadcast(tenants), "tenant", "left")
         .join(F.broadcast(brokers), "broker", "left")
         .join(F.broadcast(clusters), "second", "left")
-        # Deletions that are under way: few, or none.
-        .join(F.broadcast(deleted_topics.withColumn("topic_deleted", F.lit(True))), "topic", "left")
-        .join(
-            F.broadcast(
-                deleted_topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted"))
-            ),
-            "base",
-            "left",
-        )
-        .join(
-            F.broadcast(deleted_namespaces.withColumn("namespace_deleted", F.lit(True))), "namespace", "left"
-        )
         .crossJoin(F.broadcast(running))
+    )
+    return _with_deletions(owned, nodes)
+
+
+def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
+    """Add to each node whether a deletion of its topic, partitioned topic or namespace is under way.
+
+    The columns topic_deleted, base_deleted and namespace_deleted are True or null.
+    """
+    deletions = nodes.where("kind = 'deletion'")
+    topics = deletions.where("topic is not null").select("topic").distinct()
+    namespaces = deletions.where("topic is null and namespace is not null").select("namespace").distinct()
+    # Few of them are under way at a time, or none.
+    of_topics = F.broadcast(topics.withColumn("topic_deleted", F.lit(True)))
+    of_bases = F.broadcast(topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted")))
+    of_namespaces = F.broadcast(namespaces.withColumn("namespace_deleted", F.lit(True)))
+    return (
+        owned.join(of_topics, "topic", "left")
+        .join(of_bases, "base", "left")
+        .join(of_namespaces, "namespace", "left")
     )
 
 
