@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
@@ -23,6 +23,9 @@ from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
+
+BUNDLES_AGE_NS: Final = 60_000_000_000
+"""Age at which the number of owned bundles is counted again: each count looks at every topic."""
 
 
 class BrokerRooms(Protocol):
@@ -82,6 +85,7 @@ class MetricsSource:
         )
         self._expected = ExpectedLevel(0, 0)
         self._bundles = 0
+        self._bundles_due_ns = 0
 
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each open topic."""
@@ -92,6 +96,9 @@ class MetricsSource:
         cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
         expectations = cache.eviction_stats.expectations
         self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
+        if now_ns < self._bundles_due_ns:
+            return
+        self._bundles_due_ns = now_ns + BUNDLES_AGE_NS
         bundles = OwnedBundles(self._broker.namespaces)
         topics = self._broker.registry.topics
         yield from bundles.add([(text, topic.name) for text, topic in topics.items()])

@@ -96,7 +96,7 @@ class BrokerReading:
     ledgers_open: int
     """Managed ledgers, one per open persistent topic."""
     bundles_owned: int
-    """Bundles of namespaces that have open topics, counted by a walk before the scrape."""
+    """Bundles of namespaces that have open topics, counted by a walk at most a minute ago."""
     lookups_pending: int
     """Lookups of topics that are not yet answered."""
     coordinators: Mapping[int, Coordinator]
