@@ -21,7 +21,7 @@ from bench.pipeline import measure_command, timed
 
 EVENTS: Final = 1_000_000_000
 BROKERS: Final = 10
-MEMORY: Final = "64MiB"
+MEMORY: Final = "24MiB"
 """The budget of the recommendation: half of what the readers three seconds behind need."""
 JOBS: Final = {
     "hit-report": ("hit-report",),
@@ -44,7 +44,13 @@ def measured(words: tuple[str, ...], record: Path, master: str) -> str:
         )
         job, *options = words
         line = measure_command(
-            job, str(record), *options, "--master", master, environment={"SPARK_CONF_DIR": str(conf)}
+            job,
+            str(record),
+            *options,
+            "--master",
+            master,
+            environment={"SPARK_CONF_DIR": str(conf)},
+            progress=True,
         )
         memory, disk = spilled_bytes(log)
     return f"{line}, spilled {memory / 1e6:,.0f} MB of memory as {disk / 1e6:,.0f} MB on disk"

@@ -6,8 +6,8 @@ local files. An access record is small, about 1 MB per million events, so a copy
 
 from __future__ import annotations
 
-import os
 import re
+import tempfile
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,11 +48,11 @@ def local_folder(text: str) -> Path:
     return where
 
 
-def check_output(where: Place) -> None:
+def check_output(where: Place, option: str = "--out") -> None:
     """Raise CannotWrite unless files can be written into a folder that exists or can be made.
 
-    Called before Spark starts, so that a job does not fail at its end. Creates nothing. A place with a scheme is left to
-    Spark, which alone can reach it.
+    Called before Spark starts, so that a job does not fail at its end. Leaves nothing behind. A place with a scheme is left
+    to Spark, which alone can reach it.
     """
     if isinstance(where, str):
         return
@@ -60,11 +60,18 @@ def check_output(where: Place) -> None:
     while not there.exists():
         there = there.parent
     if not there.is_dir():
-        raise CannotWrite(f"--out {where} cannot be written: {there} is no folder; name another")
-    if not os.access(there, os.W_OK | os.X_OK):
+        raise CannotWrite(f"{option} {where} cannot be written: {there} is no folder; name another")
+    try:
+        # Permissions alone do not tell: /proc and full or read-only file systems refuse a superuser's folder too.
+        with tempfile.TemporaryDirectory(prefix=".magnetar-", dir=there):
+            pass
+    except PermissionError:
         raise CannotWrite(
-            f"--out {where} cannot be written: {there} may not be changed by this user; name another"
-        )
+            f"{option} {where} cannot be written: {there} may not be changed by this user; name another"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise CannotWrite(f"{option} {where} cannot be written: {there}: {reason}; name another") from None
 
 
 def name_of(where: Place) -> str:

@@ -9,10 +9,13 @@ Every job, the tests and the bench start Spark here. Executors of a cluster are 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module, metadata
 from pathlib import Path
 from threading import Thread
@@ -100,6 +103,42 @@ def start_session(
     # Errors are raised with Python's trace. Spark would also print Java's, once per attempt.
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def start_for_command(
+    name: str, *, master: str, settings: Mapping[str, str] | None = None, quick_start: bool = False
+) -> SparkSession:
+    """Start the session of a command, which Ctrl-C ends with KeyboardInterrupt and without a stack trace.
+
+    A second Ctrl-C kills the process. NoJava.
+    """
+    early: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        early.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    # Java prints a stack trace when its start is broken off, so an early Ctrl-C waits for the end of the start.
+    signal.signal(signal.SIGINT, note)
+    # In another thread PySpark does not install its own handler. That one calls into Java, while the main thread is inside
+    # such a call already, and both fail with a stack trace each.
+    with ThreadPoolExecutor(1) as starter:
+        started = starter.submit(
+            start_session, name, master=master, settings=settings, quick_start=quick_start
+        )
+        session = started.result()
+    signal.signal(signal.SIGINT, _interrupt)
+    if early:
+        session.stop()
+        raise KeyboardInterrupt
+    return session
+
+
+def _interrupt(number: int, frame: object) -> None:
+    # Py4J logs the call into Java that this breaks off, with a stack trace.
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def _send_code(session: SparkSession) -> None:

@@ -93,7 +93,7 @@ def _audit(arguments: argparse.Namespace) -> str:
         from pipeline.audits.run import run_audit
         from pipeline.audits.snapshot import SnapshotError, taken_ms_of
         from pipeline.java import NoJava
-        from pipeline.session import start_session
+        from pipeline.session import start_for_command
     except ModuleNotFoundError as error:
         raise CommandError(f"{error}; pip install 'magnetar[spark]'") from error
     began = time.monotonic()
@@ -110,7 +110,9 @@ def _audit(arguments: argparse.Namespace) -> str:
         else:
             refuse_other_machines(where, arguments.master)
         check_output(out)
-        session = start_session(f"audit {arguments.name}", master=arguments.master, settings=_SPARK_SETTINGS)
+        session = start_for_command(
+            f"audit {arguments.name}", master=arguments.master, settings=_SPARK_SETTINGS
+        )
         try:
             with tempfile.TemporaryDirectory(prefix="magnetar-snapshot-") as copies:
                 folder = where if isinstance(where, Path) else fetch(session, where, Path(copies))

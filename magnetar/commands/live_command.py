@@ -34,6 +34,7 @@ def add_to(jobs: Jobs) -> None:
     add(
         "--checkpoint",
         required=True,
+        type=place,
         metavar="FOLDER",
         help="keeps the place in the topic for the next start",
     )
@@ -74,13 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
         from pipeline.java import NoJava
         from pipeline.live.drop_watch import DropWatch
         from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
-        from pipeline.session import start_session
+        from pipeline.session import start_for_command
     except ModuleNotFoundError as error:
         return fail("pipeline live", CommandError(f"{error}; pip install 'magnetar[spark]'"))
     try:
+        check_output(arguments.checkpoint, "--checkpoint")
         if arguments.out is not None:
             check_output(arguments.out)
-        session = start_session(
+        session = start_for_command(
             "live", master=arguments.master, quick_start=True, settings={"spark.sql.shuffle.partitions": "4"}
         )
     except (CannotWrite, NoJava) as error:
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         query = start(
             by_minute(counts),
             watch,
-            arguments.checkpoint,
+            str(arguments.checkpoint),
             out=None if arguments.out is None else str(arguments.out),
             once=arguments.once,
             tell=_print,
@@ -99,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not _ended_by_itself(query):
             return 130
         if arguments.once:
-            tell_open_minutes(session, query, arguments.checkpoint, watch, _print)
+            tell_open_minutes(session, query, str(arguments.checkpoint), watch, _print)
     except PySparkException as error:
         return fail("pipeline live", CommandError(sentence_of(error)))
     finally:

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Final
 
 from magnetar.kit.errors import KitError
@@ -36,7 +37,10 @@ def ask(admin_url: str, method: str, path: str, body: object = None, token: str 
     except urllib.error.HTTPError as error:
         with error:
             text = error.read().decode(errors="replace")
-        raise KitError(f"{method} {path}: {error.code} {_reason(text)}", error.code) from None
+        reason = _reason(text)
+        if error.code == HTTPStatus.NOT_FOUND and path in (_CLOCK, _FAULTS):
+            reason = "the broker has no test controls: start it with --test-faults"
+        raise KitError(f"{method} {path}: {error.code} {reason}", error.code) from None
     except OSError as error:
         raise KitError(f"{method} {admin_url}{path}: {error}; is the broker running?") from None
     return json.loads(data) if data else None

@@ -64,9 +64,6 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     nodes = snapshot.table("nodes")
     topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
     parents = topics.where("own > 0").select(F.col("topic").alias("base"), F.col("own").alias("partitions"))
-    twins = topics.where("topic like 'non-persistent://%'").select(
-        F.expr("substring(topic, 5)").alias("topic"), F.lit(True).alias("twin")
-    )
     namespaces = nodes.where("kind = 'namespace'").select("namespace", F.lit(True).alias("has_namespace"))
     tenants = nodes.where("kind = 'tenant'").select(
         F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
@@ -78,12 +75,7 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     is_partition = F.col("topic").contains(
         "-partition-"
     )  # Cheap, so that few rows need the regular expression.
-    deletions = nodes.where("kind = 'deletion'")
-    deleted_topics = deletions.where("topic is not null").select("topic").distinct()
-    deleted_namespaces = (
-        deletions.where("topic is null and namespace is not null").select("namespace").distinct()
-    )
-    return (
+    owned = (
         nodes.where(F.col("kind").isin(*JUDGED))
         .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
         .withColumn(
@@ -97,25 +89,39 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         # These are small beside the nodes. Sent to each task they move none of them; the topics above are too
         # many.
         .join(F.broadcast(parents), "base", "left")
-        .join(F.broadcast(twins), "topic", "left")
+        .join(F.broadcast(_twins(topics)), "topic", "left")
         .join(F.broadcast(namespaces), "namespace", "left")
         .join(F.broadcast(tenants), "tenant", "left")
         .join(F.broadcast(brokers), "broker", "left")
         .join(F.broadcast(clusters), "second", "left")
-        # Deletions that are under way: few, or none.
-        .join(F.broadcast(deleted_topics.withColumn("topic_deleted", F.lit(True))), "topic", "left")
-        .join(
-            F.broadcast(
-                deleted_topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted"))
-            ),
-            "base",
-            "left",
-        )
-        .join(
-            F.broadcast(deleted_namespaces.withColumn("namespace_deleted", F.lit(True))), "namespace", "left"
-        )
         .crossJoin(F.broadcast(running))
     )
+    return _with_deletions(owned, nodes)
+
+
+def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
+    """Add to each node whether a deletion of its topic, partitioned topic or namespace is under way.
+
+    The columns topic_deleted, base_deleted and namespace_deleted are True or null.
+    """
+    deletions = nodes.where("kind = 'deletion'")
+    topics = deletions.where("topic is not null").select("topic").distinct()
+    namespaces = deletions.where("topic is null and namespace is not null").select("namespace").distinct()
+    # Few of them are under way at a time, or none.
+    of_topics = F.broadcast(topics.withColumn("topic_deleted", F.lit(True)))
+    of_bases = F.broadcast(topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted")))
+    of_namespaces = F.broadcast(namespaces.withColumn("namespace_deleted", F.lit(True)))
+    return (
+        owned.join(of_topics, "topic", "left")
+        .join(of_bases, "base", "left")
+        .join(of_namespaces, "namespace", "left")
+    )
+
+
+def _twins(topics: DataFrame) -> DataFrame:
+    """Return the name that a persistent topic would have, for each that is known and not persistent; True in `twin`."""
+    others = topics.where("topic like 'non-persistent://%'")
+    return others.selectExpr("substring(topic, 5) topic", "true twin")
 
 
 def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFrame:

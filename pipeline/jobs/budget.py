@@ -28,6 +28,7 @@ from pipeline.jobs.memory_curve import (
 from pipeline.jobs.report import Report, Table, bytes_text, percent
 from pipeline.jobs.what_if import OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import GridRow, Overrides, affordable_rate, own_settings, replay_grid
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
 
@@ -67,7 +68,7 @@ class Budget(NamedTuple):
 class _Search(NamedTuple):
     """A search within one access record."""
 
-    spark: SparkSession
+    inputs: RecordInputs
     checked: Checked
     rate: float
     traffic: Traffic
@@ -76,7 +77,7 @@ class _Search(NamedTuple):
     def replay(self, wanted: Sequence[Overrides], rate: float | None = None) -> list[GridRow]:
         """Replay settings on the search's share of the entries, or on another one."""
         share = self.rate if rate is None else rate
-        return replay_grid(self.spark, self.checked.lifetimes, wanted, rate=share, say=self.say)
+        return replay_grid(self.inputs, wanted, rate=share, say=self.say)
 
     def per_second(self, row: GridRow) -> float:
         """Return the bookie reads of a row in a second."""
@@ -99,10 +100,13 @@ def recommend_within(
     report = Report("recommend", "Recommendation within a budget", checked.summary())
     own = own_settings(checked.lifetimes[0])
     wanted = _wanted(own, checked, budget)
-    share = affordable_rate(checked.requests, own, wanted) if rate is None else rate
+    share = affordable_rate(checked.requests, checked.entry_bytes, own, wanted) if rate is None else rate
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
-    search = _Search(spark, checked, share, traffic, say)
+    # The largest share that any replay here takes: the settings are confirmed on more entries than the grid.
+    confirming = affordable_rate(checked.requests, checked.entry_bytes, own, [OWN]) if rate is None else rate
+    inputs = RecordInputs(spark, checked.lifetimes, max(share, confirming))
+    search = _Search(inputs, checked, share, traffic, say)
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
     confirmed_present, confirmed = _confirmed(search, own, present, best, rate)
@@ -207,11 +211,12 @@ def _confirmed(
     """Replay the present and the chosen settings on more entries than the grid, where a minute allows it."""
     if best is None or best is present:
         return present, best
-    share = affordable_rate(search.checked.requests, own, [OWN, best.overrides]) if rate is None else rate
+    checked, both = search.checked, [OWN, best.overrides]
+    share = affordable_rate(checked.requests, checked.entry_bytes, own, both) if rate is None else rate
     if share <= search.rate:
         return present, best
     search.say("replaying the present and the chosen settings again, on more entries")
-    again = search.replay([OWN, best.overrides], share)
+    again = search.replay(both, share)
     return again[0], again[1]
 
 

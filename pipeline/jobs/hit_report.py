@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,12 +66,9 @@ def hit_report(spark: SparkSession, checked: Checked, say: Callable[[str], None]
     report = Report("hit-report", "Hit report", checked.summary())
     say("reads, contents of the cache, reuse of entries and causes of misses")
     span_us = checked.span_us
-
-    def counted(lifetime: BrokerLifetime) -> list[RecordCounts]:
-        return [count_record(lifetime, span_us)]
-
     # One task each: reuse depends on the order of all events of a lifetime, so it cannot be split further.
-    counts = collected(spark, checked.lifetimes, counted, say)
+    tasks = spark.sparkContext.parallelize(checked.lifetimes, len(checked.lifetimes))
+    counts = collected(spark, tasks.map(partial(count_record, span_us=span_us)), say)
     by_minute = _by_minute(counts, span_us)
     total = {name: sum(int(str(row[name])) for row in by_minute) for name in _COUNTS}
     reads = total["hits"] + total["misses"] + total["coalesced"]

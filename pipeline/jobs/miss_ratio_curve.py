@@ -21,7 +21,7 @@ from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
-from pipeline.replays.grid import NO_TTL_NS, own_settings
+from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, own_settings
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import BY_KERNEL, replay_with
 from pipeline.replays.sampling import groups, only
@@ -32,11 +32,6 @@ SAMPLED_ROWS: Final = 2_000_000
 """Rows that are replayed at most, unless a share is given."""
 POINTS: Final = 12
 """Sizes, unless they are given."""
-ENTRIES_MIN: Final = 10
-"""Entries that fit into the sample's share of the cache at least.
-
-With fewer the error bar is too narrow.
-"""
 
 
 class Point(NamedTuple):

@@ -26,7 +26,7 @@ from pipeline.jobs.thrashing import thrashing
 from pipeline.jobs.what_if import what_if
 from pipeline.remote_paths import Place, fetch, name_of, refuse_other_machines
 from pipeline.replays.grid import override_grid
-from pipeline.session import start_session
+from pipeline.session import start_for_command
 from pipeline.traces.checking import Checked, find_files, no_record
 from pipeline.traces.record_frames import Record, check_record, read_record
 
@@ -99,7 +99,7 @@ class Session:
 
     def _start(self, text: str, *, quick_start: bool) -> SparkSession:
         self.say(text)
-        return start_session("magnetar pipeline", master=self._master, quick_start=quick_start)
+        return start_for_command("magnetar pipeline", master=self._master, quick_start=quick_start)
 
     def checked(self, paths: Sequence[Path]) -> Checked:
         """Check the files of an access record. RecordError where none is sound."""

@@ -15,6 +15,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share
 from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
 
@@ -39,7 +40,7 @@ def what_if(
     """
     report = Report("what-if", "What if", checked.summary())
     _warn(checked, wanted, rate, say)
-    grid = replay_grid(spark, checked.lifetimes, [OWN, *wanted], rate=rate, say=say)
+    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *wanted], say=say)
     report.text += own_lines(checked, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
     report.tables["what_if"] = Table(

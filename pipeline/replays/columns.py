@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,32 +12,6 @@ from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime, batches
 from broker.recorder.row_encoder import Columns as Batch
 from broker.recorder.schema import COLUMNS
-
-INPUTS: Final = (
-    Op.APPEND,
-    Op.FETCHED,
-    Op.HIT,
-    Op.MISS,
-    Op.COALESCED,
-    Op.ARRIVED,
-    Op.FAILED,
-    Op.DELIVER,
-    Op.REDELIVERY,
-    Op.CURSOR_ADDED,
-    Op.CURSOR_MOVED,
-    Op.CURSOR_LEFT,
-    Op.ACK,
-    Op.TICK,
-    Op.SIZE_CHECK,
-    Op.INVALIDATE,
-    Op.OPEN,
-    Op.CLOSE,
-    Op.SETTINGS,
-)
-"""Events that were inputs of the cache.
-
-All others are its decisions, which a replay takes anew.
-"""
 
 
 class Columns(NamedTuple):

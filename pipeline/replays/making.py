@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -25,11 +26,12 @@ from pipeline.replays.accesses import (
     Ints32,
     Rows,
 )
-from pipeline.replays.columns import Columns
-from pipeline.replays.inputs import read_inputs
+from pipeline.replays.columns import Columns, columns_of, joined
+from pipeline.replays.inputs import InputBatch, bytes_rate, read_inputs
 from pipeline.replays.invalidations import invalidated
 from pipeline.replays.numbering import Runs, number_entries, sizes_of
 from pipeline.replays.outcomes import ENDS, REQUESTS, requested_runs
+from pipeline.replays.readers import reader_numbers
 
 _TICK_NS: Final = 10_000_000
 """The default of `managedLedgerCacheEvictionIntervalMs`, for an access record with fewer than two passes."""
@@ -53,12 +55,21 @@ def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
 
     RecordError for damaged files and for more entries than a replay can number; ValueError for a rate outside of 0 to 1.
     """
-    inputs = read_inputs(lifetime, rate)
-    columns = inputs.columns
+    return make_accesses(lifetime, list(read_inputs(lifetime, rate)), rate)
+
+
+def make_accesses(lifetime: BrokerLifetime, batches: Sequence[InputBatch], rate: float = 1.0) -> Accesses:
+    """Return the accesses of a lifetime's inputs, or of a sample of them with that rate.
+
+    RecordError for more entries than a replay can number.
+    """
+    columns = joined([columns_of(lifetime, batch.number, batch.rows) for batch in batches])
+    expected = np.concatenate([batch.rows["expected"] for batch in batches]).astype(np.int32)
+    share = min(rate, lifetime.files[0].facts.sample)
     about = np.flatnonzero(np.isin(columns.op, _ABOUT_ENTRIES))
     runs = columns.take(about)
     positions = Runs(runs.ledger, runs.entry, runs.entries)
-    numbers = number_entries(lambda: [positions], sampled=inputs.rate < 1)
+    numbers = number_entries(lambda: [positions], sampled=share < 1)
     first_of_runs, ledger_of_runs = numbers.of(positions)
     # The recorder divides appended and fetched runs by size, so their entries have equal sizes. Reads are not divided.
     certain = np.isin(runs.op, (Op.APPEND, Op.FETCHED))
@@ -66,8 +77,8 @@ def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
     first = np.zeros(len(columns.op), np.int32)
     ledger = np.zeros(len(columns.op), np.int32)
     first[about], ledger[about] = first_of_runs, ledger_of_runs
-    rows, order = _kept_rows(columns, first, ledger, inputs.expected)
-    cursors = inputs.readers.of(columns.topic, columns.sub)
+    rows, order = _kept_rows(columns, first, ledger, expected)
+    cursors = reader_numbers([(columns.topic, columns.sub)]).of(columns.topic, columns.sub)
     more = [_requested(columns, first, ledger, cursors, numbers.entries)]
     filling = np.flatnonzero(np.isin(columns.op, _FILLING))
     gone = invalidated(columns, filling, ledger[filling], numbers.numbering)
@@ -82,8 +93,8 @@ def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
         numbering=numbers.numbering,
         settings=tuple(file.facts.settings for file in lifetime.files),
         tick_ns=_tick_ns(columns),
-        rate=inputs.rate,
-        bytes_rate=inputs.bytes_rate,
+        rate=share,
+        bytes_rate=bytes_rate(lifetime, batches, rate),
     )
 
 

@@ -45,15 +45,14 @@ class EntryNumbers(NamedTuple):
     """Translates them back into positions."""
     entries: int
     """The number of all entries."""
-    by_place: Ints32 | None
-    """The number of the entry at each place; None where every place is an entry."""
 
     def of(self, runs: Runs) -> tuple[Ints32, Ints32]:
         """Return the number of each run's first entry, and the number of its ledger."""
-        ids, bases, lowest, _ = self.numbering
+        ids, bases, lowest, places = self.numbering
         ledger = _numbers_of(ids, runs.ledger)
         first = bases[ledger] + runs.entry - lowest[ledger]
-        return (first.astype(np.int32) if self.by_place is None else self.by_place[first]), ledger
+        number = first if places is None else np.searchsorted(places, first)
+        return number.astype(np.int32), ledger
 
 
 def number_entries(batches: Callable[[], Iterable[Runs]], *, sampled: bool = False) -> EntryNumbers:
@@ -75,15 +74,13 @@ def number_entries(batches: Callable[[], Iterable[Runs]], *, sampled: bool = Fal
         raise RecordError(
             f"the broker lifetime has {places:,} entries, a replay takes {_PLACES_MAX:,}: give a part of its files"
         )
-    every = EntryNumbers(Numbering(ids, bases, lowest, None), places, None)
+    every = EntryNumbers(Numbering(ids, bases, lowest, None), places)
     if not sampled and places <= _SPARSE * entries:
         return every
-    used = np.zeros(places, np.bool_)
-    for runs in batches():
-        used[runs_expanded(every.of(runs)[0], runs.entries)[1]] = True
-    kept = np.flatnonzero(used)
-    numbers = np.cumsum(used, dtype=np.int32) - np.int32(1)
-    return EntryNumbers(Numbering(ids, bases, lowest, kept), len(kept), numbers)
+    # Sorted, and no table of all places: these may be a hundred times as many as the entries of a sample.
+    parts = [np.unique(runs_expanded(every.of(runs)[0], runs.entries)[1]) for runs in batches()]
+    kept = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+    return EntryNumbers(Numbering(ids, bases, lowest, kept), len(kept))
 
 
 def _add_spans(spans: dict[int, tuple[int, int]], runs: Runs) -> None:

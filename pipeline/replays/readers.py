@@ -58,13 +58,22 @@ class ReaderNumbers:
 
 def number_readers(lifetime: BrokerLifetime, ops: Collection[Op]) -> ReaderNumbers:
     """Number the readers of all events of these kinds. RecordError for a damaged file."""
+    batches = read_batches(lifetime, ops, names=("op", "topic", "sub"))
+    # The file has the narrow types; those of the dictionary are the wide ones.
+    return reader_numbers(
+        (rows["topic"].astype(np.int32, copy=False), rows["sub"].astype(np.int32, copy=False))
+        for _, rows in batches
+    )
+
+
+def reader_numbers(batches: Iterable[tuple[NDArray[np.int32], NDArray[np.int32]]]) -> ReaderNumbers:
+    """Number the readers of all events, given their columns `topic` and `sub`."""
     most = np.zeros(1, np.int32)
-    for _, batch in read_batches(lifetime, ops, names=("op", "topic", "sub")):
-        topic = batch["topic"]
+    for topic, sub in batches:
         if len(topic) and (top := int(topic.max())) >= len(most):
             most = np.concatenate([most, np.zeros(top + 1 - len(most), np.int32)])
         # Equal types: numpy takes ten times as long for another type than the values'.
-        np.maximum.at(most, topic, batch["sub"].astype(np.int32, copy=False))
+        np.maximum.at(most, topic, sub)
     return ReaderNumbers(most)
 
 

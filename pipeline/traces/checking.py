@@ -70,6 +70,10 @@ class FileCheck:
     """Entries read from the cache."""
     reads: int = 0
     """Entries read, from the cache or from storage."""
+    appended: int = 0
+    """Entries appended."""
+    appended_bytes: int = 0
+    """Their bytes."""
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class Checked:
     """Entries read from the cache, of all sound files."""
     reads: int = 0
     """Entries read from the cache or from storage, of all sound files."""
+    entry_bytes: float = 1.0
+    """The mean size of an appended entry."""
     file_spans_us: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By path, the lowest and the highest `ts` of a sound file."""
     recorded_s: float = 0.0
@@ -153,7 +159,7 @@ class _Tally:
         """Numbers of operations that this version does not know."""
         self._by_op: Ints = np.zeros(256, np.int64)
         """Entries by operation."""
-        self._missed_reads = 0
+        self._appended_bytes = 0
         self._first_us, self._last_us = np.iinfo(np.int64).max, np.iinfo(np.int64).min
         self._newest_us: int | None = None
         self._steps_back = self._doubled = 0
@@ -182,7 +188,8 @@ class _Tally:
             self._uncounted |= bool(((opened & COUNTS_READS) == 0).any())
         if rows_by_op[Op.APPEND]:
             chosen = np.flatnonzero(ops == Op.APPEND)
-            ledgers, firsts = (_column(batch, name)[chosen] for name in ("ledger", "entry"))
+            ledgers, firsts, sizes = (_column(batch, name)[chosen] for name in ("ledger", "entry", "bytes"))
+            self._appended_bytes += int(sizes.sum())
             self._doubled += _appended_twice(ledgers, firsts, counts[chosen], self._ends)
 
     def check_of(self, path: Path) -> FileCheck:
@@ -201,6 +208,8 @@ class _Tally:
             hits=hits,
             # ARRIVED and not MISS: a request may bring fewer entries than it asked for, or none.
             reads=hits + int(self._by_op[Op.ARRIVED]),
+            appended=int(self._by_op[Op.APPEND]),
+            appended_bytes=self._appended_bytes,
         )
 
 
@@ -269,6 +278,8 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
         checked.requests = sum(one.requests for one in sound)
         checked.hits = sum(one.hits for one in sound)
         checked.reads = sum(one.reads for one in sound)
+        appended = sum(one.appended for one in sound)
+        checked.entry_bytes = max(sum(one.appended_bytes for one in sound) / max(appended, 1), 1.0)
         checked.recorded_s = _recorded_s(checked.lifetimes, by_path)
     checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)

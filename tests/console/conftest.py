@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = 60_000
 """Limit of each wait on a page, for a busy machine."""
+NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
+"""Chromium breaks off all loads, also those of the loopback, when a container starts on the machine."""
 SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
 
@@ -36,6 +38,8 @@ class Watch:
     def __init__(self) -> None:
         self.expected: set[int] = set()
         """Status codes that the test provokes; a browser writes each into its console too."""
+        self.network_changes = 0
+        """Loads that the browser broke off because a network interface of the machine came or went."""
         self._errors: list[tuple[int, str]] = []
 
     def follow(self, page: Page) -> None:
@@ -67,8 +71,10 @@ class Watch:
             )
 
     def _failure(self, request: Request) -> None:
+        if request.failure == NETWORK_CHANGED:
+            self.network_changes += 1
         # The page itself ends its stream and loads that are under way when another view opens.
-        if request.failure != "net::ERR_ABORTED":
+        elif request.failure != "net::ERR_ABORTED":
             self._errors.append((-1, f"{request.failure} {request.method} {request.url}"))
 
 
@@ -103,6 +109,24 @@ def watch() -> Watch:
     return Watch()
 
 
+def load_whole(page: Page, watch: Watch) -> None:
+    """Lets `page.goto` load a page again whose first load was broken off: its modules come once."""
+    goto = page.goto
+
+    def load(url: str) -> Response | None:
+        while True:
+            before = watch.network_changes
+            response = goto(url)
+            if watch.network_changes == before and page.locator("script[src='/console/main.js']").count():
+                page.locator("h1").first.wait_for(state="attached")
+            if watch.network_changes == before:
+                return response
+            # To another page first: to the same address with a fragment the browser loads nothing.
+            goto("about:blank")
+
+    page.goto = load  # type: ignore[method-assign,assignment]
+
+
 @pytest.fixture
 def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
     """Opens pages of a browser without a past; options are those of Playwright's contexts."""
@@ -114,6 +138,7 @@ def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         page = context.new_page()
         watch.follow(page)
+        load_whole(page, watch)
         return page
 
     yield opened

@@ -416,7 +416,7 @@ def _with_stopped_curve(route: Route) -> None:
 def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     page = show("bookies")
     expect(page.get_by_text("writable").first).to_be_visible()
-    expect(page.get_by_role("region", name="Disks").get_by_role("row")).not_to_have_count(1)
+    expect(page.get_by_role("list", name="Disks").get_by_role("listitem")).to_have_count(1)
     expect(page.get_by_text("journal sync")).to_be_visible()
 
 

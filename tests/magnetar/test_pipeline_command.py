@@ -111,7 +111,7 @@ def test_output_is_refused_before_spark_starts_when_a_file_is_in_its_way(
 
     for room in ("pipeline.session", "pipeline.jobs.run"):
         # By module and not by its dotted name: another test removes these modules for a while, and parents forget them.
-        monkeypatch.setattr(import_module(room), "start_session", start_spark)
+        monkeypatch.setattr(import_module(room), "start_for_command", start_spark)
     monkeypatch.setattr(import_module("pipeline.audits.snapshot"), "taken_ms_of", lambda folder: 1)
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "report")
@@ -124,6 +124,12 @@ def test_output_is_refused_before_spark_starts_when_a_file_is_in_its_way(
         (said,) = capsys.readouterr().err.strip().splitlines()
         reason = f"--out {out} cannot be written: {tmp_path / 'file'} is no folder; name another"
         assert said.endswith(reason)
+    # No permission tells that nothing can be made in a file system of the kernel's own.
+    commands = (["recommend", str(SAMPLE), "--out"], ["live", "counts", "--checkpoint"])
+    for words in commands if Path("/proc/self").exists() else ():
+        assert pipeline_command.main([*words, "/proc/report"]) == 1
+        (said,) = capsys.readouterr().err.strip().splitlines()
+        assert "/proc/report cannot be written: /proc" in said
 
 
 @pytest.mark.parametrize("words", [["recommend"], ["audit", "ledgers"]])

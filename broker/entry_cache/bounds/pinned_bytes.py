@@ -3,6 +3,10 @@
 An entry's body may be a slice of the large buffer that it was received in; the whole buffer stays in memory as long as
 one of its slices is cached. Pinned bytes are counted per buffer as entries come and go, never by a walk over the cache.
 
+An entry that came from a bookie has bytes of its own, and its body leaves out only their first 36 bytes and the header. Such
+an entry is not tracked: the tracking would take several times the memory that it accounts for, and an entry would count
+for more after a storage read than after its publication.
+
 Law: a buffer is at most `entryCachePinnedRatioMax` times as long as its cached slices together. Entries that use too
 little of their buffer are copied when they are inserted; when removals leave too few slices, the rest are copied out and
 the buffer becomes free. So the pinned bytes stay a fixed part of the cached bytes under every policy.
@@ -43,6 +47,17 @@ def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None
         # A second loop: only after the first are the slices of each buffer known together.
         if type(body) is memoryview and len(body.obj) > used[id(body.obj)] * ratio_max:  # type: ignore[arg-type]
             entry.body = bytes(body)
+
+
+def _receive_buffer(entry: Entry) -> bytearray | None:
+    """Returns the receive buffer that the entry is a slice of; None for an entry with bytes of its own."""
+    body = entry.body
+    if type(body) is memoryview:
+        whole = body.obj
+        # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
+        if type(whole) is bytearray:
+            return whole
+    return None
 
 
 class _Buffer:
@@ -143,9 +158,8 @@ class PinnedBytes:
         buffers = self._buffers
         pinned = 0
         for entry in entries:
-            body = entry.body
-            if type(body) is memoryview:
-                whole: bytearray = body.obj  # type: ignore[assignment]
+            whole = _receive_buffer(entry)
+            if whole is not None:
                 key = id(whole)
                 buffer = buffers.get(key)
                 if buffer is None:
@@ -154,7 +168,7 @@ class PinnedBytes:
                     # A buffer on its way out counts again from here on: a new slice of it is pinned for its own
                     # time.
                     pinned += buffer.length - buffer.slices_bytes
-                size = len(body)
+                size = len(entry.body)
                 buffer.slices_bytes += size
                 buffer.cached += 1
                 buffer.entries.append(entry)
@@ -164,9 +178,9 @@ class PinnedBytes:
     def _remove(self, entries: Iterable[Entry], *, leave: bool) -> None:
         lost: dict[int, _Buffer] = {}
         for entry in entries:
-            body = entry.body
-            if type(body) is memoryview:
-                key = id(body.obj)
+            whole = _receive_buffer(entry)
+            if whole is not None:
+                key = id(whole)
                 buffer = lost.get(key)
                 if buffer is None:
                     buffer = lost[key] = self._buffers.get(key) or self._leaving[key]
@@ -174,7 +188,7 @@ class PinnedBytes:
                     # of slices.
                     if key in self._buffers:
                         self.count -= buffer.length - buffer.slices_bytes
-                buffer.slices_bytes -= len(body)
+                buffer.slices_bytes -= len(entry.body)
                 buffer.cached -= 1
         for key, buffer in lost.items():
             # The last slice is gone, so the buffer is free without a copy.

@@ -17,10 +17,11 @@ import pulsar
 import pytest
 
 import magnetar
-from magnetar.kit import BrokerFailedError
+from magnetar.kit import BrokerFailedError, Clock, Faults
 from magnetar.kit.errors import KitError
 from tests.interop.support import connect
 from tests.support.tokens import SECRET_URL, token
+from tests.vectors.broker_process import BrokerProcess
 
 WAIT_MS = 60_000
 
@@ -314,6 +315,15 @@ def test_fault_that_has_not_happened_is_named(broker: magnetar.Broker) -> None:
 def test_fault_that_cannot_happen_is_refused(broker: magnetar.Broker) -> None:
     with pytest.raises(KitError, match="400 error='Fenced'"):
         broker.faults.refuse("SEND", "Fenced")
+
+
+def test_broker_without_test_controls_names_the_flag(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, memory=True) as plain:
+        for controls in (Clock(plain.addresses.admin).now, Faults(plain.addresses.admin).all):
+            with pytest.raises(
+                KitError, match="404 the broker has no test controls: start it with --test-faults"
+            ):
+                controls()
 
 
 def test_broker_runs_the_code_that_was_imported_and_no_module_of_the_test(tmp_path: Path) -> None:

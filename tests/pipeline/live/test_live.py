@@ -19,6 +19,7 @@ from pipeline.live.drop_watch import Drop, DropWatch, Minute
 from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
 from pipeline.spark_errors import sentence_of
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
+from tests.pipeline.jobs.test_on_the_sample import SAMPLE
 from tests.vectors.broker_process import BrokerProcess
 
 MINUTE_MS = 60_000
@@ -147,6 +148,30 @@ def test_interrupt_ends_live_with_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in text
     assert "\tat " not in text, "a trace of Java"
     assert text.splitlines()[-1] == "stopped; the next start continues at the checkpoint"
+
+
+@pytest.mark.parametrize("line", ["starting Spark", "checking the files"])
+def test_interrupt_ends_a_job_without_a_trace(line: str, tmp_path: Path) -> None:
+    """While Java starts, and while Python waits for an answer of Java."""
+    words = [sys.executable, "-m", "magnetar", "pipeline", "hit-report", str(SAMPLE), "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stderr is not None
+        said: list[str] = []
+        while not said or not said[-1].startswith(line):
+            said.append(process.stderr.readline())
+            assert said[-1], said
+        os.killpg(process.pid, signal.SIGINT)
+        said.append(process.communicate(timeout=120)[1])
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    text = "".join(said)
+    assert process.returncode == 130, text
+    assert "Traceback" not in text
+    assert "\tat " not in text, "a trace of Java"
 
 
 def test_broker_publishes_its_own_counts(tmp_path: Path) -> None:

@@ -242,13 +242,21 @@ export class Strip {
 
   /** Writes the entry under the pointer, or the selected one, below the strip and for screen readers. */
   #tell(index) {
-    const position = index === null ? null : this.#line.position(index);
-    const text = position ? `Entry ${position.ledgerId}:${position.entryId}, ${this.#place(index)}` : this.#summary();
+    const text = index === null ? this.#summary() : this.#named(index);
     setText(this.#readout, text);
     setAttributes(this.slider, {
       "aria-valuemax": Math.max(0, this.#line.total - 1), "aria-valuenow": index ?? Math.max(0, this.#line.total - 1),
       "aria-valuetext": text,
     });
+  }
+
+  /** Names an entry. The selected one may be newer than the ledgers were at the last load, and then has no place yet. */
+  #named(index) {
+    const position = this.#line.position(index);
+    if (!position) return this.#summary();
+    const wanted = index === this.#selected && this.#position ? this.#position : position;
+    const drawn = wanted.ledgerId === position.ledgerId && wanted.entryId === position.entryId;
+    return `Entry ${wanted.ledgerId}:${wanted.entryId}, ${drawn ? this.#place(index) : "not drawn yet"}`;
   }
 
   #place(index) {

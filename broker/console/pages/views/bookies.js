@@ -74,15 +74,13 @@ function twoLatencies(found) {
 }
 
 function disks(rows) {
-  const head = ["Disk", "Used", "Free"].map((text) => h("th", { scope: "col", class: text === "Free" ? "number" : null }, text));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Disks" },
-    h("table", {}, h("caption", { class: "unseen" }, "Disks"), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map(disk))));
+  return h("ul", { class: "disks", "aria-label": "Disks" }, rows.map(disk));
 }
 
 function disk(one) {
   const size = one.usedBytes + one.freeBytes;
   const full = !one.writable || one.freeBytes < size * LITTLE_FREE;
-  return h("tr", {}, h("th", { scope: "row" }, one.path ? h("code", {}, one.path) : "all disks", h("span", { class: "quiet" }, ` of ${bytes(size)}`),
-    one.writable ? null : h("span", { class: "chip bad" }, "full")),
-  h("td", {}, bar(size ? one.usedBytes / size : 0, bytes(one.usedBytes), full ? "bad" : "")), h("td", { class: "number" }, bytes(one.freeBytes)));
+  const text = `${bytes(one.freeBytes)} free of ${bytes(size)}`;
+  return h("li", {}, one.path ? h("code", {}, one.path) : "all ledger disks", one.writable ? null : h("span", { class: "chip bad" }, "full"),
+    bar(size ? one.usedBytes / size : 0, text, full ? "bad" : ""));
 }
