@@ -37,7 +37,8 @@ MIXED_ROUNDS = 1600
 """Chance decides which of several equal readers `magnetar` serves. Hit ratios of repeated recordings have a standard
 deviation of 0.2 points, promises of repeated recordings one of 0.16; with 400 rounds both are twice as large."""
 MIXED_REPEATS = 3
-"""The mean of so many recordings is the fact. Their means differed by less than 0.4 points (docs/reference/benchmarks.md)."""
+"""The mean of so many recordings is the fact. Measured means of promise and fact differed by less than 0.4 points
+(docs/reference/benchmarks.md)."""
 AS_ACKNOWLEDGED_S = 0.0
 """The length of a round that begins when the one before it is confirmed and received: no round is ever late."""
 MIXED_TTL_MS = 60_000
