@@ -4,12 +4,13 @@ It serves policies without machine code, and tests compare the machine code with
 `broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
 `ReplayedObjects`: `WhatIf` applies itself the inputs in `_OTHERWISE`, and has the others repeated by `RepeatedInputs`.
 Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
-not.
+not. A read that is a hit here alone moves its cursor when it was asked for, under a policy that watches cursors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
@@ -248,6 +249,20 @@ class WhatIf:
             else:
                 entry.accessed = True
                 found.add(place)
+        self._move_over_hits(event, found)
+
+    def _move_over_hits(self, event: Recorded, found: set[Place]) -> None:
+        """Move a reader at once behind entries that the recorded broker had to read, and this cache has.
+
+        The record moves it when its read has arrived. Until then the policy `magnetar` would keep these entries for it.
+        Other policies ask for positions at inserts alone, and the machine code has the recorded ones.
+        """
+        log = self._objects.logs[event.log]
+        at = Position(event.ledger_id, event.first)
+        if log.cursors.watcher is None or log.cursors.position(event.reader) != at:
+            return
+        ahead = takewhile(lambda entry_id: (event.ledger_id, entry_id) in found, _ids(event))
+        log.move(event.reader, Position(event.ledger_id, event.first + sum(1 for _ in ahead)))
 
     def _arrive_otherwise(self, event: Recorded) -> None:
         reads = self._objects.log_of(event).cache.reads

@@ -7,6 +7,8 @@ import random
 import pytest
 
 from broker.entry_cache.listener import CursorChange, StorageRead
+from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
+from broker.entry_cache.observe.recorded import Recorded
 from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
@@ -127,3 +129,29 @@ def test_replay_with_the_recorded_settings_counts_what_the_broker_counted(policy
     assert counted["hits"] > counted["misses"] / 4
     assert counted["evicted: size"] > 1000
     assert replay.outcome.totals == counted
+
+
+def _event(op: Op, at_us: int, first: int, entries: int = 0, detail: int = 0) -> Recorded:
+    return Recorded(at_us * US, op, "log", "sub", 1, first, entries, 10 * entries, detail)
+
+
+def test_read_that_is_a_hit_here_alone_moves_its_cursor_at_once() -> None:
+    """The recorded broker had to read entries 0 to 3; a size pass runs before they arrive there."""
+    record = [
+        _event(Op.OPEN, 0, 0, detail=COUNTS_READS),
+        _event(Op.CURSOR_ADDED, 0, 0),
+        _event(Op.ACK, 0, -1),
+        _event(Op.APPEND, 1, 0, 4),
+        _event(Op.MISS, 2, 0, 4),
+        _event(Op.APPEND, 3, 4, 6),
+        _event(Op.SIZE_CHECK, 4, 0),
+        _event(Op.FETCHED, 5, 0, 4, detail=1),
+        _event(Op.ARRIVED, 5, 0, 4, detail=Op.MISS),
+        _event(Op.CURSOR_MOVED, 5, 4),
+        _event(Op.HIT, 6, 4, 6),
+    ]
+    settings = EntryCacheSettings(100, watermark=0.6, ttl_ns=60_000 * MS, policy="magnetar")
+    replay = WhatIf(settings, TICK_NS)
+    replay.feed(record)
+    assert replay.outcome.totals["evicted: size"] == 4
+    assert (replay.outcome.totals["hits"], replay.outcome.totals["misses"]) == (10, 0)
