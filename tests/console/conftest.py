@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = 60_000
 """Limit of each wait on a page, for a busy machine."""
-NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
-"""Chromium breaks off all loads, also those of the loopback, when a container starts on the machine."""
+BROKEN_OFF: Final = ("net::ERR_NETWORK_CHANGED", "net::ERR_SOCKS_CONNECTION_FAILED")
+"""Chromium breaks off all loads, also those of the loopback, when a network interface comes or goes: a container that
+starts on the machine is enough. The second one is the same in a context with a client certificate."""
 SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
 
@@ -71,7 +72,7 @@ class Watch:
             )
 
     def _failure(self, request: Request) -> None:
-        if request.failure == NETWORK_CHANGED:
+        if request.failure in BROKEN_OFF:
             self.network_changes += 1
         # The page itself ends its stream and loads that are under way when another view opens.
         elif request.failure != "net::ERR_ABORTED":
@@ -110,21 +111,41 @@ def watch() -> Watch:
 
 
 def load_whole(page: Page, watch: Watch) -> None:
-    """Lets `page.goto` load a page again whose first load was broken off: its modules come once."""
-    goto = page.goto
+    """Lets `goto` and `reload` load a page again whose load was broken off: its modules come once."""
+    from playwright.sync_api import Error
 
-    def load(url: str) -> Response | None:
+    goto, reload = page.goto, page.reload
+
+    def load(begin: Callable[[], Response | None]) -> Response | None:
         while True:
             before = watch.network_changes
-            response = goto(url)
-            if watch.network_changes == before and page.locator("script[src='/console/main.js']").count():
-                page.locator("h1").first.wait_for(state="attached")
+            response = None
+            try:
+                response = begin()
+                if page.locator("script[src='/console/main.js']").count() and watch.network_changes == before:
+                    page.locator("h1").first.wait_for(state="attached")
+            except Error as error:
+                if not any(name in error.message for name in BROKEN_OFF):
+                    raise
+                watch.network_changes = before + 1
             if watch.network_changes == before:
                 return response
-            # To another page first: to the same address with a fragment the browser loads nothing.
-            goto("about:blank")
 
-    page.goto = load  # type: ignore[method-assign,assignment]
+    def load_address(url: str) -> Response | None:
+        def begin() -> Response | None:
+            # From another page: to the same address with another fragment the browser loads nothing.
+            if watch.network_changes != changes:
+                goto("about:blank")
+            return goto(url)
+
+        changes = watch.network_changes
+        return load(begin)
+
+    def load_again() -> Response | None:
+        return load(reload)
+
+    page.goto = load_address  # type: ignore[method-assign,assignment]
+    page.reload = load_again  # type: ignore[method-assign,assignment]
 
 
 @pytest.fixture

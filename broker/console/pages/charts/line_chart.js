@@ -7,7 +7,7 @@ import { clock, clockWithSeconds } from "../format/times.js";
 import { linePath, linear, nearest, ticks } from "./scales.js";
 
 const HEIGHT = 132;
-const MARGIN = { top: 8, right: 8, bottom: 20, left: 66 };
+const MARGIN = { top: 8, right: 8, bottom: 20, left: 74 };
 const TABLE_ROWS_MAX = 60;
 const LABEL_WIDTH = 90;
 /** The axis is at least as long as this, so that the first values of a fresh broker are not drawn apart. */
