@@ -69,7 +69,9 @@ def _usage(words: Sequence[str]) -> int:
     out = sys.stdout if asked else sys.stderr
     if group is None:
         if words and words[0] in ("audit", "snapshot"):
-            print(f"magnetar admin: write `magnetar admin {words[0]}` first, then its options", file=sys.stderr)
+            print(
+                f"magnetar admin: write `magnetar admin {words[0]}` first, then its options", file=sys.stderr
+            )
         elif words and not words[0].startswith("-"):
             print(f"magnetar admin: unknown group {words[0]!r}", file=sys.stderr)
         print(
