@@ -4,7 +4,8 @@
 
 Makes an access record of 1,000,000,000 events over ten brokers (`made_record.py`; an event is one entry appended or read)
 and runs each job on it as a user would, on two cores. A line per job has its time, the most memory of all its processes,
-and the bytes that Spark spilled to disk. The full size needs about 8 GiB of memory and 3 GB of disk.
+and the bytes that Spark spilled to disk; the jobs' own words appear on standard error. The full size needs about 4 GiB of
+memory and 4 GB of disk.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ faults    `around` wraps the connections of clients, `FaultyBookie` and `FaultyM
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
@@ -33,10 +34,12 @@ class TestControls:
         """The clock that the test advances."""
         self.script = FaultScript()
         """The faults."""
+        self.refusals = Counter[str]()
+        """Errors sent to clients since the start, those of faults included, by names of `ServerError`."""
 
     def around(self, connection: asyncio.BufferedProtocol) -> FilteredConnection:
         """Puts the faults between a client's socket and its connection."""
-        return FilteredConnection(connection, self.script, self.held)
+        return FilteredConnection(connection, self.script, self.held, self.refusals)
 
     def unloads(
         self, registry: TopicRegistry, spawn: Callable[[Coroutine[object, None, None], str], object]

@@ -1,4 +1,4 @@
-"""The HTTP side of the controls, for tests in any language: `/magnetar/test/clock` and `/magnetar/test/faults`.
+"""The HTTP side of the controls, for tests in any language: `/magnetar/test/` with `clock`, `faults` and `refusals`.
 
 The routes exist only in a broker that was started with `--test-faults`. They pass the same guards as the admin API; with
 authorization they need a superuser.
@@ -19,6 +19,7 @@ from broker.faults.script import DELAY_S_MAX, BadFault, Fault
 
 CLOCK: Final = "/magnetar/test/clock"
 FAULTS: Final = "/magnetar/test/faults"
+REFUSALS: Final = "/magnetar/test/refusals"
 _FIELDS: Final = {field.name: field.type for field in fields(Fault) if field.init and field.name != "id"}
 _NS_PER_MS: Final = 1_000_000
 
@@ -43,6 +44,7 @@ class ControlRoutes:
             web.post(FAULTS, self.add),
             web.delete(FAULTS, self.clear),
             web.delete(FAULTS + "/{id}", self.remove),
+            web.get(REFUSALS, self.refusals),
         ]
 
     async def now(self, request: web.Request) -> web.Response:
@@ -92,6 +94,10 @@ class ControlRoutes:
             if fault is None
             else web.json_response(asdict(fault))
         )
+
+    async def refusals(self, request: web.Request) -> web.Response:
+        """Returns how many errors clients were sent since the start, by names of Pulsar's `ServerError`."""
+        return web.json_response(dict(self._controls.refusals))
 
     def _time(self) -> web.Response:
         held = self._controls.held

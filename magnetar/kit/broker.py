@@ -171,6 +171,12 @@ class Broker(PulsarUnderTest):
         """Takes all faults back and returns those that have not happened; none while the broker does not run."""
         return self.faults.clear() if self._process is not None else []
 
+    def refused_schemas(self) -> int:
+        """Returns how many schemas of clients were refused as incompatible since the start of the process."""
+        counts = self.ask("GET", "/magnetar/test/refusals")
+        assert isinstance(counts, dict)
+        return int(counts.get("IncompatibleSchema", 0))
+
     @property
     def pid(self) -> int:
         """Number of the process; KitError when it does not run."""

@@ -44,6 +44,10 @@ class PulsarUnderTest(ABC):
         """Takes all faults back and returns those that have not happened; none where faults cannot be set."""
         return []
 
+    def refused_schemas(self) -> int:
+        """Returns how many schemas of clients were refused as incompatible; 0 of a Pulsar that does not count them."""
+        return 0
+
     def ask(self, method: str, path: str, body: object = None) -> object:
         """Sends a request to the admin API and returns the JSON of its answer. KitError carries Pulsar's reason."""
         return ask(self.admin_url, method, path, body, self._token)

@@ -26,6 +26,7 @@ from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import BY_KERNEL, replay_with
 from pipeline.replays.sampling import groups, only
 from pipeline.simulators.shards import GROUPS, STUDENT_T
+from pipeline.task_progress import collected
 from pipeline.traces.checking import Checked
 
 SAMPLED_ROWS: Final = 2_000_000
@@ -103,7 +104,7 @@ def miss_ratio_curve(
     settings = _policies(own)
     say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
     tasks = [(lifetime, settings, list(sizes), share) for lifetime in checked.lifetimes]
-    found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_points).collect()
+    found = collected(spark, spark.sparkContext.parallelize(tasks, len(tasks)).map(_points), say)
     every = [added(same) for same in zip(*found, strict=True)]
     points = [point for point in every if point.is_meaningful]
     rows: list[dict[str, Cell]] = [

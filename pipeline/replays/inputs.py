@@ -34,7 +34,7 @@ INPUTS: Final = tuple(op for op in Op if op not in OUTPUTS)
 _ARRIVALS: Final = (Op.APPEND, Op.FETCHED)
 _MOVES: Final = (Op.CURSOR_MOVED, Op.ACK)
 _FAR: Final = 1000
-"""A cursor that moves by more entries has moved over one of the sample, for all that is asked here."""
+"""A move over this many entries or more is kept without a look at each of them."""
 _mixed = compiled(mixed)
 
 
@@ -142,8 +142,8 @@ def _has_sampled(ledger: int, begin: int, end: int, limit: np.uint64) -> bool:
 def _moves_over_sampled(columns: Columns, op: int, before: CursorState, limit: np.uint64) -> Bools:
     """Return False for moves (`op`) of cursors over entries outside of the sample. `before`: their last positions.
 
-    A replay of the sample asks on which side of an entry a cursor stands, so a move that passes none says nothing. A reader
-    at the tail moves with each of its reads: all moves of a record would be most rows of its sample.
+    A replay compares positions of cursors with those of sampled entries, so a move that passes none of them changes nothing.
+    A reader from storage moves with each of its reads: all moves of a record would be half of the rows of its sample.
     """
     stays = np.ones(len(columns.op), np.bool_)
     for i in range(len(columns.op)):

@@ -1,13 +1,16 @@
 """Decrypts entries that their producer encrypted, with private keys that the user gives.
 
 Pulsar's clients encrypt the payload of an entry, compressed or not, by AES in Galois/counter mode. The metadata carries
-the nonce and the AES key, once for each public key that the producer was given, encrypted by RSA (OAEP, SHA-1). An
-entry that is decrypted gets a frame without these fields, so that no later stage knows of encryption.
+the nonce and the AES key, once for each public key that the producer was given, encrypted by RSA (OAEP, SHA-1) or, from
+the Java client, by ECIES for a key on an elliptic curve. An entry that is decrypted gets a frame without these fields, so
+that no later stage knows of encryption.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import logging
 from collections.abc import Mapping
 from functools import lru_cache
@@ -23,6 +26,7 @@ from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import MalformedEntry, OptionError
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 log = logging.getLogger("pyspark_pulsar")
@@ -109,27 +113,61 @@ class Decryption:
     def _decrypted_key(self, name: str, encrypted: bytes) -> bytes:
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import padding
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+        pem = self._private_keys.get(name) or self._private_keys[""]
+        key = parse_private_key(name, pem)
+        if not isinstance(key, RSAPrivateKey):
+            return open_ecies(key, encrypted)
         # The clients' format fixes SHA-1 here; OAEP does not need the hash to be free of collisions.
         mask = padding.MGF1(hashes.SHA1())
-        pem = self._private_keys.get(name) or self._private_keys[""]
-        return parse_private_key(name, pem).decrypt(encrypted, padding.OAEP(mask, hashes.SHA1(), None))
+        return key.decrypt(encrypted, padding.OAEP(mask, hashes.SHA1(), None))
 
 
-def parse_private_key(name: str, pem: bytes) -> RSAPrivateKey:
-    """Returns an RSA key. OptionError for bytes of another kind; the text repeats none of them."""
+_MAC_KEY: Final = 16
+"""Bytes of the key of the authentication code."""
+_SHA1: Final = 20
+"""Bytes of a hash by SHA-1."""
+
+
+def open_ecies(key: EllipticCurvePrivateKey, sealed: bytes) -> bytes:
+    """Returns what BouncyCastle's cipher "ECIES", without parameters, has sealed for the key. ValueError if it does not fit.
+
+    `sealed`: the sender's point, uncompressed; the text, combined with a key stream by XOR; an authentication code. Both
+    keys come from KDF2 (ISO 18033-2, SHA-1) over the point and the shared secret: first that of the code.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    point_bytes = 1 + 2 * -(-key.curve.key_size // 8)
+    point, closed, code = sealed[:point_bytes], sealed[point_bytes:-_SHA1], sealed[-_SHA1:]
+    sender = ec.EllipticCurvePublicKey.from_encoded_point(key.curve, point)
+    seed = point + key.exchange(ec.ECDH(), sender)
+    blocks = -(-(_MAC_KEY + len(closed)) // _SHA1)
+    stream = b"".join(hashlib.sha1(seed + number.to_bytes(4)).digest() for number in range(1, blocks + 1))
+    # The eight bytes are the length of the encoding parameters, which there are none of.
+    own_code = hmac.digest(stream[:_MAC_KEY], closed + bytes(8), "sha1")
+    if not hmac.compare_digest(own_code, code):
+        raise ValueError("the key does not fit")
+    return bytes(one ^ other for one, other in zip(closed, stream[_MAC_KEY:], strict=False))
+
+
+def parse_private_key(name: str, pem: bytes) -> RSAPrivateKey | EllipticCurvePrivateKey:
+    """Returns an RSA key or one on an elliptic curve. OptionError for others; the text repeats no byte of them."""
     try:
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ImportError:
         raise OptionError("decryptionKeys needs the package cryptography: pip install cryptography") from None
     shown = f"decryptionKeys: the key for {name!r}" if name else "decryptionKeys: the key"
+    # `openssl ecparam -genkey` writes the curve before the key, and repeats it in the key.
+    _, ends, rest = pem.partition(b"-----END EC PARAMETERS-----")
     try:
-        key = load_pem_private_key(pem, None)
+        key = load_pem_private_key(rest if ends else pem, None)
     except (ValueError, TypeError):
         raise OptionError(f"{shown} is no private key in PEM without a password") from None
-    if not isinstance(key, RSAPrivateKey):
-        raise OptionError(f"{shown} is no RSA key; ECDSA keys, which the Java client also has, are not built")
+    if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise OptionError(f"{shown} is neither an RSA key nor one on an elliptic curve (ECDSA)")
     return key
 
 

@@ -39,7 +39,7 @@ FREEING = {
 }
 IN_JOURNAL = {"flushInterval": "600000"}
 """Entries stay in the journal and in the write cache."""
-LONG_REPLAY = {"dbStorage_writeCacheMaxSizeMb": "2"}
+LONG_REPLAY = {"dbStorage_writeCacheMaxSizeMb": "3"}
 """A replay of all entries fills the write cache several times."""
 SETTINGS = {"bindAddress": "127.0.0.1", "journalPreAllocSizeMB": "1"}
 WAIT_S = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,19 +15,24 @@ pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip in
 
 import numpy as np  # noqa: E402
 from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa  # noqa: E402
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: E402
 
 from protocol.pulsar_api_pb2 import MessageMetadata  # noqa: E402
 from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of  # noqa: E402
-from pyspark_pulsar.cutting.decryption import Decryption  # noqa: E402
+from pyspark_pulsar.cutting.decryption import Decryption, open_ecies  # noqa: E402
 from pyspark_pulsar.cutting.entry_table import cut_entries  # noqa: E402
 from pyspark_pulsar.cutting.messages import Messages  # noqa: E402
 from pyspark_pulsar.errors import MalformedEntry, OptionError  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
+from tests.interop.programs import need, run  # noqa: E402
+from tests.interop.test_other_clients import RUN_S, java_class_path  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
 from tests.pyspark_pulsar.test_cutting import frame, received  # noqa: E402
 
+__all__ = ["java_class_path"]
+
+JAVA = Path(__file__).resolve().parents[1] / "interop/java"
 BODIES = [b"secret %d" % number for number in range(120)]
 
 
@@ -204,13 +210,51 @@ def test_keys_come_from_paths_and_from_the_option_itself(pair: Pair) -> None:
         assert "PRIVATE" not in repr(options)
 
 
+def test_key_on_a_curve_opens_what_the_java_client_sealed() -> None:
+    """A data key that the Java client 4.0.8 (BouncyCastle's ECIES) encrypted for this key, and a damaged one."""
+    key = ec.derive_private_key(
+        0xCA5D7B94A960102184F26981B99805CD9A1071762C7AC63DE5C0380B7E18440, ec.SECP256R1()
+    )
+    sealed = bytes.fromhex(
+        "041a1b006080e9a0e8c7f9d8badcacbe2419e8a3eee0813e54a761dd6f8335985cd36d50679164b1aa5ec1f84d96ebb8155a9b5389eb6e0f73"
+        "911442ccc2c86c25483296bfb949f5fdbd03b19370b7b9d4f9568351efe82362d3edce681341e07e412d5f592689c66b8125a2100538d5fc66"
+        "2ae2f7"
+    )
+    opened = "3ce38f563ffcc8b6724b3cf343c2bd4385fe327a5262fb0c3ad4fc994ce4020a"
+    assert open_ecies(key, sealed).hex() == opened
+    for wrong in (sealed[:-1] + b"?", sealed[:70] + b"?" + sealed[71:], sealed[:40], b""):
+        with pytest.raises(ValueError):  # noqa: PT011  # Any: `_opened` then tries the next key.
+            open_ecies(key, wrong)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.parametrize("curve", ["prime256v1", "secp521r1"])
+def test_messages_of_the_java_client_are_read_with_a_key_on_a_curve(
+    source: Source, topic: str, java_class_path: str, tmp_path: Path, curve: str
+) -> None:
+    """The files are those of openssl, which writes the curve before the private key."""
+    need("openssl")
+    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    for words in (
+        ["ecparam", "-name", curve, "-genkey", "-out", str(private)],
+        ["ec", "-in", str(private), "-pubout", "-out", str(public)],
+    ):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
+    program = ["java", "-cp", java_class_path, str(JAVA / "Encryption.java")]
+    done = run([*program, source.url, topic, "first", str(public), "100"], RUN_S, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = values(source.read(topic=topic, columns="value", decryptionKeys=str(private)))
+    assert found == [b"secret %d" % number for number in range(100)]
+
+
 def test_key_that_cannot_be_used_is_named_before_the_query(tmp_path: Path) -> None:
-    elliptic = tmp_path / "ec.pem"
-    elliptic.write_bytes(pem_of(ec.generate_private_key(ec.SECP256R1())))
+    other = tmp_path / "other.pem"
+    other.write_bytes(pem_of(ed25519.Ed25519PrivateKey.generate()))
     text = tmp_path / "text"
     text.write_text("PASSWORD")
     for given, sentence in (
-        (str(elliptic), "no RSA key"),
+        (str(other), "neither an RSA key nor one on an elliptic curve"),
         (str(text), "no private key in PEM"),
         (str(tmp_path / "none"), "cannot be read: No such file"),
         ("data:application/x-pem-file;base64,%%%", "no base64"),

@@ -49,17 +49,6 @@ def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None
             entry.body = bytes(body)
 
 
-def _receive_buffer(entry: Entry) -> bytearray | None:
-    """Returns the receive buffer that the entry is a slice of; None for an entry with bytes of its own."""
-    body = entry.body
-    if type(body) is memoryview:
-        whole = body.obj
-        # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
-        if type(whole) is bytearray:
-            return whole
-    return None
-
-
 class _Buffer:
     """A receive buffer with cached slices."""
 
@@ -158,8 +147,9 @@ class PinnedBytes:
         buffers = self._buffers
         pinned = 0
         for entry in entries:
-            whole = _receive_buffer(entry)
-            if whole is not None:
+            body = entry.body
+            # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
+            if type(body) is memoryview and type(whole := body.obj) is bytearray:
                 key = id(whole)
                 buffer = buffers.get(key)
                 if buffer is None:
@@ -168,7 +158,7 @@ class PinnedBytes:
                     # A buffer on its way out counts again from here on: a new slice of it is pinned for its own
                     # time.
                     pinned += buffer.length - buffer.slices_bytes
-                size = len(entry.body)
+                size = len(body)
                 buffer.slices_bytes += size
                 buffer.cached += 1
                 buffer.entries.append(entry)
@@ -178,8 +168,8 @@ class PinnedBytes:
     def _remove(self, entries: Iterable[Entry], *, leave: bool) -> None:
         lost: dict[int, _Buffer] = {}
         for entry in entries:
-            whole = _receive_buffer(entry)
-            if whole is not None:
+            body = entry.body
+            if type(body) is memoryview and type(whole := body.obj) is bytearray:
                 key = id(whole)
                 buffer = lost.get(key)
                 if buffer is None:
@@ -188,7 +178,7 @@ class PinnedBytes:
                     # of slices.
                     if key in self._buffers:
                         self.count -= buffer.length - buffer.slices_bytes
-                buffer.slices_bytes -= len(entry.body)
+                buffer.slices_bytes -= len(body)
                 buffer.cached -= 1
         for key, buffer in lost.items():
             # The last slice is gone, so the buffer is free without a copy.

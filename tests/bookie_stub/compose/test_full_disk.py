@@ -169,8 +169,8 @@ async def test_stop_writes_a_removal_that_has_passed_nothing_yet(bench: Bench) -
 
 
 async def test_start_without_space_for_the_journal_writes_no_entry(bench: Bench, tmp_path: Path) -> None:
-    """A replay of many write caches; each start would write the first ones again."""
-    small = {"write_cache_bytes": 40_000}
+    """A replay of several write caches; each start would write the first ones again."""
+    small = {"write_cache_bytes": 80_000}
     bench.open(write_cache_bytes=64 << 20)
     await fill(bench, range(1, 21))
     images = [bench]

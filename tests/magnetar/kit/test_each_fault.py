@@ -182,15 +182,26 @@ async def test_refused_command_gets_the_error(
     await fired(fault)
 
 
+def counted(broker: magnetar.Broker) -> dict[str, int]:
+    """Returns the errors that clients were sent, by name."""
+    found = broker.ask("GET", "/magnetar/test/refusals")
+    assert isinstance(found, dict)
+    return found
+
+
 async def test_send_is_refused_with_each_error_of_the_protocol(
     broker: magnetar.Broker, conversation: Conversation
 ) -> None:
     await conversation.until("SEND")
+    before = counted(broker)
     for error in ServerError.keys():  # noqa: SIM118 - it is no mapping
         fault = broker.faults.refuse("SEND", error)
         conversation.send("SEND")
         assert code_of(await conversation.raw.receive("SEND_ERROR")) == error
         await fired(fault)
+    assert {error: count - before.get(error, 0) for error, count in counted(broker).items()} == dict.fromkeys(
+        ServerError.keys(), 1
+    )
 
 
 @pytest.mark.parametrize("error", ["FullDisk", "Fenced"])
