@@ -88,7 +88,7 @@ def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+    pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
     from pipeline.session import start_session
 
     session = start_session(

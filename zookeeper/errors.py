@@ -22,4 +22,4 @@ def require_kazoo(key: str) -> None:
     `key`: the setting that asks for ZooKeeper, for the text.
     """
     if find_spec("kazoo") is None:
-        raise ZookeeperError(f"{key}: the package kazoo is missing; pip install 'magnetar[zookeeper]'")
+        raise ZookeeperError(f"{key}: the package kazoo is missing; pip install 'WHEEL[zookeeper]'")

@@ -75,7 +75,7 @@ METADATA = Section("Metadata store", (
         computed="zkServers and zkLedgersRootPath; without zkServers the bookie registers nowhere",
         doc="Metadata store in which the bookie registers, so that BookKeeper's clients find it: "
             "`zk+hierarchical://host:port/path`, `;` between several hosts. Needs the package kazoo (`pip "
-            "install magnetar[zookeeper]`)."),
+            "install WHEEL[zookeeper]`)."),
     Key("zkServers", "string", "",
         doc="ZooKeeper as host:port, comma between several; metadataServiceUri is made from it where that "
             "is unset."),

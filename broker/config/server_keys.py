@@ -66,7 +66,7 @@ SERVER = Section("Server", (
         computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
         doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
             "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
-            "(needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+            "(needs `pip install WHEEL[zookeeper]`), `memory:NAME` with magnetarInMemory."),
     Key("metadataStoreConfigPath", "string", None,
         doc="File with settings of the metadata store. For ZooKeeper: TLS by the names of ZooKeeper's client, such as "
             "`zookeeper.client.secure=true` (see docs/how-to/tls.md)."),

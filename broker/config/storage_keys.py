@@ -148,7 +148,7 @@ RECORD = Section("Access record", (
     Key("entryCacheRecordDirectory", "string", None, ours=True,
         doc="Folder for Parquet files with every event of the entry cache, see docs/reference/access_record.md; a relative "
             "path starts at the working directory. Unset: nothing is recorded. Needs `pip install "
-            "'magnetar[record]'`."),
+            "'WHEEL[record]'`."),
     Key("entryCacheCountsTopic", "string", None,
         form=(r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?", "the name of a persistent topic"), ours=True,
         doc="Persistent topic of this broker to which hits and misses of the cache are published, per topic "

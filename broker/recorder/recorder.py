@@ -74,7 +74,7 @@ class Recorder:
         except ImportError as error:
             raise RecordError(
                 f"entryCacheRecordDirectory is set, and recording needs {error.name}, which is not installed:"
-                " pip install 'magnetar[record]'"
+                " pip install 'WHEEL[record]'"
             ) from None
         folder = self.settings.directory / broker_folder(self.settings.broker)
         try:

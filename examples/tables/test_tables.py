@@ -1,6 +1,6 @@
 """Tests of the sinks, with the fixture `pulsar_spark` of Magnetar's pytest plugin: a broker and a Spark session.
 
-Run them with `pytest examples/tables`, after `pip install 'magnetar[client,spark]' deltalake 'pyiceberg[sql-sqlite]'`.
+Run them with `pytest examples/tables`, after `pip install 'WHEEL[client,spark]' deltalake 'pyiceberg[sql-sqlite]'`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def official_client() -> ModuleType:
     try:
         import pulsar
     except ImportError as missing:
-        text = "this command needs the official Pulsar client: pip install magnetar[client]"
+        text = "this command needs the official Pulsar client: pip install WHEEL[client]"
         raise CommandError(f"{text} ({missing})") from missing
     module: ModuleType = pulsar
     return module

@@ -70,7 +70,7 @@ def _snapshot(url: str, folder: Path) -> None:
         from magnetar.snapshot.node_sources import nodes_of
         from magnetar.snapshot.writer import write_snapshot
     except ModuleNotFoundError as error:
-        raise CommandError(f"{error}; pip install 'magnetar[record]'") from error
+        raise CommandError(f"{error}; pip install 'WHEEL[record]'") from error
     try:
         counts = write_snapshot(
             nodes_of(url), folder, url, lambda text: print(text, file=sys.stderr, flush=True)

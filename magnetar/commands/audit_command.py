@@ -95,7 +95,7 @@ def _audit(arguments: argparse.Namespace) -> str:
         from pipeline.java import NoJava
         from pipeline.session import start_for_command
     except ModuleNotFoundError as error:
-        raise CommandError(f"{error}; pip install 'magnetar[spark]'") from error
+        raise CommandError(f"{error}; pip install 'WHEEL[spark]'") from error
     began = time.monotonic()
 
     def progress(text: str) -> None:

@@ -102,7 +102,7 @@ def _replay(folders: list[Path]) -> int:
     try:
         from broker.recorder.replay_report import replay_all
     except ImportError as error:
-        raise CommandError(f"{error.name} is not installed: pip install 'magnetar[record]'") from None
+        raise CommandError(f"{error.name} is not installed: pip install 'WHEEL[record]'") from None
     return 0 if replay_all(folders, sys.stdout) else 1
 
 

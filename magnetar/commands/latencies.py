@@ -33,7 +33,7 @@ class Latencies:
             from hdrh.histogram import HdrHistogram
         except ImportError as missing:
             raise CommandError(
-                f"this command needs the package hdrhistogram: pip install magnetar[client] ({missing})"
+                f"this command needs the package hdrhistogram: pip install WHEEL[client] ({missing})"
             ) from missing
         self._histogram = HdrHistogram(1, HIGHEST_US, DIGITS)
         self._sum_us = 0

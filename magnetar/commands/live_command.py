@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
         from pipeline.session import start_for_command
     except ModuleNotFoundError as error:
-        return fail("pipeline live", CommandError(f"{error}; pip install 'magnetar[spark]'"))
+        return fail("pipeline live", CommandError(f"{error}; pip install 'WHEEL[spark]'"))
     try:
         check_output(arguments.checkpoint, "--checkpoint")
         if arguments.out is not None:

@@ -298,7 +298,7 @@ def _session_and_job(
     try:
         from pipeline.jobs.run import JOB_FUNCTIONS, Session
     except ImportError as error:
-        extra = "magnetar[pipeline,spark]"
+        extra = "WHEEL[pipeline,spark]"
         raise CommandError(f"{error.name} is not installed: pip install '{extra}'") from None
     return Session(arguments.master, _say), JOB_FUNCTIONS[arguments.job]
 

@@ -52,7 +52,7 @@ def _screen(source: Source, arguments: argparse.Namespace) -> None:
     try:
         from magnetar.top.screen import TopScreen
     except ModuleNotFoundError as error:
-        raise CommandError(f"{error}; pip install 'magnetar[top]', or use --once") from error
+        raise CommandError(f"{error}; pip install 'WHEEL[top]', or use --once") from error
     # The first reading is made before the screen opens, so that a wrong address is one line on the terminal.
     source.read()
     TopScreen(source.read, arguments.interval, arguments.sort, arguments.filter).run()

@@ -131,9 +131,7 @@ def _spark_session() -> Iterator[SparkSession]:
     try:
         from magnetar.kit.spark import start_test_session
     except ImportError as error:
-        raise pytest.UsageError(
-            f"pulsar_spark needs PySpark: pip install 'magnetar[spark]' ({error})"
-        ) from None
+        raise pytest.UsageError(f"pulsar_spark needs PySpark: pip install 'WHEEL[spark]' ({error})") from None
     session = start_test_session()
     yield session
     session.stop()

@@ -23,6 +23,7 @@ from pipeline.jobs.memory_curve import (
     curve_plot,
     curve_table,
     knee_lines,
+    knee_of,
     smallest_near_best,
     traffic_of,
 )
@@ -137,7 +138,8 @@ def recommend_within(
     _add_brokers(report, present, grid, best or present, budget)
     report.tables["combinations"] = Table(
         "All settings that were tried",
-        [row_of(row, present) for row in sorted(grid, key=lambda row: -row.hit_ratio)],
+        [row_of(row, present) for row in sorted(grid, key=_best_first)],
+        range_of="ttl_ms",
     )
     report.listed = {"before_after": 20, "memory_curve": 20}
     return report
@@ -190,6 +192,11 @@ def _sizes(own: EntryCacheSettings, budget: Budget, *, few: bool) -> list[int]:
     else:
         unit, parts = max(own.size_bytes_max, MIB), _OBJECT_MULTIPLES if few else _MULTIPLES
     return sorted({_whole_mib(unit * part) for part in parts})
+
+
+def _best_first(row: GridRow) -> tuple[object, ...]:
+    settings = row.settings
+    return -row.hit_ratio, settings.size_bytes_max, settings.policy, settings.ttl_ns
 
 
 def _whole_mib(size_bytes: float) -> int:
@@ -286,12 +293,12 @@ def _advice(
         else f"for at most {budget.reads_per_s:,.0f} bookie reads/s:"
     )
     lines = _changed_keys(present.settings, best.settings)
-    saved = 1 - best.misses / present.misses if present.misses else 0.0
+    saved = f"{percent(1 - best.misses / present.misses)} saved" if present.misses else "none before"
     cost = search.traffic.cost(best.settings.size_bytes_max)
     text = [head, *(lines or ["keep the settings"]), ""]
     text.append(
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, bookie reads "
-        f"{search.per_second(present):,.1f}/s -> {search.per_second(best):,.1f}/s ({percent(saved)} saved), "
+        f"{search.per_second(present):,.1f}/s -> {search.per_second(best):,.1f}/s ({saved}), "
         f"peak {bytes_text(best.peak_bytes)}"
     )
     if best.by != "kernel" and present.by == "kernel":
@@ -344,7 +351,7 @@ def _add_curve(
         "now": (present.settings.size_bytes_max / MIB, present.hit_ratio),
         "recommended": (best.settings.size_bytes_max / MIB, best.hit_ratio),
     }
-    report.plots.append(curve_plot(curves, marks, budget.memory_bytes))
+    report.plots.append(curve_plot(curves, marks, budget.memory_bytes, knee_of(curve)))
 
 
 def _add_brokers(

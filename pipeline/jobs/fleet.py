@@ -68,10 +68,11 @@ def fleet_lines(table: Table) -> list[str]:
     if all(row["differs"] == "less" for row in table.rows):
         largest = max(int(str(row["size_own_bytes"])) for row in table.rows)
         return [f"{shown(largest, 'bytes')} are as good for each of the {len(table.rows)} brokers"]
-    lines = [f"{len(differing)} of {len(table.rows)} brokers differ from the fleet:"]
+    verb = "differs" if len(differing) == 1 else "differ"
+    lines = [f"{len(differing)} of {len(table.rows)} brokers {verb} from the fleet:"]
     lines += [
-        f"  {row['broker']} needs {row['differs']}: {shown(row['size_own_bytes'], 'bytes')}, {row['ttl_ms_own']} ms, "
-        f"{row['policy_own']}: "
+        f"  {row['broker']} needs {row['differs']}: {shown(row['size_own_bytes'], 'bytes')}, "
+        f"{shown(row['ttl_ms_own'], 'ttl_ms')}, {row['policy_own']}: "
         f"hit ratio {shown(row['hit_ratio_fleet'], 'ratio')} -> {shown(row['hit_ratio_own'], 'ratio')}"
         for row in differing[:_SHOWN]
     ]

@@ -165,8 +165,9 @@ def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Re
         {"run": run.id, "files": len(run.files), "days": ", ".join(run.days), "counts_kept": run.has_reads}
         for run in runs
     ]
-    report.tables["runs"] = Table("Runs", rows[::-1])
+    runs_table = Table("Runs", rows[::-1])
     if not paths:
+        report.tables["runs"] = runs_table
         report.text.append("no counts are kept: give more --keep-days")
         return
     # `partitioning=None`: otherwise pyarrow would add columns for a `name=value` in the path.
@@ -175,6 +176,7 @@ def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Re
         (day, broker): counts for (day, broker), counts in sorted(_by(reads, "day", "broker").items())
     }
     if not by_broker:
+        report.tables["runs"] = runs_table
         report.text.append("no entry was read from the cache or from bookies so far")
         if limits.hit_ratio_min is not None:
             report.failed = [
@@ -189,6 +191,7 @@ def _tell(folder: RunFolder, runs: Sequence[Run], limits: Thresholds, report: Re
         _drop(reads, by_day, settings, day) for day in sorted(by_day) if is_drop(by_day, day, limits.drop)
     ]
     _add_tables(report, by_day, by_broker, drops)
+    report.tables["runs"] = runs_table
     _add_text(report, by_day, drops)
     report.failed = failures(by_day, limits)
 
@@ -283,7 +286,7 @@ def _add_text(report: Report, by_day: Mapping[str, Counts], drops: Sequence[Drop
     newest = max(by_day)
     report.text.append(
         f"{newest}: hit ratio {percent(by_day[newest].hit_ratio)} of {by_day[newest].reads:,} entries read; "
-        f"{len(by_day)} days"
+        f"{len(by_day)} {'day' if len(by_day) == 1 else 'days'}"
     )
     for drop in drops[-3:]:
         report.text.append(f"drop on {drop.day}: hit ratio {percent(drop.before)} -> {percent(drop.now)}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from heapq import nlargest
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,10 +187,11 @@ def _add_plots(
         svg = lines_plot({"hit ratio": (xs, ys)}, "UTC", "hit ratio", x_scale="time", y_scale="ratio")
         report.plots.append(Plot("Hit ratio by minute", svg))
     lines = {}
+    lives = Counter(lifetime.broker for lifetime in checked.lifetimes)
     begin_s, step_s = checked.span_us[0] / 1e6, step_us(checked.span_us) / 1e6
     for lifetime, one in zip(checked.lifetimes, counts, strict=True):
         levels = np.cumsum(one.changes) / (1 << 20)
-        lines[f"{lifetime.broker} {lifetime.start}"] = (
+        lines[_lifetime_name(lifetime, lives[lifetime.broker])] = (
             (begin_s + np.arange(len(levels)) * step_s).tolist(),
             levels.tolist(),
         )
@@ -197,10 +201,22 @@ def _add_plots(
     left = len(lines) - len(fullest)
     note = f"The fullest {_LINES} caches; {left} more are left out." if left else ""
     report.plots.append(Plot("Bytes in the cache", svg, note))
-    largest = report.tables["cache_share"].rows[:15]
-    top = {str(row["topic"]): float(str(row["mean_bytes"])) / (1 << 20) for row in largest}
+    top: dict[str, float] = {}
+    for held in report.tables["cache_share"].rows:
+        # Brokers may hold topics of one name, and a topic may move from one to another.
+        name = str(held["topic"])
+        top[name] = top.get(name, 0.0) + float(str(held["mean_bytes"])) / (1 << 20)
     if top:
-        report.plots.append(Plot("Topics that fill the cache", bars_plot(top, "mean", "size")))
+        svg = bars_plot(dict(nlargest(15, top.items(), key=itemgetter(1))), "mean, of all brokers", "size")
+        report.plots.append(Plot("Topics that fill the cache", svg))
+
+
+def _lifetime_name(lifetime: BrokerLifetime, lives: int) -> str:
+    """Return the broker, with the start of its life where it had several."""
+    if lives == 1:
+        return lifetime.broker
+    began = datetime.strptime(lifetime.start, "%Y%m%dT%H%M%S.%f")
+    return f"{lifetime.broker} from {began:%m-%d %H:%M:%S}"
 
 
 def _clock_s(minute: object) -> float:

@@ -102,7 +102,7 @@ def curve_table(curve: Sequence[GridRow], traffic: Traffic) -> Table:
         }
         cost = traffic.cost(row.settings.size_bytes_max)
         rows.append(cells if cost is None else {**cells, "cost_per_month": cost})
-    note = "saved_per_s_by_each_mib: bookie reads per second that each MiB since the line above saves."
+    note = "Saved per s by each MiB: bookie reads per second that each MiB since the line above saves."
     return Table("Bookie reads that memory saves", rows, note)
 
 
@@ -123,16 +123,19 @@ def curve_plot(
     curves: Mapping[str, Sequence[GridRow]],
     marks: Mapping[str, tuple[float, float]],
     limit_bytes: int | None = None,
+    knee: GridRow | None = None,
 ) -> Plot:
     """Draw the best hit ratio of each size, a line per policy.
 
-    `limit_bytes`: the budget, a vertical line.
+    `limit_bytes`: the budget, a vertical line. `knee`: the point at which further memory begins to bring little.
     """
     lines = {
         name: ([row.settings.size_bytes_max / MIB for row in curve], [row.hit_ratio for row in curve])
         for name, curve in curves.items()
     }
     limit = None if limit_bytes is None else limit_bytes / MIB
+    if knee is not None:
+        marks = {**marks, "knee": (knee.settings.size_bytes_max / MIB, knee.hit_ratio)}
     svg = lines_plot(
         lines,
         "cache size",

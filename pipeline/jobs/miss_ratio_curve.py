@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, own_settings
@@ -148,7 +148,7 @@ def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
     expected = replace(own, policy="pip430", profile="4.2")
     mine = own if own.policy in BY_KERNEL else expected
     return [
-        (f"{policy_name(mine)}, {own.ttl_ns / 1e6:g} ms", mine),
+        (f"{policy_name(mine)}, {time_text(own.ttl_ns / 1e6)}", mine),
         (f"{policy_name(expected)}, no time to live", replace(expected, ttl_ns=NO_TTL_NS)),
         ("fifo, no time to live", replace(fifo, ttl_ns=NO_TTL_NS)),
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.jobs.report import Plot, Report, Table, heading, numeric_columns, shown
+from pipeline.jobs.report import Cell, Plot, Report, Table, heading, numeric_columns, shown
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1c2430; --quiet: #5a6474; --line: #dde2ea; --box: #f3f5f8; }
@@ -27,12 +28,27 @@ th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align
 th { color: var(--quiet); font-weight: 600; white-space: normal; vertical-align: bottom; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--ground); }
-td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
-svg { width: 100%; max-width: 46rem; min-width: 20rem; height: auto; display: block; }
+td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; max-width: 24rem; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; }
+svg { width: 100%; max-width: 38rem; height: auto; display: block; }
 svg text { fill: currentColor; font-family: inherit !important; }
 p.note { color: var(--quiet); font-size: .86rem; }
-@media (max-width: 36rem) { th, td { padding: .2rem .35rem; font-size: .8rem; } td:first-child { max-width: 9rem; } }
+@media (max-width: 36rem) {
+  th, td { padding: .2rem .35rem; font-size: .8rem; } td:first-child { max-width: 9rem; }
+  .many thead { position: absolute; clip-path: inset(50%); }
+  .many table, .many tbody { display: block; }
+  .many tr { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .4rem 0; border-bottom: 1px solid var(--line); }
+  .many td, .many td.n { border: 0; padding: 0; text-align: left; white-space: normal; }
+  .many td:first-child { flex: 1 0 100%; max-width: none; position: static; font-weight: 600; }
+  .many td:not(:first-child)::before { content: attr(data-name) " "; color: var(--quiet); }
+}
 """
+_MANY: Final = 3
+"""Columns of which a table shows more than these as lines of names and values on a phone: nothing is out of sight there."""
+_LONG: Final = 40
+"""Letters from which a text of a cell is broken into lines."""
+_LONG_WORD: Final = re.compile(r"\S{14,}")
+_BREAK: Final = re.compile(r"(?<=[/_])(?=\w)|(?<=[a-z])(?=[A-Z])")
 _ALWAYS: Final = ("ratio", "reads")
 """Columns with such a name are shown also where all rows have one value."""
 
@@ -61,7 +77,7 @@ def html_of(report: Report) -> str:
         f"<pre>{escape(chr(10).join([*report.text, *report.failed]))}</pre>",
     ]
     parts += [_plot(plot) for plot in report.plots]
-    parts += [_table(table) for table in report.tables.values()]
+    parts += [_table(table) for table in report.tables.values() if table.shown]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(report.title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -79,23 +95,52 @@ def _table(table: Table) -> str:
     names, same = columns_of(table)
     right = set(numeric_columns(table.rows))
     head = "".join(
-        f'<th class="{"n" if name in right else "t"}">{escape(_words(name))}</th>' for name in names
+        f'<th role="columnheader" class="{"n" if name in right else "t"}">{_breakable(_words(name))}</th>'
+        for name in names
     )
+    rows = rows_of(table)
     lines = [
-        "<tr>"
-        + "".join(
-            f'<td class="{"n" if name in right else "t"}">{escape(shown(row[name], name))}</td>'
-            for name in names
-        )
-        + "</tr>"
-        for row in table.rows[: table.shown]
+        '<tr role="row">' + "".join(_cell(row, name, name in right) for name in names) + "</tr>"
+        for row in rows[: table.shown]
     ]
-    left = len(table.rows) - table.shown
+    left = len(rows) - table.shown
     notes = [table.note, f"In all rows: {same}." if same else ""]
     notes.append(f"{left:,} more rows are in the Parquet file." if left > 0 else "")
-    body = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    # On a phone the rows of a wide table become blocks, which would take its roles from screen readers.
+    body = (
+        f'<div class="wide{" many" if len(names) > _MANY else ""}" tabindex="0"><table role="table"><thead role="rowgroup">'
+        f'<tr role="row">{head}</tr></thead><tbody role="rowgroup">{"".join(lines)}</tbody></table></div>'
+    )
     note = " ".join(one for one in notes if one)
     return f"<section><h2>{escape(table.title)}</h2>{body}{_note(note)}</section>"
+
+
+def _cell(row: Mapping[str, str], name: str, is_number: bool) -> str:
+    kind = "n" if is_number else "t" if len(row[name]) < _LONG else "t long"
+    return f'<td role="cell" data-name="{escape(_words(name))}" class="{kind}">{_breakable(row[name])}</td>'
+
+
+def _breakable(text: str) -> str:
+    """Return HTML of the text, whose long words a narrow column breaks at slashes and before capitals first."""
+    return _LONG_WORD.sub(lambda word: _BREAK.sub("<wbr>", word[0]), escape(text))
+
+
+def rows_of(table: Table) -> list[dict[str, str]]:
+    """Return the rows as text. Neighbours that differ in `range_of` alone are one row, with both ends of its values."""
+    found: list[dict[str, str]] = []
+    ends: list[tuple[Cell, Cell]] = []
+    column = table.range_of
+    for row in table.rows:
+        texts = {name: shown(cell, name) for name, cell in row.items()}
+        value = row.get(column)
+        if column and found and {**texts, column: ""} == {**found[-1], column: ""}:
+            first = ends[-1][0]
+            ends[-1] = first, value
+            found[-1][column] = f"{shown(first, column)} to {texts[column]}"
+        else:
+            found.append(texts)
+            ends.append((value, value))
+    return found
 
 
 def columns_of(table: Table) -> tuple[Sequence[str], str]:
@@ -114,7 +159,7 @@ def columns_of(table: Table) -> tuple[Sequence[str], str]:
 
 def _words(column: str) -> str:
     # Spaces let a narrow page break the heading; keys of broker.conf have none anyway.
-    return heading(column).replace("_", " ")
+    return heading(column).replace("_", " ").replace("mib", "MiB")
 
 
 def _note(text: str) -> str:

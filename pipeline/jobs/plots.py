@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 mpl.use("svg")
 from matplotlib import dates, pyplot
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
 from pipeline.jobs.report import bytes_text
 
@@ -26,8 +26,12 @@ Line = tuple[Sequence[float], Sequence[float]]
 """The x and the y of each point."""
 Scale = Literal["number", "size", "time", "ratio"]
 """The values of an axis: numbers, MiB, seconds since 1970 (shown as a UTC clock), or shares of 1."""
-_WIDE: Final = 6.0
+_WIDE: Final = 5.4
 """Inches. Wider plots have letters that are too small on a phone."""
+_with_letters: Final = mpl.rc_context({"font.size": 11, "legend.fontsize": 10})
+"""Decorator that draws with letters which have 11 pixels on a phone of 390, where a plot is scaled down to its width."""
+_NAMES_MAX: Final = 12
+"""Names at an axis of a heat map at most; others are left out in turn."""
 _FLATTENS: Final = 20
 """A value so many times the median makes the axis logarithmic: on a linear one all others would be a flat line."""
 _SAME: Final = 0.001
@@ -35,6 +39,7 @@ _SAME: Final = 0.001
 _COLOURS: Final = ("#4c8bc4", "#e8842a", "#3f9f57", "#d9534f", "#9b6fc0", "#8c6d5a", "#d478b0", "#8a8f98")
 _DASHES: Final = ("-", "--", "-.", ":")
 _MARKERS: Final = ("o", "s", "^", "v", "D", "P", "X", "*")
+_MARKS: Final = ("D", "*", "X")
 _DAY_S: Final = 86_400
 
 
@@ -52,6 +57,7 @@ def _svg(figure: Any) -> str:
     return found[0].replace("#000000", "currentColor")
 
 
+@_with_letters
 def lines_plot(
     lines: Mapping[str, Line],
     x: str,
@@ -84,12 +90,15 @@ def lines_plot(
         errors = next((values for part, values in (bars or {}).items() if part in name.split(" = ")), None)
         axes.errorbar([value / days for value in xs], ys, yerr=errors, capsize=3, **style)
     for at, (name, (place, height)) in enumerate((marks or {}).items()):
-        marker = "D" if not at else "*"
+        marker = _MARKS[at % len(_MARKS)]
         axes.plot(
             [place / days],
             [height],
             marker=marker,
-            markersize=9,
+            # Empty and of different shapes, so that several marks of one point are all seen.
+            markersize=9 + 2 * (at % len(_MARKS)),
+            markerfacecolor="none",
+            markeredgewidth=1.8,
             color="#d9534f",
             linestyle="none",
             zorder=5,  # In front of the line that has the point.
@@ -109,7 +118,8 @@ def lines_plot(
     axes.set_ylabel(f"{y} (log scale)" if flat else y)
     axes.grid(alpha=0.3)
     if len(lines) + len(marks or {}) > 1:
-        axes.legend(fontsize=8, framealpha=0)
+        # Above the plot, where it covers no line.
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, borderaxespad=0.2)
     return _svg(figure)
 
 
@@ -135,11 +145,11 @@ def flattens(values: Sequence[float]) -> bool:
 def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
     """Write the axis in the unit of its values."""
     if scale == "time":
-        locator = dates.AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
+        locator = dates.AutoDateLocator(maxticks=5)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(
             dates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
-                locator, formats=["%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"], show_offset=False
+                locator, formats=["%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"], show_offset=False
             )
         )
     elif scale == "size":
@@ -149,37 +159,41 @@ def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
             axis.set_major_locator(MultipleLocator(2.0 ** ceil(log2(max(high - low, 1e-6) / 6))))
         axis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(value * (1 << 20))))
     elif scale == "ratio":
-        axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    elif log:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
+    elif log or axis.get_scale() == "log":
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
+@_with_letters
 def bars_plot(values: Mapping[str, float], x: str, scale: Scale = "number") -> str:
     """Draw named horizontal bars, the first at the top."""
-    figure, axes = pyplot.subplots(figsize=(_WIDE, 0.6 + 0.3 * max(len(values), 1)))
+    figure, axes = pyplot.subplots(figsize=(_WIDE, 0.7 + 0.32 * max(len(values), 1)))
     names = list(values)
     axes.barh(names[::-1], [values[name] for name in names[::-1]], color=_COLOURS[0])
     flat = scale != "ratio" and flattens(list(values.values()))
     if flat:
         axes.set_xscale("log")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
     _scale(axes.xaxis, scale, log=flat)
     axes.set_xlabel(f"{x} (log scale)" if flat else x)
     axes.grid(axis="x", alpha=0.3)
     return _svg(figure)
 
 
+@_with_letters
 def heat_map(
     counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]
 ) -> str:
     """Draw `counts` by row (y) and column (x); zeros stay clear."""
-    figure, axes = pyplot.subplots(figsize=(_WIDE, 3.6))
+    figure, axes = pyplot.subplots(figsize=(_WIDE, 3.8))
     shown = np.ma.masked_equal(counts, 0)
     image = axes.imshow(shown, origin="lower", aspect="auto", norm="log" if counts.max() > 0 else None)
-    axes.set_xticks(range(len(x_names)), x_names, rotation=60, fontsize=8)
-    axes.set_yticks(range(len(y_names)), y_names, fontsize=8)
+    for set_ticks, names, angle in ((axes.set_xticks, x_names, 60), (axes.set_yticks, y_names, 0)):
+        step = -(-len(names) // _NAMES_MAX)
+        set_ticks(range(0, len(names), step), names[::step], rotation=angle)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    figure.colorbar(image, label="entries read")
+    numbers = FuncFormatter(lambda value, _: f"{value:,g}")
+    figure.colorbar(image, label="entries read", format=numbers)
     return _svg(figure)

@@ -24,11 +24,12 @@ from pipeline.jobs.memory_curve import (
     best_by_size,
     curve_table,
     knee_lines,
+    knee_of,
     smallest_near_best,
     traffic_of,
 )
 from pipeline.jobs.plots import bars_plot, lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
+from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
 from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import (
     NO_TTL_NS,
@@ -143,13 +144,9 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
 
 
 def _combinations(own: EntryCacheSettings) -> list[Overrides]:
-    return [
-        Overrides(
-            size_bytes=max(round(own.size_bytes_max * size / _MIB), 1) * _MIB, ttl_ns=round(own.ttl_ns * ttl)
-        )
-        for size in SIZES
-        for ttl in TTLS
-    ]
+    # Multiples of a small cache may round to the same size.
+    sizes = dict.fromkeys(max(round(own.size_bytes_max * size / _MIB), 1) * _MIB for size in SIZES)
+    return [Overrides(size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in TTLS]
 
 
 def _expected_reads_without_ttl(own: EntryCacheSettings) -> Overrides:
@@ -311,14 +308,19 @@ def _add_tables(
     ]
     report.tables["alone"] = Table("Each setting moved alone", alone)
     report.tables["combinations"] = Table(
-        "Size and time to live together", [row_of(row, present) for row in grid]
+        "Size and time to live together", [row_of(row, present) for row in grid], range_of="ttl_ms"
     )
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in grid:
-        xs, ys = lines.setdefault(f"{row.settings.ttl_ns / 1e6:g} ms", ([], []))
+        xs, ys = lines.setdefault(time_text(row.settings.ttl_ns / 1e6), ([], []))
         xs.append(row.settings.size_bytes_max / _MIB)
         ys.append(row.hit_ratio)
-    marks = {"now": (present.settings.size_bytes_max / _MIB, present.hit_ratio)}
+    points = {"now": present, "recommended": best, "knee": knee_of(best_by_size(grid))}
+    marks = {
+        name: (row.settings.size_bytes_max / _MIB, row.hit_ratio)
+        for name, row in points.items()
+        if row is not None
+    }
     svg = lines_plot(
         lines, "cache size", "hit ratio", x_scale="size", y_scale="ratio", log_x=True, marks=marks
     )
@@ -346,5 +348,5 @@ def _add_baseline(report: Report, baseline: dict[str, float] | None, best: GridR
     ranked = dict(sorted(others.items(), key=lambda one: -one[1]))
     rows: list[dict[str, Cell]] = [{"policy": name, "hit_ratio": ratio} for name, ratio in ranked.items()]
     note = "Without a time to live, all with the recommended size. A general cache keeps what was popular; a log has none."
-    report.tables["baseline"] = Table("Policies from elsewhere on the same reads", rows, note)
+    report.tables["baseline"] = Table("Policies side by side", rows, note, shown=0)
     report.plots.append(Plot("Policies side by side", bars_plot(ranked, "hit ratio of reads", "ratio"), note))

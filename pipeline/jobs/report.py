@@ -28,7 +28,9 @@ class Table:
     note: str = ""
     """Shown below the table."""
     shown: int = 50
-    """Rows on the page; the Parquet file has all."""
+    """Rows on the page, 0 to leave the table out; the Parquet file has all."""
+    range_of: str = ""
+    """A column of numbers. The page makes one row of neighbours that differ in it alone, with the range of its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,16 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size_bytes:,.0f} B"
 
 
+def time_text(ms: float) -> str:
+    """Format milliseconds in the largest unit that fits: "1 min", "1.5 s", "250 ms"."""
+    for unit, unit_ms in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms >= unit_ms:
+            return f"{ms / unit_ms:,.4g} {unit}"
+    return f"{ms:g} ms"
+
+
 def shown(cell: Cell, column: str = "") -> str:
-    """Format a cell for people. The name of its column tells bytes and ratios from other numbers."""
+    """Format a cell for people. The name of its column tells bytes, times and ratios from other numbers."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -117,6 +127,8 @@ def shown(cell: Cell, column: str = "") -> str:
         return cell
     if column.endswith("bytes"):
         return bytes_text(cell)
+    if "ttl_ms" in column:
+        return time_text(cell)
     if isinstance(cell, int):
         return f"{cell:,}"
     if "ratio" in column or column in _SHARES:
@@ -135,7 +147,7 @@ def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
 
 def heading(column: str) -> str:
     """Return the name of a column as it is shown: its values name their unit."""
-    return column.removesuffix("_bytes")
+    return column.removesuffix("_bytes").replace("ttl_ms", "ttl")
 
 
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.plots import lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share
+from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share, time_text
 from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
 from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
@@ -44,7 +44,7 @@ def what_if(
     report.text += own_lines(checked, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
     report.tables["what_if"] = Table(
-        "Settings side by side", rows, "The first line has the broker's own.", 500
+        "Settings side by side", rows, "The first line has the broker's own.", 500, range_of="ttl_ms"
     )
     lines = _lines(grid[1:])
     if any(len(xs) > 1 for xs, _ in lines.values()):
@@ -113,7 +113,7 @@ def _lines(grid: Sequence[GridRow]) -> dict[str, tuple[list[float], list[float]]
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in sorted(grid, key=lambda one: one.settings.size_bytes_max):
         settings = row.settings
-        name = f"{policy_name(settings)}, {settings.ttl_ns / 1e6:g} ms, {settings.requeues_max} ext."
+        name = f"{policy_name(settings)}, {time_text(settings.ttl_ns / 1e6)}, {settings.requeues_max} ext."
         if settings.extend_recently_accessed:
             name += ", accessed"
         xs, ys = lines.setdefault(name, ([], []))

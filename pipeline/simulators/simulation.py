@@ -54,7 +54,7 @@ class SimulatorMissing(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "libcachesim is not installed: pip install 'magnetar[simulators]' (Linux x86_64 and macOS have wheels)"
+            "libcachesim is not installed: pip install 'WHEEL[simulators]' (Linux x86_64 and macOS have wheels)"
         )
 
 

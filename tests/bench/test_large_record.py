@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numpy", reason="needs the extra pipeline, pip install magnetar[pipeline]")
-pytest.importorskip("pyarrow", reason="needs the extra pipeline, pip install magnetar[pipeline]")
-pytest.importorskip("numba", reason="needs the extra pipeline, pip install magnetar[pipeline]")
+pytest.importorskip("numpy", reason="needs the extra pipeline, pip install WHEEL[pipeline]")
+pytest.importorskip("pyarrow", reason="needs the extra pipeline, pip install WHEEL[pipeline]")
+pytest.importorskip("numba", reason="needs the extra pipeline, pip install WHEEL[pipeline]")
 
 from bench.large_record import spilled_bytes
 

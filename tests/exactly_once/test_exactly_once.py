@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from tests.exactly_once.run import SETTINGS, run
 from tests.vectors.broker_process import BrokerProcess

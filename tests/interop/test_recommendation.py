@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from bench.sample_record import TOPICS, record
 from broker.recorder.record_reader import find

@@ -102,5 +102,5 @@ def decode(payload: bytes) -> dict[int, int]:
 
 def test_missing_package_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
-    with pytest.raises(CommandError, match=r"pip install magnetar\[client\]"):
+    with pytest.raises(CommandError, match=r"pip install WHEEL\[client\]"):
         Latencies()

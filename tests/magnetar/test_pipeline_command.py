@@ -73,7 +73,7 @@ def test_missing_extra_is_one_sentence() -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert "pip install 'magnetar[pipeline,spark]'" in done.stderr
+    assert "pip install 'WHEEL[pipeline,spark]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from pipeline.remote_paths import CannotFetch, fetch, name_of, place
 from pipeline.traces.record_frames import check_record

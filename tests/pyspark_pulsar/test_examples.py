@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LIMIT_S = 800

@@ -16,6 +16,7 @@ SPARK: Final = (
     "tests/pipeline/jobs/test_history.py",
     "tests/pipeline/jobs/test_hit_report.py",
     "tests/pipeline/jobs/test_on_the_sample.py",
+    "tests/pipeline/jobs/test_pages_in_browser.py",
     "tests/pipeline/jobs/test_thrashing.py",
     "tests/pipeline/audits/",
     "tests/pipeline/live/",

@@ -48,7 +48,7 @@ def session(zookeeper: ZooKeeper) -> Iterator[ZookeeperSession]:
 def test_require_kazoo_names_the_key_and_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     require_kazoo("metadataStoreUrl")
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    with pytest.raises(ZookeeperError, match=r"^aKey: .*pip install 'magnetar\[zookeeper\]'$"):
+    with pytest.raises(ZookeeperError, match=r"^aKey: .*pip install 'WHEEL\[zookeeper\]'$"):
         require_kazoo("aKey")
 
 

@@ -275,7 +275,7 @@ def test_start_fails_with_the_reason_without_zookeeper(tmp_path: Path) -> None:
 
 def test_connect_names_the_package_to_install_without_kazoo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    with pytest.raises(RegistrationError, match=r"magnetar\[zookeeper\]"):
+    with pytest.raises(RegistrationError, match=r"WHEEL\[zookeeper\]"):
         Registration.connect(ZookeeperUrl("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
 
 

@@ -81,5 +81,5 @@ def test_start_prints_one_line_when_packages_are_missing(tmp_path: Path, missing
     said = [line for line in (ended.stdout + ended.stderr).splitlines() if "cannot start" in line]
     assert ended.returncode == 1
     assert len(said) == 1
-    assert f"recording needs {missing}, which is not installed: pip install 'magnetar[record]'" in said[0]
+    assert f"recording needs {missing}, which is not installed: pip install 'WHEEL[record]'" in said[0]
     assert "Traceback" not in ended.stdout + ended.stderr

@@ -110,5 +110,5 @@ def test_report_prints_one_line_when_folder_or_package_is_missing(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["cache", "replay", str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
-        "magnetar cache: pyarrow is not installed: pip install 'magnetar[record]'\n"
+        "magnetar cache: pyarrow is not installed: pip install 'WHEEL[record]'\n"
     )

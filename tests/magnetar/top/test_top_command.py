@@ -119,7 +119,7 @@ def test_missing_library_of_the_screen_is_named_with_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert "pip install 'magnetar[top]', or use --once" in done.stderr
+    assert "pip install 'WHEEL[top]', or use --once" in done.stderr
 
 
 @pytest.mark.parametrize(

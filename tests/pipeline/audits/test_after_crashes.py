@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 moto_server = pytest.importorskip(
     "moto.server", reason="needs an S3 server, pip install 'moto[s3]' flask flask-cors"
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.settings import EntryCacheSettings

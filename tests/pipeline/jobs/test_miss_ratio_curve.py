@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.recorder.record_reader import find

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install magnetar[pipeline]")
+pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install WHEEL[pipeline]")
 
-from pipeline.jobs.page import html_of, write
+from pipeline.jobs.page import html_of, rows_of, write
 from pipeline.jobs.plots import bars_plot, flattens, heat_map, lines_plot, merged
-from pipeline.jobs.report import Plot, Report, Table, TableRow, bytes_text
+from pipeline.jobs.report import Plot, Report, Table, TableRow, bytes_text, time_text
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LIGHT = 24
@@ -77,7 +77,7 @@ def test_page_says_a_value_of_all_rows_once_and_names_units() -> None:
     text = html_of(Report("one", "One", ["said once"], {"rows": Table("Rows", rows)}, listed={"rows": 5}))
     assert text.count("pip430") == 1
     assert "In all rows: policy pip430." in text
-    for wanted in ("8 MiB", "512 B", "50.00 %", '<td class="n">-</td>'):
+    for wanted in ("8 MiB", "512 B", "50.00 %", ' class="n">-</td>'):
         assert wanted in text
     assert text.count("said once") == 1
 
@@ -130,6 +130,39 @@ def test_time_axis_has_clock_times() -> None:
     )
     assert "05:18:40" in svg
     assert re.search(r">\d(\.\d)? MiB<", svg)
+
+
+def test_time_axis_repeats_no_label_within_a_second() -> None:
+    svg = lines_plot({"a": ([1.795e9, 1.795e9 + 2], [1.0, 2.0])}, "UTC", "cached", x_scale="time")
+    labels = re.findall(r">(\d\d:\d\d:\d\d[.\d]*)<", svg)
+    assert len(labels) == len(set(labels)) > 2
+
+
+def test_axis_of_numbers_has_no_powers() -> None:
+    svg = lines_plot({"a": ([16.0, 2048.0], [1.0, 2.0])}, "readahead", "entries", log_x=True)
+    assert ">1,024<" in svg
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(250, "250 ms"), (1500, "1.5 s"), (60_000, "1 min"), (3_600_000, "1 h"), (0.5, "0.5 ms")]
+)
+def test_times_are_named_in_the_largest_unit_that_fits(ms: float, text: str) -> None:
+    assert time_text(ms) == text
+
+
+def test_rows_that_differ_in_one_column_alone_are_one_row_with_its_range() -> None:
+    rows: list[TableRow] = [
+        {"size_bytes": 1 << 20, "hit_ratio": ratio, "ttl_ms": ttl}
+        for ratio, ttl in ((0.5, 1000), (0.5, 3000), (0.5, 60_000), (0.7, 1000), (0.5, 1000))
+    ]
+    table = Table("Rows", rows, range_of="ttl_ms")
+    assert [(row["hit_ratio"], row["ttl_ms"]) for row in rows_of(table)] == [
+        ("50.00 %", "1 s to 1 min"),
+        ("70.00 %", "1 s"),
+        ("50.00 %", "1 s"),
+    ]
+    assert len(rows_of(Table("Rows", rows))) == 5
+    assert "<h2>Rows" not in html_of(Report("one", "One", tables={"rows": Table("Rows", rows, shown=0)}))
 
 
 @pytest.mark.peer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from broker.entry_cache.observe.cache_events import Op
 from pipeline.jobs.thrashing import (

@@ -13,7 +13,7 @@ from typing import Any
 import pulsar
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from pipeline.live.drop_watch import Drop, DropWatch, Minute
 from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes

@@ -99,5 +99,5 @@ def test_trace_is_refused_when_it_is_empty() -> None:
 
 def test_library_is_named_in_one_sentence_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "libcachesim", None)
-    with pytest.raises(SimulatorMissing, match=r"pip install 'magnetar\[simulators\]'"):
+    with pytest.raises(SimulatorMissing, match=r"pip install 'WHEEL\[simulators\]'"):
         simulate("LRU", trace_of([1]), 10)
