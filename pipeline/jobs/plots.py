@@ -89,21 +89,7 @@ def lines_plot(
         }
         errors = next((values for part, values in (bars or {}).items() if part in name.split(" = ")), None)
         axes.errorbar([value / days for value in xs], ys, yerr=errors, capsize=3, **style)
-    for at, (name, (place, height)) in enumerate((marks or {}).items()):
-        marker = _MARKS[at % len(_MARKS)]
-        axes.plot(
-            [place / days],
-            [height],
-            marker=marker,
-            # Empty and of different shapes, so that several marks of one point are all seen.
-            markersize=9 + 2 * (at % len(_MARKS)),
-            markerfacecolor="none",
-            markeredgewidth=1.8,
-            color="#d9534f",
-            linestyle="none",
-            zorder=5,  # In front of the line that has the point.
-            label=name,
-        )
+    _draw_marks(axes, marks or {}, days)
     if limit_x is not None:
         axes.axvline(limit_x, color="#8a8f98", linestyle="--", linewidth=1, label="budget")
     if log_x:
@@ -121,6 +107,25 @@ def lines_plot(
         # Above the plot, where it covers no line.
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, borderaxespad=0.2)
     return _svg(figure)
+
+
+def _draw_marks(axes: Any, marks: Mapping[str, tuple[float, float]], unit: float) -> None:
+    """Draw named single points; `unit`: x values of one unit of the axis."""
+    for at, (name, (place, height)) in enumerate(marks.items()):
+        marker = _MARKS[at % len(_MARKS)]
+        axes.plot(
+            [place / unit],
+            [height],
+            marker=marker,
+            # Empty and of different shapes, so that several marks of one point are all seen.
+            markersize=9 + 2 * (at % len(_MARKS)),
+            markerfacecolor="none",
+            markeredgewidth=1.8,
+            color="#d9534f",
+            linestyle="none",
+            zorder=5,  # In front of the line that has the point.
+            label=name,
+        )
 
 
 def merged(lines: Mapping[str, Line]) -> dict[str, Line]:

@@ -91,7 +91,7 @@ def test_brokers_that_differ_from_the_fleet_are_named() -> None:
     assert {one["broker"]: one["differs"] for one in table.rows} == {"b0": "", "b1": "more", "b2": "less"}
     lines = fleet_lines(table)
     assert lines[0] == "2 of 3 brokers differ from the fleet:"
-    assert "  b1 needs more: 16 MiB, 1000 ms, pip430 4.2: hit ratio 70.00 % -> 99.00 %" in lines
+    assert "  b1 needs more: 16 MiB, 1 s, pip430 4.2: hit ratio 70.00 % -> 99.00 %" in lines
     assert fleet_lines(fleet_table(fleet, fleet, [fleet])) == ["the settings fit all 3 brokers"]
 
 
