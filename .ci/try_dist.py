@@ -6,6 +6,7 @@ machine gets an environment of its own; those that are missing are named.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -83,7 +84,9 @@ def try_source(source: Path, folder: Path) -> None:
 
 def run(command: list[str], folder: Path) -> None:
     """Runs a step in the folder; its output is shown only where it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # Of a checkout on the path pip would say that it is installed already, and install nothing.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         done.check_returncode()

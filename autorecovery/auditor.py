@@ -143,6 +143,7 @@ class Auditor:
             if missing:
                 count += await self._add(ledger_id, missing)
         self._stats.marked += count
+        self._stats.marked_at_audits += count
         log.info("bookie %s is lost: %d ledgers are marked", ", ".join(sorted(lost)), count)
 
     async def _add(self, ledger_id: int, missing: Sequence[str]) -> bool:

@@ -23,8 +23,9 @@ from typing import Final
 
 from autorecovery.fragments import Fragment
 from autorecovery.pace import Pace
-from autorecovery.replicas import is_good, read_entry
+from autorecovery.replicas import good_count, read_entry
 from autorecovery.stats import WorkerStats
+from broker.ledger_client.add_run import run_adds
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest
 from broker.ledger_client.result_codes import OK, error_of
@@ -93,6 +94,7 @@ class _Copy:
         self._fragment = fragment
         self._digest = digest
         self._target = target
+        self._add_run = run_adds(means.bookies.client(target))
         self._avoid = avoid
 
     async def run(self, position: int) -> None:
@@ -127,11 +129,7 @@ class _Copy:
         first = wanted[0]
         for source in self._sources(first):
             stored = await self._batch(source, first, len(wanted))
-            good = 0
-            for entry_id, entry in zip(wanted, stored, strict=False):
-                if not is_good(self._ledger_id, entry_id, entry, self._digest):
-                    break
-                good += 1
+            good = good_count(self._ledger_id, wanted, stored, self._digest)
             if good:
                 return self._counted(stored[:good])
         raise self._lost(first)
@@ -181,39 +179,29 @@ class _Copy:
 
     def _write(self, entry_ids: Sequence[int], stored: Sequence[bytes]) -> asyncio.Future[None]:
         """Adds a batch; the future is done when the bookie has answered all of it."""
-        batch = _Batch(len(stored), f"copying ledger {self._ledger_id} to {self._target}")
-        add = self._means.bookies.client(self._target).add
-        key = self._digest.master_key
-        for entry_id, entry in zip(entry_ids, stored, strict=False):
-            add(self._ledger_id, entry_id, (entry, b"", b""), master_key=key, recovery=True, done=batch.added)
-        batch.stored.add_done_callback(partial(self._count_written, len(stored), sum(map(len, stored))))
-        return batch.stored
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._add_run(
+            self._ledger_id,
+            entry_ids[: len(stored)],
+            stored,
+            master_key=self._digest.master_key,
+            recovery=True,
+            done=partial(self._written, written, len(stored), sum(map(len, stored))),
+        )
+        return written
 
-    def _count_written(self, entries: int, size: int, stored: asyncio.Future[None]) -> None:
-        if not stored.cancelled() and stored.exception() is None:
-            self._means.stats.entries_written += entries
-            self._means.stats.bytes_written += size
+    def _written(self, written: asyncio.Future[None], entries: int, size: int, rc: int) -> None:
+        if written.done():  # The copy was cancelled.
+            return
+        if rc != OK:
+            what = f"copying ledger {self._ledger_id} to {self._target}"
+            written.set_exception(CopyRefused(str(error_of(rc, what))))
+            return
+        self._means.stats.entries_written += entries
+        self._means.stats.bytes_written += size
+        written.set_result(None)
 
     async def _wait(self, size: int) -> None:
         wait_ns = self._means.pace.wait_ns(size, self._means.now_ns())
         if wait_ns > 0:
             await asyncio.sleep(wait_ns / _NS_PER_SECOND)
-
-
-class _Batch:
-    """Adds whose answers are counted together: one future for hundreds of entries."""
-
-    def __init__(self, count: int, what: str) -> None:
-        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._left = count
-        self._what = what
-
-    def added(self, rc: int, _entry_id: int) -> None:
-        """Counts the answer to one add."""
-        self._left -= 1
-        if self.stored.done():
-            return
-        if rc != OK:
-            self.stored.set_exception(CopyRefused(str(error_of(rc, self._what))))
-        elif self._left == 0:
-            self.stored.set_result(None)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from autorecovery.stats import RecoveryStats
+from autorecovery.stats import AuditorStats, RecoveryStats, WorkerStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `render` returns."""
@@ -34,14 +34,23 @@ class _RecoveryCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family; called by prometheus_client."""
-        auditor, worker = self._stats.auditor, self._stats.worker
+        yield from self._auditor_families(self._stats.auditor)
+        yield from self._worker_families(self._stats.worker)
+
+    def _auditor_families(self, auditor: AuditorStats) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "magnetar_auditor_elected", "1 where this process is the cluster's auditor.", auditor.elected
         )
         yield GaugeMetricFamily(
-            f"{self._auditor}NUM_UNDER_REPLICATED_LEDGERS",
+            "magnetar_auditor_under_replicated_ledgers",
             "Marked ledgers, as the elected auditor counted them last.",
             auditor.marked_now if auditor.elected else 0,
+        )
+        yield _sums(
+            f"{self._auditor}NUM_UNDER_REPLICATED_LEDGERS",
+            "Ledgers that each search for lost bookies' ledgers marked.",
+            auditor.audits,
+            auditor.marked_at_audits,
         )
         for name, doc, value in (
             (
@@ -55,6 +64,8 @@ class _RecoveryCollector(Collector):
         ):
             yield CounterMetricFamily(self._auditor + name, doc, value)
         yield CounterMetricFamily("magnetar_auditor_marked_ledgers", "Ledgers marked.", auditor.marked)
+
+    def _worker_families(self, worker: WorkerStats) -> Iterator[Metric]:
         for name, doc, value in (
             (
                 "NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",
@@ -62,13 +73,11 @@ class _RecoveryCollector(Collector):
                 worker.replicated,
             ),
             ("NUM_ENTRIES_READ", "Entries read to be copied.", worker.entries_read),
-            ("NUM_BYTES_READ", "Bytes of these.", worker.bytes_read),
             (
                 "NUM_ENTRIES_WRITTEN",
                 "Entries copied, after the answer to their adds.",
                 worker.entries_written,
             ),
-            ("NUM_BYTES_WRITTEN", "Bytes of these.", worker.bytes_written),
             (
                 "NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
                 "Attempts that left a ledger for later, because copies were still missing.",
@@ -81,9 +90,28 @@ class _RecoveryCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(self._worker + name, doc, value)
+        yield _sums(
+            f"{self._worker}NUM_BYTES_READ",
+            "Bytes of each entry read.",
+            worker.entries_read,
+            worker.bytes_read,
+        )
+        yield _sums(
+            f"{self._worker}NUM_BYTES_WRITTEN",
+            "Bytes of each entry copied.",
+            worker.entries_written,
+            worker.bytes_written,
+        )
         for name, doc, value in (
             ("finished_ledgers", "Ledgers whose mark was removed.", worker.finished),
             ("failed_attempts", "Attempts at a ledger that ended with an error.", worker.failed),
             ("recovered_ledgers", "Open ledgers that were fenced and closed.", worker.recovered),
         ):
             yield CounterMetricFamily(f"magnetar_rereplication_{name}", doc, value)
+
+
+def _sums(name: str, doc: str, count: int, total: int) -> Metric:
+    """Returns a summary with BookKeeper's label `success`, without quantiles: single values are not kept."""
+    family = SummaryMetricFamily(name, doc, labels=["success"])
+    family.add_metric(["true"], count, total)
+    return family

@@ -8,7 +8,7 @@ read: a bookie that came back with an empty disk lacks both. BookKeeper's Ledger
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from autorecovery.fragments import Fragment
@@ -73,6 +73,19 @@ def _settle(
     if answered.done():  # The caller was cancelled.
         return
     answered.set_result(stored if rc == OK and is_good(ledger_id, entry_id, stored, digest) else None)
+
+
+def good_count(ledger_id: int, entry_ids: Sequence[int], stored: Sequence[bytes], digest: Digest) -> int:
+    """Returns how many of the stored entries are good, from the first one on."""
+    check = digest.check
+    good = 0
+    try:
+        for entry_id, entry in zip(entry_ids, stored, strict=False):
+            check(ledger_id, entry_id, entry)
+            good += 1
+    except PersistenceError:
+        return good
+    return good
 
 
 def is_good(ledger_id: int, entry_id: int, stored: bytes, digest: Digest) -> bool:

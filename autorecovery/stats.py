@@ -15,6 +15,8 @@ class AuditorStats:
     """Ledgers that have a mark, as last counted."""
     marked: int = 0
     """Ledgers that this auditor has marked."""
+    marked_at_audits: int = 0
+    """Those of them that a search for the ledgers of lost bookies found."""
     audits: int = 0
     """Searches for the ledgers of lost bookies."""
     delayed: int = 0

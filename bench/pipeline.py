@@ -97,8 +97,6 @@ def measure_replay(run: BrokerLifetime) -> list[str]:
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
     """Measures the error of a sample's hit ratio over all brokers, for readers with all lags."""
-    from pipeline.replays.sampling import sampled
-
     if not folder.exists():
         make_record(folder, events, brokers, behind_us=spread_behind)
     rates = (1.0, 0.1, 0.01)
@@ -109,9 +107,8 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
     ]
     hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
     for run in find([folder]).lifetimes:
-        accesses = accesses_of(run)
         for at, rate in enumerate(rates):
-            part = sampled(accesses, rate)
+            part = accesses_of(run, rate)
             for row, one in enumerate(settings):
                 outcome = replay_with(part, one)
                 hits[row, at] += outcome.totals["hits"]
@@ -128,6 +125,7 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
 def measure_grid(folder: Path, master: str) -> list[str]:
     """Measures the start of a session and a grid of 16 settings on all brokers."""
     from pipeline.replays.grid import override_grid, replay_grid
+    from pipeline.replays.record_inputs import RecordInputs
     from pipeline.session import start_session
 
     start_s = timed(lambda: start_session("bench", master=master))
@@ -139,7 +137,7 @@ def measure_grid(folder: Path, master: str) -> list[str]:
         (1_000_000_000, 10_000_000_000),
     )
     spark.sparkContext.parallelize([0], 1).map(lambda one: one).collect()
-    seconds = timed(lambda: replay_grid(spark, runs, wanted))
+    seconds = timed(lambda: replay_grid(RecordInputs(spark, runs), wanted))
     spark.stop()
     return [
         f"session start {start_s:.1f} s",
@@ -162,10 +160,10 @@ def measure_audits(folder: Path, master: str) -> list[str]:
     return [measure_command("audit", name, str(folder), "--master", master) for name in AUDITS]
 
 
-def measure_command(*words: str, environment: Mapping[str, str] | None = None) -> str:
+def measure_command(*words: str, environment: Mapping[str, str] | None = None, progress: bool = False) -> str:
     """Measures a job as a process of its own, with the memory of all its processes.
 
-    `environment`: variables added to those of this process.
+    `environment`: variables added to those of this process. `progress`: the job's own words appear on standard error.
     """
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
@@ -173,7 +171,7 @@ def measure_command(*words: str, environment: Mapping[str, str] | None = None) -
         process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=None if progress else subprocess.DEVNULL,
             env={**os.environ, **(environment or {})},
         )
         most, cpu_s = 0, dict[int, float]()

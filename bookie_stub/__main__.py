@@ -166,7 +166,9 @@ async def _serve(
     try:
         await server.start()
         if registration is not None:
-            announcer = _Announcer(registration, settings.advertised_address, server.port)
+            # Any free port is known too late: the HTTP server starts after the bookie serves.
+            http_port = settings.http_port or None
+            announcer = _Announcer(registration, settings.advertised_address, server.port, http_port)
             await announcer.tell(bookie.availability.read_only)
             bookie.upkeep.when_read_only_changes = announcer.changed
         # Imported only now, because aiohttp takes longer than all of the start above.
@@ -196,8 +198,9 @@ class _Announcer:
 
     One change waits for the other."""
 
-    def __init__(self, registration: Registration, host: str, port: int) -> None:
-        self._registration, self._host, self._port = registration, host, port
+    def __init__(self, registration: Registration, host: str, port: int, http_port: int | None) -> None:
+        self._registration = registration
+        self._addresses = (host, port, http_port)
         self._one_at_a_time = asyncio.Lock()
         # asyncio keeps weak references to tasks only, so a task without this one could disappear.
         self._telling: set[asyncio.Task[None]] = set()
@@ -207,7 +210,7 @@ class _Announcer:
 
         Raises BookieError when ZooKeeper is unreachable."""
         async with self._one_at_a_time:
-            await asyncio.to_thread(self._registration.announce, self._host, self._port, read_only=read_only)
+            await asyncio.to_thread(self._registration.announce, *self._addresses, read_only=read_only)
 
     def changed(self, read_only: bool) -> None:
         """Called by the upkeep in the loop.

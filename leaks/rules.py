@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-PARTITION: Final = r"^(.*)-partition-(\d+)$"
-"""Names of partitions: the base, and the index."""
+PARTITION: Final = r"^(.+)-partition-(0|[1-9][0-9]{0,8})$"
+"""Names of partitions: the base, and the index.
+
+A number with leading zeros, or beyond Java's int, is part of the name of a topic that is no partition, as brokers decide
+(`broker/model/topic_name.py`). Taken for a partition, the list of such a topic would go into quarantine.
+"""
 ROOTS: Final = r"^/(managed-ledgers|ledgers|schemas|schema-versions|namespace|admin/[^/]+|loadbalance/[^/]+)$"
 """Nodes that a cluster creates at its start and that may stay empty."""
 OF_BROKER: Final = r"/(?:pulsar|sla-monitor)/(?:[^/]+/)?([^/:]+:\d+)(?:/|$)"
@@ -33,11 +37,14 @@ OF_NAMESPACES: Final = ("local-policies", "bundle-owner", "bundle-data")
 JUDGED: Final = (*OF_TOPICS, *OF_NAMESPACES, "namespace", "parent", "deletion")
 """Kinds of nodes with a rule."""
 
+NO_PERSISTENT_TOPIC: Final = "no persistent topic has this name; a non-persistent one may use it"
+"""Reason of a finding about a schema. Its path tells no domain, and non-persistent topics have no node."""
+
 COMPONENTS: Final = ("managed-ledger", "schema", "compacted-ledger", "delayed-index-bucket")
 """Owners of ledgers whose references are known, as the ledgers' own metadata names them."""
 DECIDED: Final = "deleting"
 """Kind of a reference that only says: the removal of this ledger was decided."""
-UNCERTAIN: Final = (DECIDED, "beside")
+UNCERTAIN: Final = (DECIDED, "beside", "health")
 """Kinds of references to ledgers that may be absent."""
 
 
@@ -49,7 +56,10 @@ class NodeFacts(NamedTuple):
     persistent: bool
     """It belongs to a persistent topic. Others leave no node that would show whether they exist."""
     topic_exists: bool
-    """Its topic has a ledger list that is not being deleted, has partitions, or is one of those partitions."""
+    """Its topic has a ledger list that is not being deleted, has partitions, or is one of those partitions.
+
+    Of a schema also: a partitioned topic that is not persistent has its name.
+    """
     beyond_partitions: bool
     """It belongs to a partition that its partitioned topic does not have."""
     has_namespace: bool
@@ -96,9 +106,7 @@ def judge_node(node: NodeFacts) -> str | None:
         return "it is a partition that its topic does not have"
     may_miss_topic = of_topic and node.kind not in ("managed-ledger", "partitioned-topic")
     if may_miss_topic and node.persistent and not node.topic_exists:
-        if node.kind in SCHEMAS:
-            return "no persistent topic of its name exists; a non-persistent one would leave no node"
-        return "its topic does not exist"
+        return NO_PERSISTENT_TOPIC if node.kind in SCHEMAS else "its topic does not exist"
     if node.kind == "parent" and node.empty:
         return "nothing is left below it"
     return None

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final, TypeVar
 
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 EVERY_S: Final = 5.0
 """Seconds between two looks at the tasks."""
 
-_Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 
 
 def collected(
-    spark: SparkSession,
-    tasks: Sequence[_Task],
-    function: Callable[[_Task], Iterable[_Answer]],
-    say: Callable[[str], None],
-    every_s: float = EVERY_S,
+    spark: SparkSession, answers: RDD[_Answer], say: Callable[[str], None], every_s: float = EVERY_S
 ) -> list[_Answer]:
-    """Return the answers to all tasks, in their order.
+    """Return the answers of all tasks, in their order: a partition is a task.
 
     `say` is called with the number of finished tasks, when it has grown since the last look `every_s` ago. An error of a
     task is raised as Spark's.
@@ -34,11 +30,12 @@ def collected(
     group = f"tasks-{uuid.uuid4()}"
     context.setJobGroup(group, "replays")
     ended = Event()
-    follower = Thread(target=_follow, args=(spark, group, len(tasks), ended, say, every_s), daemon=True)
+    tasks = answers.getNumPartitions()
+    follower = Thread(target=_follow, args=(spark, group, tasks, ended, say, every_s), daemon=True)
     follower.start()
     try:
-        answers: list[_Answer] = context.parallelize(tasks, max(len(tasks), 1)).flatMap(function).collect()
-        return answers
+        found: list[_Answer] = answers.collect()
+        return found
     finally:
         ended.set()
         follower.join()

@@ -123,6 +123,12 @@ class Settings:
         assert isinstance(value, int | float), f"{name} is unset"
         return builtins.float(value)
 
+    def optional_float(self, name: builtins.str) -> builtins.float | None:
+        """Returns a number, None where it is unset."""
+        value = self._get(name, ("double",))
+        assert value is None or isinstance(value, int | float)
+        return value
+
     def bool(self, name: builtins.str) -> builtins.bool:
         """Returns a switch."""
         value = self._get(name, ("bool",))

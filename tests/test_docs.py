@@ -92,6 +92,23 @@ def test_paths_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", pages())
+def test_named_tests_exist(page: str) -> None:
+    named = {found for code in code_of(page) for found in re.findall(r"(tests/[\w/]+\.py)::(test_\w+)", code)}
+    wrong = [
+        f"{path}::{name}"
+        for path, name in sorted(named)
+        if not re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M)
+    ]
+    assert wrong == [], f"{page}: these tests do not exist"
+
+
+def test_every_lesson_names_its_test() -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", text_of("docs/reference/lessons.md"), re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 43))
+    assert [number for number, tests in rows if "::test_" not in tests] == []
+
+
+@pytest.mark.parametrize("page", pages())
 def test_make_targets_exist(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", makefile, re.M))

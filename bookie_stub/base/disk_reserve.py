@@ -6,7 +6,8 @@ some to be written. So a process keeps a file in its data folder and removes it 
     held      `reserve` has its size on disk
     released  the file is gone; its space serves metadata and indexes until the disk has space again
 
-Adds do not use it up: a bookie refuses them above `diskUsageThreshold`, which such a disk has passed.
+Entries do not use it up. A bookie refuses adds above `diskUsageThreshold`, which such a disk has passed, and a checkpoint
+leaves half of a reserve free (`LedgerStorage`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _FREE_TIMES: Final = 8
 """The reserve comes back when so many times its size are free, or it would be released again at once."""
 
 
+def reserve_bytes(disk_bytes: int) -> int:
+    """Returns the size of the reserve on a disk of so many bytes."""
+    return min(BYTES_MAX, int(disk_bytes * SHARE_MAX))
+
+
 def one_per_disk(folders: Iterable[Path]) -> list[DiskReserve]:
     """Returns a reserve for each disk that the folders are on, in the first of them there. Makes the folders; OSError."""
     reserves: dict[int, DiskReserve] = {}
@@ -51,7 +57,7 @@ class DiskReserve:
         """Makes the folder. Raises OSError when that fails."""
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / NAME
-        self._bytes = min(BYTES_MAX, int(shutil.disk_usage(folder).total * SHARE_MAX))
+        self._bytes = reserve_bytes(shutil.disk_usage(folder).total)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="disk-reserve", daemon=True)
 

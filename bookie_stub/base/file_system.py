@@ -135,6 +135,10 @@ class FileSystem:
         usage = shutil.disk_usage(path)
         return 1 - usage.free / usage.total
 
+    def free_bytes(self, path: Path) -> int:
+        """Returns the bytes of the disk under `path` that this process may still write."""
+        return shutil.disk_usage(path).free
+
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable (fsync of the directory).
 

@@ -41,7 +41,7 @@ MASTER_KEY_ID = -0x1000
 FENCE_ID = -0x2000
 """Special id: the ledger is fenced."""
 FORCE_ID = -0x4000
-"""Special id: BookKeeper's force marker. Nobody writes it, a replay passes over it."""
+"""Special id: BookKeeper's force marker. It begins a journal file on a disk without space; a replay passes over it."""
 EXPLICIT_LAC_ID = -0x8000
 """Special id: the body of a WRITE_LAC follows."""
 DELETE_ID = -0x20000
@@ -77,6 +77,11 @@ def explicit_lac_record(ledger_id: int, body: bytes) -> bytes:
 def delete_record(ledger_id: int) -> bytes:
     """Returns the special record that says that a ledger was deleted."""
     return frame(KEY.pack(ledger_id, DELETE_ID))
+
+
+def force_record() -> bytes:
+    """Returns a special record without a meaning."""
+    return frame(KEY.pack(0, FORCE_ID))
 
 
 def lac_of(entry: bytes, start: int = 0) -> int:

@@ -141,12 +141,13 @@ class Registration:
 
     # The available node.
 
-    def announce(self, host: str, port: int, *, read_only: bool) -> None:
+    def announce(self, host: str, port: int, http_port: int | None = None, *, read_only: bool) -> None:
         """Let clients find the bookie at this address, until `close`.
 
-        Raises RegistrationError when another process holds the bookie's id, or ZooKeeper refuses.
+        `http_port` is that of its HTTP server, None where it is not to be found. Raises RegistrationError when another
+        process holds the bookie's id, or ZooKeeper refuses.
         """
-        self._value = service_info(host, port)
+        self._value = service_info(host, port, http_port)
         self._read_only = read_only
         with _registration_errors():
             path = self._put_node()

@@ -13,6 +13,7 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.start import Disk
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
+from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_file import Marks
 from bookie_stub.ledgers.state import BookieState
 
@@ -32,21 +33,26 @@ class Checkpoints:
     ) -> None:
         """`marks` are those on disk.
 
-        `ended` is called in the loop after each checkpoint that succeeded."""
+        `ended` is called in the loop after each checkpoint and each removal that succeeded."""
         self._state = state
         self._storages = disk.storages
         self._saved_marks = marks
         self._ended = ended
         self._running: Checkpoint | None = None
+        self._removal: Checkpoint | None = None
+        """A removal that passes the running checkpoint, until the loop hears of its end."""
         self._closed = False
         self._checkpointer = Checkpointer(
             disk.writer,
             state.journals,
             interval_s=settings.flush_interval_s,
             backups=settings.journal_backups,
+            marks=marks,
             post=state.answers.post,
             due=self.start,
             done=self._done,
+            failed=self._remove_past_running,
+            removed=self._removed,
             awaited=self._adds_wait,
         )
 
@@ -83,6 +89,26 @@ class Checkpoints:
         number, deleted, emptied = ledgers.deletions.begin_checkpoint()
         return Checkpoint(number, marks, state.write_caches.swap(), changed, deleted, emptied)
 
+    def _remove_past_running(self) -> None:
+        """Has deleted ledgers leave the indexes although the running checkpoint fails.
+
+        It may lack the very space that they free."""
+        running, deletions = self._running, self._state.ledgers.deletions
+        if self._closed or running is None or self._removal is not None or not deletions.hidden:
+            return
+        number, deleted, emptied = deletions.begin_checkpoint()
+        # Those of the running checkpoint too: `checkpoint_done` of this higher number counts them as removed.
+        deleted, emptied = deleted | running.deleted, emptied | running.emptied
+        self._removal = Checkpoint(number, running.marks, WriteCache(), {}, deleted, emptied)
+        self._checkpointer.submit_removal(self._removal)
+
+    def _removed(self, removal: Checkpoint) -> None:
+        if self._closed:
+            return
+        self._removal = None
+        self._state.ledgers.deletions.checkpoint_done(removal.number)
+        self._ended(removal)
+
     def _adds_wait(self) -> bool:
         return self._state.write_caches.full
 
@@ -96,6 +122,11 @@ class Checkpoints:
         self._saved_marks = checkpoint.marks
         caches.flushed()
         deletions.checkpoint_done(checkpoint.number)
+        # The thread has not taken it, or `_removed` would have run before.
+        removal, self._removal = self._removal, None
+        if removal is not None:
+            self._running = removal
+            self._checkpointer.submit(removal)
         # Before `ended`, which stores the held adds: they need the active cache that the swap brings.
         if caches.active_full or (deletions.waiting and deletions.hidden):
             self.start()
@@ -118,6 +149,8 @@ class Checkpoints:
         try:
             # The failed or interrupted one first: its marks are lower than those of the next one, and its cache must be
             # written before `flushed` drops it.
+            if self._removal is not None:
+                self._checkpointer.write_removal(self._removal)
             if self._checkpointer.unfinished is not None:
                 self._checkpointer.run(self._checkpointer.unfinished)
             self._state.write_caches.flushed()

@@ -28,7 +28,7 @@ from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages
 from bookie_stub.disk.write_cache import WriteCache
-from bookie_stub.journal.journal_file import Marks
+from bookie_stub.journal.journal_file import Marks, bytes_behind
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.limbo import add_lost_ledgers, put_in_limbo
 from bookie_stub.ledgers.replay import Replay
@@ -138,8 +138,7 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
     ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
     write = partial(_write_replayed, disk.writer, marks)
-    # Half of the setting, the size of one write cache: a replay takes no more memory than the running bookie.
-    replay = Replay(ledgers, settings.write_cache_bytes // 2, write, storages.has_deleted)
+    replay = Replay(ledgers, _bytes_between_flushes(environment, disk, marks), write, storages.has_deleted)
     # Their checkpoint was killed between tombstone and indexes. The replay's flush removes their rows.
     replay.deleted |= half_deleted
     # Any part of a journal that was not synced may be torn after a power cut, so its damage proves nothing.
@@ -182,6 +181,18 @@ def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
         unwritten,
         frozenset(() if unwritten is None else replay.deleted),
     )
+
+
+def _bytes_between_flushes(environment: Environment, disk: Disk, marks: Marks) -> int:
+    """Returns the bytes of replayed entries at which they are written out."""
+    needed = sum(map(bytes_behind, disk.directories.journals, marks))
+    if all(storage.free_for_entries() >= needed for storage in disk.storages.all):
+        # Half of the setting, the size of one write cache: a replay takes no more memory than the running bookie.
+        return environment.settings.write_cache_bytes // 2
+    # The logs cannot take all of it, so the marks cannot move. Then each start would write the first part once more,
+    # until the disk is full. The running bookie had these entries in its write caches, so they fit into memory: small
+    # entries take up to four times as much by themselves as in runs. More of them come only from a mark that is lost.
+    return environment.settings.write_cache_bytes * 4
 
 
 def _flush_or_keep(replay: Replay, marks: Marks, *, lossy: bool) -> Checkpoint | None:

@@ -37,7 +37,8 @@ SERVER = Section("Server", (
         computed="advertisedAddress:bookiePort; the machine's host name where that is unset",
         doc="Identity of the bookie, remembered by its directories."),
     Key("prometheusStatsHttpPort", "int", 8000, "port", low=0, high=PORT_MAX,
-        doc="TCP port of the bookie's `/metrics`; 0 takes any free port."),
+        doc="TCP port of the bookie's `/metrics`, which it registers in ZooKeeper for the brokers' consoles; 0 takes "
+            "any free port and registers none."),
     Key("nettyMaxFrameSizeBytes", "int", 5 * MIB + 10 * KIB, "bytes", low=1024,
         doc="Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top."),
     Key("maxBatchReadSize", "int", 5 * MIB, "bytes", low=1024,
@@ -97,7 +98,8 @@ JOURNAL = Section("Journal", (
     Key("journalMaxSizeMB", "long", 2048, "MiB", low=1,
         doc="MiB after which the journal goes on to a new file."),
     Key("journalMaxBackups", "int", 5, "files", low=0,
-        doc="Journal files that are kept although a checkpoint has made them superfluous."),
+        doc="Journal files that are kept although a checkpoint has made them superfluous; none on a disk above "
+            "diskUsageWarnThreshold."),
     Key("journalPreAllocSizeMB", "int", 16, "MiB", low=1,
         doc="MiB that a journal file grows by ahead of the writes."),
     Key("journalAlignmentSize", "int", 4096, "bytes", low=512,
@@ -196,7 +198,8 @@ COLLECTION = Section("Garbage collection", (
     Key("compactionRateByBytes", "int", 1_000_000, "bytes/s", low=0,
         doc="Bytes that a compaction copies per second at most, with isThrottleByBytes; 0 sets no limit."),
     Key("isForceGCAllowWhenNoSpace", "bool", False,
-        doc="When a disk passes a threshold, collect garbage at once instead of leaving compactions out."),
+        doc="When a disk passes a threshold, collect garbage at once, and compact after each deletion of ledgers, instead "
+            "of leaving compactions out."),
 ))
 
 DISK = Section("Disk usage", (

@@ -10,6 +10,9 @@ one before:
 3. when all directories are done: the marks. They move last, because a replay skips everything before them
 4. journals before the marks are removed
 
+A checkpoint that fails for want of space would hold up the deletions behind it, which free space. So these pass it, as a
+removal: a checkpoint without entries, whose marks do not move.
+
 A step that fails leaves the marks and the flushing write cache as they are, and the checkpoint is tried again every
 second. Repeating a directory's steps is harmless; a directory that is done is passed over, and when only the marks are
 missing only they are written. A journal that cannot be removed waits for the next checkpoint.
@@ -90,11 +93,11 @@ class CheckpointWriter:
         # Another checkpoint: no directory has its share of this one yet.
         if checkpoint is not self._failed:
             self._done.clear()
-        storages, entries = self._storages, checkpoint.cache.entries
+        storages = self._storages
         shares = zip(
             storages.all,
             # `list` copies in one step: the loop removes a deleted ledger from this dictionary at any time.
-            storages.shares(list(entries)),
+            storages.shares(list(checkpoint.cache.entries)),
             storages.shares(checkpoint.changed),
             storages.shares(checkpoint.deleted),
             storages.shares(checkpoint.emptied),
@@ -105,9 +108,13 @@ class CheckpointWriter:
         for place, (storage, ledger_ids, changed, deleted, emptied) in enumerate(shares):
             if place in self._done:
                 continue
-            rows = {ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed}
+            # A removal may have passed this checkpoint: a ledger that it has deleted must not get a row again.
+            dead = storage.tombstones
+            rows = {
+                ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed if ledger_id not in dead
+            }
             try:
-                written += storage.flush(entries, ledger_ids, rows, deleted, emptied, pause)
+                written += storage.flush(checkpoint.cache, ledger_ids, rows, deleted, emptied, pause)
             except (OSError, BookieError) as error:
                 # Go on with the other directories: each one that is done now need not be written again.
                 problem = problem or error
@@ -120,6 +127,16 @@ class CheckpointWriter:
             self._stats.flush.observe((time.perf_counter_ns() - started) / 1e6)
             self._stats.flush_entries.observe(written)
         self._stats.checkpoints += 1
+
+    def remove(self, removal: Checkpoint, pause: Pause = no_pause) -> None:
+        """Takes the ledgers of a removal out of the indexes. OSError or BookieError; then call it again."""
+        storages = self._storages
+        shares = zip(
+            storages.all, storages.shares(removal.deleted), storages.shares(removal.emptied), strict=True
+        )
+        for storage, deleted, emptied in shares:
+            if deleted or emptied:
+                storage.flush(removal.cache, (), {}, deleted, emptied, pause)
 
     def failed(self) -> None:
         """Counts an attempt that failed, whatever step it was."""
@@ -143,30 +160,41 @@ class Checkpointer:
         *,
         interval_s: float,
         backups: int,
+        marks: Marks,
         post: Post,
         due: Callable[[], None],
         done: Callable[[Checkpoint], None],
+        failed: Callable[[], None],
+        removed: Callable[[Checkpoint], None],
         awaited: Callable[[], bool],
     ) -> None:
         """Takes the calls that connect the thread with the loop.
 
-        `due` is posted after `interval_s` without a checkpoint, `done` after each checkpoint.
+        `due` is posted after `interval_s` without a checkpoint, `done` after each checkpoint, `failed` after each
+        attempt that failed, `removed` after each removal.
 
-        `due` may call `submit`. `awaited` returns whether adds wait for the flushing write cache; the thread then does
-        not sleep between its slices. `backups` older journals are kept (`journalMaxBackups`).
+        `due` may call `submit`, `failed` may call `submit_removal`. `marks` are those on disk. `awaited` returns whether
+        adds wait for the flushing write cache; the thread then does not sleep between its slices. `backups` older journals
+        are kept (`journalMaxBackups`).
         """
         self._writer = writer
         self._journals = journals
         self._interval_s = interval_s
+        self._marks = marks
+        """The marks on disk."""
         self._backups = backups
         self._post = post
         self._due = due
         self._done = done
+        self._failed = failed
+        self._removed = removed
         self._awaited = awaited
         self._queue: SimpleQueue[Checkpoint | None] = SimpleQueue()
         self._closing = threading.Event()
         self.unfinished: Checkpoint | None = None
         """The checkpoint that was submitted and is not on disk yet; a stop runs it once more."""
+        self._removal: Checkpoint | None = None
+        """A removal that passes `unfinished`; written between two attempts."""
         self._written: Checkpoint | None = None
         """A checkpoint of which only the marks are missing."""
         # A daemon, so that a start which fails behind this line can end the process without `close`.
@@ -182,7 +210,16 @@ class Checkpointer:
         The one before it must be done.
         """
         self.unfinished = checkpoint
+        # Not taken, so the caller submits it as a checkpoint instead.
+        self._removal = None
         self._queue.put(checkpoint)
+
+    def submit_removal(self, removal: Checkpoint) -> None:
+        """Has the thread write a removal before the next attempt at the checkpoint that fails.
+
+        `removed` is posted, unless the checkpoint succeeds first.
+        """
+        self._removal = removal
 
     def close(self) -> None:
         """Ends the thread.
@@ -205,11 +242,16 @@ class Checkpointer:
             self._written = checkpoint
         self._writer.move_marks(checkpoint.marks)
         self._written = None
-        self._remove_old_journals(checkpoint.marks)
+        self._marks = checkpoint.marks
+        self._remove_old_journals()
 
-    def _remove_old_journals(self, marks: Marks) -> None:
+    def write_removal(self, removal: Checkpoint) -> None:
+        """Writes a removal in the calling thread, for a stop. OSError or BookieError."""
+        self._writer.remove(removal)
+
+    def _remove_old_journals(self) -> None:
         try:
-            self._journals.remove_older(marks, self._backups)
+            self._journals.remove_older(self._marks, self._backups)
         except Exception as error:  # whatever it is: the checkpoint is safe, and the next one tries again
             log.warning(
                 "old journals stay until the next checkpoint: %s",
@@ -222,6 +264,8 @@ class Checkpointer:
             try:
                 checkpoint = self._queue.get(timeout=self._interval_s)
             except Empty:
+                # Again without a checkpoint: another program may have filled the disk since the last one.
+                self._remove_old_journals()
                 # The loop decides whether there is something to write; this thread may not look at its structures.
                 post_quietly(self._post, self._due)
                 continue
@@ -263,13 +307,27 @@ class Checkpointer:
                     unexpected = not isinstance(error, OSError | BookieError)
                     text = "checkpoint %d failed, it is tried again every %g s: %s"
                     log.error(text, checkpoint.number, _RETRY_S, error, exc_info=unexpected)
+                post_quietly(self._post, self._failed)
             # A wait for the event and not a sleep: `close` ends it at once.
             if self._closing.wait(_RETRY_S):
                 return
+            self._pass_removal()
         self.unfinished = None
         if failures:
             log.warning("checkpoint %d succeeded after %d failures", checkpoint.number, failures)
         post_quietly(self._post, partial(self._done, checkpoint))
+
+    def _pass_removal(self) -> None:
+        removal, self._removal = self._removal, None
+        if removal is None:
+            return
+        try:
+            self._writer.remove(removal, self._pause)
+        except Exception:  # whatever it is: the checkpoint has said why, and the next pass tries again
+            self._removal = removal
+            log.debug("removal %d failed", removal.number, exc_info=True)
+        else:
+            post_quietly(self._post, partial(self._removed, removal))
 
     def _pause(self) -> None:
         if not self._closing.is_set() and not self._awaited():

@@ -131,6 +131,11 @@ class EntryLogWriter:
         return -1 if self._file is None else self._file.log_id
 
     @property
+    def ledgers(self) -> LedgerBytes:
+        """The bytes of each ledger in the current log, empty without one."""
+        return {} if self._file is None else self._file.ledgers
+
+    @property
     def synced(self) -> tuple[int, int] | None:
         """The current log's id and its synced bytes, or None."""
         return None if self._file is None else (self._file.log_id, self._file.synced)

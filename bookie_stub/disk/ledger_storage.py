@@ -15,21 +15,23 @@ its look at a row and its write would be undone; so does everything that needs t
 
 from __future__ import annotations
 
+import errno
+import shutil
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bookie_stub.base.disk_reserve import reserve_bytes
 from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import RECORD_KEY
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.directories import NOTHING_LOST_FILE
-from bookie_stub.disk.entry_log import file_name, log_ids
+from bookie_stub.disk.entry_log import LedgerBytes, file_name, log_ids
 from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.entry_log_writer import EntryLogWriter
 from bookie_stub.disk.inventory import IndexCounts, Inventory
-from bookie_stub.disk.ledger_entries import LedgerEntries
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 from bookie_stub.disk.marks import MARK_FILE
@@ -38,6 +40,7 @@ from bookie_stub.disk.rocks import Pause, Put, is_database, no_pause
 from bookie_stub.disk.stored_entries import StoredEntries
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
+from bookie_stub.disk.write_cache import WriteCache
 
 LOCATIONS = "locations"
 """The location index's directory."""
@@ -50,14 +53,11 @@ REBUILDING = "ledgers.rebuilding"
 _APPEND_SLICE = 128
 """Entries appended between two pauses: about 0.2 ms."""
 
-Entries = Mapping[int, LedgerEntries]
-"""The entries of a write cache by ledger id."""
-
 
 class _Appended(NamedTuple):
     """The appended part of a flush whose indexes are not written yet."""
 
-    entries: Entries
+    cache: WriteCache
     newer_than: int
     puts: list[Put]
 
@@ -82,6 +82,8 @@ class LedgerStorage:
         """Held by a flush, and by all that must not meet one."""
         self._appended: _Appended | None = None
         """The appended part of a flush that failed later; dropped when another thread has judged the logs meanwhile."""
+        self._kept_free = reserve_bytes(shutil.disk_usage(ledgers).total) // 2
+        """Bytes of the disk that entries leave to indexes, marks and the broker's metadata."""
         _check_whole(ledgers, index)
         # Only behind the check: an index directory made here would hide that the old one is missing.
         index.mkdir(parents=True, exist_ok=True)
@@ -114,8 +116,8 @@ class LedgerStorage:
 
     def flush(
         self,
-        entries: Entries,
-        ledger_ids: Iterable[int],
+        cache: WriteCache,
+        ledger_ids: Sequence[int],
         changed: Mapping[int, LedgerData],
         deleted: Sequence[int],
         emptied: Sequence[int],
@@ -125,10 +127,11 @@ class LedgerStorage:
 
         Rows of the ledger index in `changed` are written; `deleted` ledgers leave both indexes; of `emptied` ones the
         older rows leave the location index. Raises OSError or BookieError; then it must be called again with the same
-        arguments, and does not append the entries a second time when only an index had failed.
+        arguments, and does not append the entries a second time when only an index had failed. Entries that would take
+        the disk's last bytes raise too: indexes and the broker's metadata need these.
         """
         with self.flushing:
-            puts = self._append_once(entries, ledger_ids, pause)
+            puts = self._append_once(cache, ledger_ids, pause)
             if deleted:
                 # Before the ledger index forgets that they were fenced: between the two a crash would make them new.
                 self.tombstones.add(deleted)
@@ -144,27 +147,44 @@ class LedgerStorage:
             self._appended = None
         return len(puts)
 
-    def _append_once(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
+    def _append_once(self, cache: WriteCache, ledger_ids: Sequence[int], pause: Pause) -> list[Put]:
         """Appends and syncs once per flush, and returns the rows to put.
 
         Without this a full index disk would have the entries appended again every second.
         """
         last, self._appended = self._appended, None
         # After `reserve_id` the entries must go to a newer log than the compaction's, so what was appended before is void.
-        if last is None or last.entries is not entries or last.newer_than != self.logs.newer_than:
+        if last is None or last.cache is not cache or last.newer_than != self.logs.newer_than:
+            self._refuse_without_space(cache, ledger_ids)
             try:
-                puts = self._append(entries, ledger_ids, pause)
+                puts = self._append(cache, ledger_ids, pause)
                 if puts:
                     self.logs.sync()
             except OSError:
                 # Nothing in the file behind its synced part can be trusted, so the repetition appends to another log.
                 self.logs.abandon()
                 raise
-            last = _Appended(entries, self.logs.newer_than, puts)
+            last = _Appended(cache, self.logs.newer_than, puts)
         self._appended = last
         return last.puts
 
-    def _append(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
+    def free_for_entries(self) -> int:
+        """Returns the bytes that entries may still take on the disk of the logs, negative on a full disk. OSError."""
+        return self.file_system.free_bytes(self.directory) - self._kept_free
+
+    def _refuse_without_space(self, cache: WriteCache, ledger_ids: Sequence[int]) -> None:
+        free = self.free_for_entries()
+        # The size is an upper limit that costs nothing; a full disk alone makes the count necessary.
+        if not ledger_ids or cache.size <= free:
+            return
+        present = [cache.entries.get(ledger_id) for ledger_id in ledger_ids]
+        needed = sum(len(piece) for entries in present if entries is not None for piece in entries.pieces())
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC, f"No space left on device for {needed} bytes of entries", str(self.directory)
+            )
+
+    def _append(self, cache: WriteCache, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
         """Appends in the order of ledger and entry id.
 
         A later load then finds a ledger's entries side by side.
@@ -172,7 +192,7 @@ class LedgerStorage:
         puts: list[Put] = []
         append, pack = self.logs.append, LOCATION.pack
         for ledger_id in sorted(ledger_ids):
-            records = entries.get(ledger_id)
+            records = cache.entries.get(ledger_id)
             if records is None:
                 continue  # the loop has deleted it since the flush began
             for _, record in records.in_order():
@@ -215,6 +235,21 @@ class LedgerStorage:
             # it may remove the log, so the flush must append them anew.
             self._appended = None
             return [log_id for log_id in log_ids(self.directory) if log_id != self.logs.log_id]
+
+    def finish_current(self, is_dead: Callable[[LedgerBytes], bool]) -> None:
+        """Finishes the current log early if `is_dead` holds for its ledgers; the next record begins another.
+
+        Only finished logs are removed and compacted.
+        """
+        with self.flushing:
+            if not self.logs.ledgers or not is_dead(self.logs.ledgers):
+                return
+            try:
+                self.logs.finish()
+                self._list()
+            except OSError:
+                # A full disk may have no byte for the ledgers map. A scan finds the ledgers of a log without one.
+                self.logs.abandon()
 
     def finish(self) -> None:
         """Finishes the current log, for a clean stop. OSError."""

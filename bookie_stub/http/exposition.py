@@ -4,7 +4,7 @@ Existing dashboards fit them.
 
 Rules of the names: timers are milliseconds, as summaries with quantiles of the newest observations. A name that
 dashboards use and that cannot change in this bookie says so in its HELP. Names of older BookKeeper releases
-(`_COUNT`) stand beside the newer ones (`_TOTAL`), because dashboards use both.
+(`_COUNT`, `bookie_storage_`) stand beside the newer ones, because dashboards use both.
 
 This module imports prometheus_client; `http.server` imports it at the first scrape, to keep start and idle memory
 small.
@@ -124,13 +124,12 @@ def _add_summary(family: Metric, labels: dict[str, str], summary: Summary) -> No
 def _state(bookie: Bookie) -> Iterator[Metric]:
     state, availability = bookie.state, bookie.availability
     yield _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only.", 0 if availability.read_only else 1)
-    for name in ("bookie_ledgers_count", "bookie_ACTIVE_LEDGER_TOTAL"):
+    for name in ("bookie_ledgers_count", "bookie_storage_ledgers_count", "bookie_ACTIVE_LEDGER_TOTAL"):
         yield _gauge(name, "Ledgers known to this bookie.", len(state.ledgers.by_id))
-    yield _gauge(
-        "bookie_entries_count",
-        "Entries: RocksDB's estimate for the index, and those in the write cache.",
-        state.storages.entry_count_estimate() + state.write_caches.count(),
-    )
+    doc = "Entries: RocksDB's estimate for the index, and those in the write cache."
+    entries = state.storages.entry_count_estimate() + state.write_caches.count()
+    for name in ("bookie_entries_count", "bookie_storage_entries_count"):
+        yield _gauge(name, doc, entries)
     yield _gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry log files.", state.storages.entry_log_count())
     directories = bookie.settings.ledger_directories
     yield _gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
@@ -183,7 +182,9 @@ def _storage(bookie: Bookie) -> Iterator[Metric]:
     stats, caches = bookie.stats, bookie.state.write_caches
     yield _counter("bookie_WRITE_BYTES", "Bytes of records added.", stats.journal_bytes)
     yield _counter("bookie_READ_BYTES", "Bytes of entries read.", stats.read_bytes)
-    yield _gauge("bookie_write_cache_size", "Bytes in the active and the flushing write cache.", caches.size)
+    doc = "Bytes in the active and the flushing write cache."
+    for name in ("bookie_write_cache_size", "bookie_storage_write_cache_size"):
+        yield _gauge(name, doc, caches.size)
     yield _gauge(
         "bookie_write_cache_count", "Entries in the active and the flushing write cache.", caches.count()
     )
@@ -206,7 +207,9 @@ def _storage(bookie: Bookie) -> Iterator[Metric]:
 
 def _read_cache(bookie: Bookie) -> Iterator[Metric]:
     stats, cache = bookie.stats, bookie.state.read_cache
-    yield _gauge("bookie_read_cache_size", "Bytes in the read cache, entries rounded up to 64.", cache.size)
+    doc = "Bytes in the read cache, entries rounded up to 64."
+    for name in ("bookie_read_cache_size", "bookie_storage_read_cache_size"):
+        yield _gauge(name, doc, cache.size)
     yield _gauge("bookie_read_cache_count", "Entries in the read cache.", cache.count)
     doc = "Entries that a load had brought before they were due."
     yield _counter("bookie_read_cache_hits", doc, stats.read_cache_hits)

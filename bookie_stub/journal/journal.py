@@ -32,7 +32,7 @@ from queue import Empty, SimpleQueue
 from bookie_stub.base.file_system import FileSystem, remove_quietly
 from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.posting import Post, post_quietly
-from bookie_stub.base.record import Record
+from bookie_stub.base.record import Record, force_record
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.journal.journal_channel import JournalChannel
 from bookie_stub.journal.journal_file import Mark, file_name, journal_ids
@@ -87,6 +87,9 @@ class Journal:
         """
         self._directory = directory
         self._sync = settings.journal_sync_data
+        self._share_max = settings.disk.warn
+        self._left_bytes_min = settings.journal_allocate_bytes
+        """A smaller file is not left early: its successor may reserve as many bytes as it frees."""
         self._group = settings.journal_group
         self._file_system = file_system
         self._stats = stats
@@ -145,13 +148,23 @@ class Journal:
         self._thread.join()
 
     def remove_older(self, mark: Mark, backups: int) -> None:
-        """Removes journals that a replay from `mark` does not read.
+        """Removes journals that a replay from `mark` does not read; OSError.
 
-        The newest `backups` of them are kept.
+        The newest `backups` of them are kept. A disk above `diskUsageWarnThreshold` keeps none, and the current file is
+        left early: a later checkpoint removes it, which could otherwise take `journalMaxSizeMB` for ever.
         """
+        if self._file_system.share_taken(self._directory) > self._share_max:
+            backups = 0
+            if mark.journal_id == self.mark.journal_id and mark.offset >= self._left_bytes_min:
+                post_quietly(self._post, self._begin_next_file)
         old = [journal_id for journal_id in journal_ids(self._directory) if journal_id < mark.journal_id]
         for journal_id in old[: max(len(old) - backups, 0)]:
             remove_quietly(self._file_system, self._directory / file_name(journal_id))
+
+    def _begin_next_file(self) -> None:
+        # With a record, because a mark can name the new file only behind its first group; until then the old one stays.
+        self._channel.next_wanted = True
+        self.append(force_record(), nothing, 0)
 
     # The journal's thread from here on.
 

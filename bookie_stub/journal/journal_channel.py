@@ -45,6 +45,8 @@ class JournalChannel:
         """
         self.mark = mark
         """The end of the newest group that was written, and synced unless `journalSyncData=false`."""
+        self.next_wanted = False
+        """Set by another thread: the next group begins a new file."""
         self._directory = directory
         self._settings = settings
         self._file_system = file_system
@@ -73,7 +75,7 @@ class JournalChannel:
         Raises OSError; then any part of the group may be in the file, and `leave` is to be called.
         """
         settings = self._settings
-        if self._descriptor < 0 or self._position >= settings.journal_bytes_max:
+        if self._descriptor < 0 or self._position >= settings.journal_bytes_max or self.next_wanted:
             self.roll()
         padding = closing(self._last_id, self._position, parts, settings.journal_alignment)
         end = self._position + size + len(padding)
@@ -98,6 +100,7 @@ class JournalChannel:
 
     def roll(self) -> None:
         """Leaves the current file and begins the next one. Raises OSError."""
+        self.next_wanted = False
         self.leave()
         self._durable.open(self.mark)  # tried again in case it failed at the start
         # The first id is the wall clock in milliseconds, as at BookKeeper; then the clock does not matter any more.

@@ -176,6 +176,13 @@ def journal_ids(directory: Path) -> list[int]:
     return sorted(journal_id for journal_id in ids if journal_id is not None)
 
 
+def bytes_behind(directory: Path, mark: Mark) -> int:
+    """Returns the bytes of the journal files from a mark on, reserved blocks included. OSError."""
+    names = [file_name(journal_id) for journal_id in journal_ids(directory) if journal_id >= mark.journal_id]
+    size = sum((directory / name).stat().st_size for name in names)
+    return size - (mark.offset if file_name(mark.journal_id) in names else 0)
+
+
 def strays(directory: Path) -> list[Path]:
     """Returns the `.txn` files whose name is no id.
 

@@ -73,6 +73,11 @@ class DirectoryCompactions:
         self._last_minor_s = self._last_major_s = self._last_index_s = time.monotonic()
         self._index_delay_s = self._next_index_delay_s()
 
+    @property
+    def lacks_space(self) -> bool:
+        """True when dead entries must leave at once (`isForceGCAllowWhenNoSpace`)."""
+        return self.disk.almost_full and self._settings.force_when_full
+
     def compact_if_due(self, force: ForcedRound) -> None:
         """Runs the compactions that are due, or that `force` asks for."""
         now = time.monotonic()
@@ -127,6 +132,9 @@ class DirectoryCompactions:
 
     def _compact_mostly_dead(self, threshold: float, time_s_max: float) -> None:
         settings, storage = self._settings, self.usage.storage
+        # BookKeeper too begins a new log on such a disk, though not before the next add.
+        if self.disk.almost_full:
+            self.usage.finish_mostly_dead(threshold, self._living)
         throttler = Throttler(settings.rate, self._closing, in_bytes=settings.rate_in_bytes)
         compactor = EntryLogCompactor(storage, self._living, throttler.acquire, throttler.pause)
         until = time.monotonic() + time_s_max if time_s_max > 0 else float("inf")

@@ -8,7 +8,8 @@ BookKeeper: `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`. A comple
 4. compacts logs and indexes, if that is due
 
 It runs every `gcWaitTime` and when a request asks for it; after a checkpoint that took deleted ledgers out of the indexes
-only step 3 runs. The law: an error deletes nothing. Ledgers are deleted in the loop, a few hundred at a time.
+only step 3 runs, and with `isForceGCAllowWhenNoSpace` step 4 on disks without space. The law: an error deletes nothing.
+Ledgers are deleted in the loop, a few hundred at a time.
 """
 
 from __future__ import annotations
@@ -250,9 +251,13 @@ class GarbageCollectorThread:
             self._over_replicated.remove_if_due()
         for directory in self._directories:
             self.stats.reclaimed_by_deletion += directory.usage.remove_dead(self._ledgers.living)
-        if complete:
-            for directory in self._directories:
+        for directory in self._directories:
+            if complete:
                 directory.compact_if_due(force)
+            elif directory.lacks_space:
+                # Ledgers were deleted since the disk became full, so logs may be mostly dead now.
+                directory.compact_if_due(ForcedRound(minor=True, major=True))
+        if complete:
             self._measure()
         self._compact_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)

@@ -43,7 +43,8 @@ class LogUsage:
         """Logs that are left alone until the next start."""
 
     def remove_dead(self, living: Living) -> int:
-        """Removes logs of which no ledger lives; returns freed bytes."""
+        """Removes logs of which no ledger lives, the current one among them; returns freed bytes."""
+        self.finish_mostly_dead(0, living)
         reclaimed = 0
         for log_id in self.storage.settled_logs():
             ledgers = self._ledgers_of(log_id)
@@ -51,6 +52,14 @@ class LogUsage:
             if ledgers is not None and not any(map(living, ledgers)) and self._is_dead(log_id, living):
                 reclaimed += self._remove(log_id)
         return reclaimed
+
+    def finish_mostly_dead(self, share_max: float, living: Living) -> None:
+        """Finishes the current log if at most `share_max` of its bytes are alive."""
+
+        def is_dead(ledgers: LedgerBytes) -> bool:
+            return _alive_bytes(ledgers, living) <= share_max * sum(ledgers.values())
+
+        self.storage.finish_current(is_dead)
 
     def mostly_dead(self, share_max: float, living: Living) -> list[int]:
         """Returns logs with less than `share_max` alive, the emptiest first."""
@@ -69,7 +78,7 @@ class LogUsage:
         ledgers = self._ledgers_of(log_id)
         if ledgers is None:
             return None
-        alive = sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
+        alive = _alive_bytes(ledgers, living)
         total = sum(ledgers.values())
         # A log without dead bytes is never compacted, however small: copying it would free nothing.
         return alive / max(total, 1 if alive == total else self._whole_log_bytes)
@@ -159,6 +168,10 @@ class LogUsage:
         self.forget(log_id)
         log.info("%s removed, %d bytes: none of its ledgers is left", path.name, size)
         return size
+
+
+def _alive_bytes(ledgers: LedgerBytes, living: Living) -> int:
+    return sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
 
 
 def _is_named_behind(storage: LedgerStorage, log_id: int, offset: int) -> bool:

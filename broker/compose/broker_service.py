@@ -196,6 +196,8 @@ class BrokerService:
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self._ownership = SingleBroker()
         self.registry = self._topic_registry(clock.later())
+        if controls is not None:
+            controls.unloads(self.registry, self._tasks.spawn)
         self.partitioned = PartitionedTopics(self.registry)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))

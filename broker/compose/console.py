@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Protocol
 
-from broker.console.bookies import journal_latency
+from broker.console.bookies import BookiesPage, journal_latency
 from broker.console.cache_page import CachePage
 from broker.console.hub import Hub
 from broker.console.log_warnings import LogWarnings
@@ -41,8 +41,14 @@ class Console:
             environment.wall_ms,
         )
         cache = CachePage(broker.cache, broker.registry.topics, environment.now_ns)
-        self._hub = Hub(sampler, self._warnings, cache.expire)
-        self.routes = ConsoleRoutes(self._hub, traffic, cache)
+        bookies = BookiesPage(environment.ledgers.bookies, time.monotonic_ns)
+
+        def end_what_no_page_asks_for() -> None:
+            cache.expire()
+            bookies.expire()
+
+        self._hub = Hub(sampler, self._warnings, end_what_no_page_asks_for)
+        self.routes = ConsoleRoutes(self._hub, traffic, cache, bookies)
         """The page and its data."""
 
     async def run(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
@@ -11,15 +11,21 @@ from broker.loop.loop_watch import LoopWatch
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
+from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import TopicReading
 from broker.metrics.scraper import Scraper
 from broker.metrics.topic_reader import TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.administration.bundles import OwnedBundles
+from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
+
+BUNDLES_AGE_NS: Final = 60_000_000_000
+"""Age at which the number of owned bundles is counted again: each count looks at every topic."""
 
 
 class BrokerRooms(Protocol):
@@ -29,6 +35,8 @@ class BrokerRooms(Protocol):
     """The settings that hold now; those of scrapes are read once."""
     registry: TopicRegistry
     """All open topics."""
+    namespaces: Namespaces
+    """Tenants and namespaces, with the bundles of each."""
     cache: ComposedCache
     """The entry cache."""
     recorder: Recorder | None
@@ -56,7 +64,11 @@ def scraper_of(broker: BrokerRooms) -> Scraper:
         cache_subscriptions_max=settings.int("entryCacheSubscriptionMetricsMax"),
     )
     source = MetricsSource(broker, consumers=exposition.consumer_level, producers=exposition.producer_level)
-    return Scraper(exposition, broker.version, source, broker.environment.now_ns)
+    network = NetworkSettings(
+        names=settings.list("loadBalancerOverrideBrokerNics"),
+        gbit_per_s=settings.optional_float("loadBalancerOverrideBrokerNicSpeedGbps") or 0.0,
+    )
+    return Scraper(exposition, broker.version, source, broker.environment.now_ns, network)
 
 
 class MetricsSource:
@@ -72,16 +84,25 @@ class MetricsSource:
             producers=producers,
         )
         self._expected = ExpectedLevel(0, 0)
+        self._bundles = 0
+        self._bundles_due_ns = 0
 
     def topics(self) -> Iterator[TopicReading]:
         """Yields a reading of each open topic."""
         return self._topics.topics()
 
     def count_levels(self) -> Iterator[None]:
-        """Counts the cached entries with expected reads."""
+        """Counts the cached entries with expected reads, and the bundles that have open topics."""
         cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
         expectations = cache.eviction_stats.expectations
         self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
+        if now_ns < self._bundles_due_ns:
+            return
+        self._bundles_due_ns = now_ns + BUNDLES_AGE_NS
+        bundles = OwnedBundles(self._broker.namespaces)
+        topics = self._broker.registry.topics
+        yield from bundles.add([(text, topic.name) for text, topic in topics.items()])
+        self._bundles = len(bundles)
 
     def broker(self) -> BrokerReading:
         """Returns the objects that count for the whole broker."""
@@ -96,6 +117,8 @@ class MetricsSource:
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,
             connections_active=len(net.connections),
             ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
+            bundles_owned=self._bundles,
+            lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
             deletions=registry.deletions,
             quota_checks=registry.quota_checks,

@@ -8,7 +8,7 @@ from typing import Final
 from broker.config.tls_rules import check_tls, open_ports
 from settings.addresses import advertised_host, check_addresses
 from settings.computed import Rule, memory_share, share_of_memory, value_of
-from settings.keys import MIB, format_value
+from settings.keys import MIB, PORT_MAX, format_value
 from settings.settings import DYNAMIC, Computed, Note, Settings
 
 EMBEDDED: Final = "embedded"
@@ -155,6 +155,7 @@ def _check_memory(settings: Settings) -> None:
 
 def _check_bookies(settings: Settings) -> None:
     addresses = settings.list("bookieAddress")
+    _check_http_ports(settings, len(addresses))
     if EMBEDDED in addresses and len(addresses) > 1:
         raise settings.error(
             "bookieAddress", "an embedded bookie has no others beside it; name several as host:port"
@@ -174,6 +175,17 @@ def _check_bookies(settings: Settings) -> None:
         raise settings.error(
             name, f"bookieAddress names only {len(addresses)}; name more bookies or set a smaller ensemble"
         )
+
+
+def _check_http_ports(settings: Settings, bookies: int) -> None:
+    ports = settings.list("bookieHttpPort")
+    if len(ports) not in (0, 1, bookies):
+        raise settings.error(
+            "bookieHttpPort",
+            f"{len(ports)} ports for {bookies} in bookieAddress; name one for all or one for each",
+        )
+    if not all(0 < int(port) <= PORT_MAX for port in ports):
+        raise settings.error("bookieHttpPort", f"a port is a number from 1 to {PORT_MAX}")
 
 
 ASK_FOR_A_SWITCH: Final = {

@@ -33,6 +33,10 @@ MAGNETAR = Section("Magnetar", (
             "`host:port` talks BookKeeper's v2 protocol to a bookie elsewhere, several of them with commas "
             "are the choice for ensembles, and `registered` uses the bookies in the ZooKeeper of "
             "metadataStoreUrl."),
+    Key("bookieHttpPort", "list", None, form=(r"\d{1,5}", "a port"), ours=True,
+        doc="Ports of the HTTP servers at the hosts of bookieAddress, one for all bookies or one for each in the same "
+            "order: the console reads journal and read cache there. Not needed for bookies that register their HTTP "
+            "server in ZooKeeper."),
 ))
 
 SERVER = Section("Server", (
@@ -178,6 +182,12 @@ METRICS = Section("Metrics", (
         doc="Put the partition's number into its own label instead of leaving it in the topic's name."),
     Key("statsUpdateFrequencyInSecs", "int", 60, "s", low=1,
         doc="Seconds over which the topics' rates and averages are computed."),
+    Key("loadBalancerOverrideBrokerNics", "list", None,
+        doc="Network interfaces whose traffic pulsar_lb_bandwidth_in_usage and _out_usage compare with their speed; "
+            "empty takes all physical ones that are up."),
+    Key("loadBalancerOverrideBrokerNicSpeedGbps", "double", None, "Gbit/s", low=0, optional=True,
+        doc="Speed of each of these interfaces in Gbit/s, where Linux does not know it; without a speed these two "
+            "series are left out."),
 ))
 
 # fmt: on

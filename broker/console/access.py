@@ -6,8 +6,10 @@ checks each request anyway.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
@@ -16,23 +18,31 @@ from broker.admin.http.answers import answer
 from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.admin.rights.guard import is_allowed
 from broker.admin.service_view import BROKER
+from broker.console.live_topic import CURSORS_MAX
 from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json
 
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_MESSAGES: Final = "/admin/v2/magnetar/console/messages/{domain}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscription/{subscription}"
 ACTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "look": ("GET", f"{_TOPIC}/stats"),
     "produce": ("POST", "/topics/{domain}/{tenant}/{namespace}/{topic}"),
-    "peek": ("GET", f"{_SUBSCRIPTION}/position/{{number}}"),
-    "skip": ("POST", f"{_SUBSCRIPTION}/skip/{{count}}"),
-    "reset": ("POST", f"{_SUBSCRIPTION}/resetcursor"),
-    "expire": ("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}"),
-    "unsubscribe": ("DELETE", _SUBSCRIPTION),
+    "read": ("GET", f"{_MESSAGES}/ledger/{{ledger}}/entry/{{entry}}"),
     "unload": ("PUT", f"{_TOPIC}/unload"),
     "delete": ("DELETE", _TOPIC),
 }
 """Actions on a topic with the routes that do them."""
+ON_SUBSCRIPTION: Final[Mapping[str, tuple[str, str]]] = {
+    "peek": ("GET", f"{_MESSAGES}/subscription/{{subscription}}"),
+    "skip": ("POST", f"{_SUBSCRIPTION}/skip/{{count}}"),
+    "reset": ("POST", f"{_SUBSCRIPTION}/resetcursor"),
+    "expire": ("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}"),
+    "unsubscribe": ("DELETE", _SUBSCRIPTION),
+}
+"""Actions on a subscription. A permission on it decides, so one subscription may allow what another one refuses."""
+PER_SLICE: Final = 20
+"""Subscriptions between two turns of the loop: 1 ms."""
 CONFIGURE: Final = ("POST", "/admin/v2/brokers/configuration/{key}/{value}")
 """The route that changes a setting."""
 CONSOLE: Final = ("GET", "/admin/v2/magnetar/console/cache")
@@ -42,23 +52,47 @@ LIST: Final = ("GET", "/admin/v2/{domain}/{tenant}/{namespace}")
 
 
 async def rights(request: web.Request) -> web.Response:
-    """Returns what the role may do: with the broker, and with the topic and subscription of the query."""
+    """Returns what the role may do: with the broker, and with the topic of the query and its open subscriptions."""
     broker, principal = request.app[BROKER], request[PRINCIPAL]
     found: dict[str, Json] = {
         "role": broker.authorizer.client_role(principal),
         "console": sees_broker(request),
         "configure": is_allowed(broker, principal, *CONFIGURE, {}),
         "topic": None,
+        "subscriptions": {},
     }
     text = request.query.get("topic")
     if text is not None:
         name = parse_topic_name(text)
-        parts = {**_parts(name), "subscription": request.query.get("subscription", "")}
-        found["topic"] = {
-            action: is_allowed(broker, principal, method, template, parts)
-            for action, (method, template) in ACTIONS.items()
-        }
+        found["topic"] = _allowed(request, ACTIONS, _parts(name))
+        if sees_topic(request, name):
+            found["subscriptions"] = await _on_subscriptions(request, name)
     return answer(found)
+
+
+async def _on_subscriptions(request: web.Request, name: TopicName) -> Json:
+    """Returns the rights on each subscription that the topic's page lists."""
+    topic = request.app[BROKER].registry.topics.get(str(name))
+    found: dict[str, Json] = {}
+    names = [] if topic is None else [*islice(topic.subscriptions, CURSORS_MAX)]
+    for number, subscription in enumerate(names, 1):
+        found[subscription] = _allowed(
+            request, ON_SUBSCRIPTION, {**_parts(name), "subscription": subscription}
+        )
+        if number % PER_SLICE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def _allowed(
+    request: web.Request, actions: Mapping[str, tuple[str, str]], parts: Mapping[str, str]
+) -> dict[str, Json]:
+    """Returns for each action whether the role may take it."""
+    broker, principal = request.app[BROKER], request[PRINCIPAL]
+    return {
+        action: is_allowed(broker, principal, method, template, parts)
+        for action, (method, template) in actions.items()
+    }
 
 
 def session_of(request: web.Request) -> dict[str, Json]:

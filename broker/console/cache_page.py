@@ -11,6 +11,7 @@ from typing import Final
 from broker.console.curve import CurveSampling
 from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.observe.cache_events import REASONS
 from broker.entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
 from broker.entry_cache.observe.usage import usage_of
@@ -30,8 +31,11 @@ PER_SLICE: Final = 500
 """Topics or caches between two turns of the loop: some ms."""
 RATE_NS: Final = 1_000_000_000
 """Least time between two counts that rates are made from."""
-RATE_MAX_NS: Final = 30_000_000_000
+RATE_MAX_NS: Final = 180_000_000_000
 """Longest such time: a page that opens after hours shows no mean of these hours as its rate."""
+
+Filled = tuple[int, int, EntryCache]
+"""The bytes of a cache with entries, a number that no other one has, and the cache."""
 
 
 class CachePage:
@@ -49,16 +53,17 @@ class CachePage:
     async def shown(self, top: int) -> dict[str, Json]:
         """Returns the answer. The miss ratio curve begins with the first one."""
         manager = self._cache.manager
+        filled, reads = await self._caches()
         return {
             "policy": manager.settings.policy,
             "bytes": manager.used_bytes,
             "maxBytes": manager.settings.size_bytes_max,
             "entries": manager.entries,
-            **await self._by_topic(top),
+            **self._by_topic(filled, top),
             **self._flows(),
             "requeued": dict(manager.policy.requeues),
-            "reads": await self._reads(),
-            **await self._census(),
+            "reads": reads,
+            **await self._census(filled),
             "workingSets": await self._working_sets(),
             "missRatioCurve": self._curve.shown(),
         }
@@ -67,28 +72,28 @@ class CachePage:
         """Ends the sampling for the curve when nothing has asked for it for a while."""
         self._curve.expire()
 
-    async def _reads(self) -> Json:
-        reads, caches = ReadStats(), self._cache.manager.caches
+    async def _caches(self) -> tuple[list[Filled], Json]:
+        """Returns the caches that have entries, and the reads of cursors since the start through all caches."""
+        filled: list[Filled] = []
+        reads = ReadStats()
         # With those of closed topics, or the counts since the start would fall when a topic is closed.
         reads.add(self._cache.manager.closed_cursor_reads)
-        for number, cache in enumerate(caches, 1):
-            reads.add(cache.cursor_reads)
+        for number, cache in enumerate(self._cache.manager.caches, 1):
+            # Most of 100,000 topics are idle, so one look finds those that the rest of the page is about.
+            if cache.reads.entries:
+                reads.add(cache.cursor_reads)
+            if cache.ledgers:
+                filled.append((cache.size_bytes, number, cache))
             if number % PER_SLICE == 0:
                 await asyncio.sleep(0)
-        return {
+        return filled, {
             "hits": reads.hit_entries,
             "misses": reads.miss_entries,
             "coalesced": reads.coalesced_entries,
         }
 
-    async def _by_topic(self, top: int) -> dict[str, Json]:
-        caches = self._cache.manager.caches
-        sized = []
-        for number, cache in enumerate(caches, 1):
-            if size := cache.size_bytes:
-                sized.append((size, number, cache))
-            if number % PER_SLICE == 0:
-                await asyncio.sleep(0)
+    def _by_topic(self, filled: list[Filled], top: int) -> dict[str, Json]:
+        sized = [one for one in filled if one[0]]
         first = nlargest(top, sized)
         shown: list[Json] = []
         for _, _, cache in first:
@@ -109,7 +114,9 @@ class CachePage:
         """Returns what entered and left since the start, with rates since an earlier answer."""
         stats, still_expected = self._cache.manager.stats, self._cache.eviction_stats.evicted_expected_entries
         now_ns = self._now_ns()
-        counts = [self._cache.inserted_entries, *(stats.evicted_entries[reason] for reason in REASONS)]
+        from_storage = stats.from_storage_entries
+        published = self._cache.inserted_entries - from_storage
+        counts = [published, from_storage, *(stats.evicted_entries[reason] for reason in REASONS)]
         if self._newer is None or now_ns - self._newer[0] >= RATE_NS:
             self._older, self._newer = self._newer, (now_ns, counts)
             if self._older is not None and now_ns - self._older[0] > RATE_MAX_NS:
@@ -121,7 +128,12 @@ class CachePage:
                 (now - then) / (now_ns - since_ns) * 1e9 for now, then in zip(counts, before, strict=True)
             ]
         return {
-            "inserted": {"entries": counts[0], "perSecond": rates[0]},
+            "inserted": {
+                "publishedEntries": published,
+                "publishedPerSecond": rates[0],
+                "fromStorageEntries": from_storage,
+                "fromStoragePerSecond": rates[1],
+            },
             "evicted": {
                 reason.value: {
                     "entries": stats.evicted_entries[reason],
@@ -129,14 +141,15 @@ class CachePage:
                     "perSecond": rate,
                     "expectedEntries": still_expected[reason],
                 }
-                for reason, rate in zip(REASONS, rates[1:], strict=True)
+                for reason, rate in zip(REASONS, rates[2:], strict=True)
             },
         }
 
-    async def _census(self) -> dict[str, Json]:
+    async def _census(self, filled: list[Filled]) -> dict[str, Json]:
         manager = self._cache.manager
         census = Census(manager.entries)
-        walk = census.walk(manager.caches, self._cache.eviction_stats.expectations, self._now_ns())
+        caches = (cache for _, _, cache in filled)
+        walk = census.walk(caches, self._cache.eviction_stats.expectations, self._now_ns())
         for _ in walk:
             await asyncio.sleep(0)
         step = census.step

@@ -25,17 +25,27 @@ class CurveSampling:
         self._asked_ns = 0
 
     def shown(self) -> Json:
-        """Returns the curve so far; begins the sampling if it does not run."""
+        """Returns the curve so far; begins the sampling if it does not run.
+
+        `stopped` tells of a sampling that failed: the curve stays as it was, until `expire` has ended it.
+        """
         manager, now_ns = self._cache.manager, self._now_ns()
         self._asked_ns = now_ns
         ratios = self._ratios
         if ratios is None:
-            ratios = self._ratios = MissRatios(manager.settings, manager.entries, self._cursors, now_ns)
+            ratios = self._ratios = self._cache.sampling = MissRatios(
+                manager.settings, manager.entries, self._cursors, now_ns
+            )
             self._cache.decisions.watch(ratios.take)
         ratios.configure(manager.settings)
         curve = ratios.curve()
+        failure = self._cache.decisions.watcher_failure
+        until_ns = now_ns if failure is None else failure.at_ns
         return {
-            "sinceSeconds": (now_ns - curve.since_ns) / 1e9,
+            "sinceSeconds": (until_ns - curve.since_ns) / 1e9,
+            "stopped": None
+            if failure is None
+            else {"secondsAgo": (now_ns - failure.at_ns) / 1e9, "reason": failure.reason},
             "reads": curve.reads,
             "rate": curve.rate,
             "enough": curve.is_enough,
@@ -56,7 +66,7 @@ class CurveSampling:
     def expire(self) -> None:
         """Ends the sampling when the last request is long ago."""
         if self._ratios is not None and self._now_ns() - self._asked_ns > LINGER_NS:
-            self._ratios = None
+            self._ratios = self._cache.sampling = None
             self._cache.decisions.watch(None)
 
     def _cursors(self, log: str) -> ActiveCursors | None:

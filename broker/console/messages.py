@@ -1,7 +1,8 @@
 """Messages of a topic as people read them: batches taken apart, payloads decoded by their schema.
 
-The admin API answers a message as bytes, whose form only clients know. Nothing here moves a cursor: entries are found and
-read as by the routes of `broker/admin/topics/messages.py`.
+The admin API answers a message as bytes, whose form only clients know. Nothing here moves a cursor: entries are found as by
+the routes of `broker/admin/topics/messages.py`. Unlike those, a look leaves the counts of the cache as they are, because
+the console shows them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from broker.admin.topics.topic_access import one_persistent, subscription_of
 from broker.compaction.entry_content import BatchMessage, batch_messages, read_entry, unpacked
 from broker.console.requests import whole
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.single_entry import look_at_entry
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
@@ -29,6 +31,7 @@ from broker.service.backlog.open_runs import nth_open
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_schemas import version_of
+from protocol.broker_entry_metadata import decode as decode_stamp
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -79,7 +82,7 @@ async def _shown(broker: BrokerView, topic: PersistentTopic, places: list[Positi
     shown: list[Json] = []
     left = ANSWER_BYTES
     for place in places:
-        entry = await topic.ledger.read_entry(place)
+        entry = await look_at_entry(topic.ledger.context, place)
         async for message in _messages(broker, topic.name, entry):
             if len(shown) == MESSAGES_MAX or left <= 0:
                 return answer({"messages": shown, "more": True})
@@ -135,6 +138,9 @@ def _facts(entry: Entry, metadata: MessageMetadata) -> dict[str, Json]:
         "entryId": entry.entry_id,
         "batchIndex": -1,
         "batchSize": 0,
+        # The broker numbers the messages of a topic (PIP-70); that of an entry is the number of its last message.
+        "index": decode_stamp(entry.header).index,
+        "entryMessages": metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1,
         "publishTimeMs": metadata.publish_time,
         "producer": _text(metadata.producer_name),
         "deliverAtMs": metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine
 from typing import Final
 
 from aiohttp import web
@@ -11,11 +12,12 @@ from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing
 from broker.console.access import listed_namespaces, rights, session_of
-from broker.console.bookies import bookies_answer
+from broker.console.bookies import BookiesPage
 from broker.console.cache_page import TOP, TOP_MAX, CachePage
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
 from broker.console.messages import from_place, peeked
+from broker.console.own_time import own_time
 from broker.console.requests import flag, one_of, whole
 from broker.console.settings_page import settings_answer
 from broker.console.static_files import StaticFiles
@@ -24,6 +26,7 @@ from broker.console.topic_detail import topic_detail
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.model.topic_name import parse_topic_name
+from broker.service.namespaces import Json
 
 _TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _NUMBER: Final = "[0-9]{1,18}"
@@ -36,8 +39,9 @@ OFFSET_MAX: Final = 10_000_000
 class ConsoleRoutes:
     """The handlers for one broker."""
 
-    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage) -> None:
+    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage, bookies: BookiesPage) -> None:
         """`hub` feeds the streams; `traffic` has the rates of topics."""
+        self._bookies = bookies
         self._hub = hub
         self._cache = cache
         self._traffic = traffic
@@ -77,7 +81,8 @@ class ConsoleRoutes:
             limit=whole(request, "limit", 50, 1, LIMIT_MAX),
         )
         topics = request.app[BROKER].registry.topics
-        return answer(await topics_page(topics, self._traffic, query, listed_namespaces(request)))
+        page = topics_page(topics, self._traffic, query, listed_namespaces(request))
+        return await _answer_with_cost(page)
 
     async def topic(self, request: web.Request) -> web.Response:
         """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""
@@ -89,11 +94,11 @@ class ConsoleRoutes:
 
     async def cache(self, request: web.Request) -> web.Response:
         """Returns the levels of the entry cache, its flows and its needs, with the `top` topics by bytes."""
-        return answer(await self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
+        return await _answer_with_cost(self._cache.shown(whole(request, "top", TOP, 1, TOP_MAX)))
 
-    async def bookies(self, request: web.Request) -> web.Response:
-        """Returns the bookies with their disks, journal and read cache as far as the broker knows them."""
-        return answer(await bookies_answer(request.app[BROKER].environment.ledgers.bookies))
+    async def bookies(self, _request: web.Request) -> web.Response:
+        """Returns the bookies with their disks, journal and read cache, and the times of this broker's requests."""
+        return answer(await self._bookies.shown())
 
     async def settings(self, request: web.Request) -> web.Response:
         """Returns all settings with their values, origins and limits; secrets are masked."""
@@ -104,5 +109,12 @@ class ConsoleRoutes:
         return answer({**session_of(request), "pages": self._hub.streams})
 
     async def close(self, _: web.Application | None = None) -> None:
-        """Ends all streams, because the broker stops."""
+        """Ends all streams and questions, because the broker stops."""
         self._hub.close()
+        self._bookies.close()
+
+
+async def _answer_with_cost(work: Coroutine[object, None, dict[str, Json]]) -> web.Response:
+    """Answers with `costMs` beside the values, because the walk behind them takes longer the more topics there are."""
+    found, cost_ms = await own_time(work)
+    return answer({**found, "costMs": cost_ms})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broker.entry_cache.range_cache import RangeCache
+from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Json
@@ -17,9 +18,11 @@ from broker.service.topic import Topic
 LEDGERS_MAX: Final = 500
 """Ledgers that are listed, the newest ones."""
 RANGES_MAX: Final = 200
-"""Cached ranges that are listed over all ledgers, those of the newest ledgers first."""
-ENTRIES_PER_SLICE: Final = 20_000
-"""Cached entries that are looked at between two turns of the loop: 2 ms."""
+"""Cached ranges that are listed over all ledgers, the newest ones."""
+IDS_PER_SLICE: Final = 20_000
+"""Ids of entries that are looked at between two turns of the loop: 2 ms."""
+SLICES_MAX: Final = 100
+"""Slices of a ledger with gaps that are looked at, from the newest id on."""
 
 CachedRange = tuple[int, int]
 """First and last id of consecutive cached entries."""
@@ -31,6 +34,7 @@ async def topic_detail(topic: Topic, policies: EffectivePolicies) -> dict[str, J
         "topic": str(topic.name),
         "ledgers": [],
         "ledgersMore": 0,
+        "lastBefore": None,
         "trimmedBefore": None,
     }
     if isinstance(topic, PersistentTopic):
@@ -68,14 +72,21 @@ async def _ledgers(log: ManagedLedger) -> dict[str, Json]:
     return {
         "ledgers": shown,
         "ledgersMore": len(infos) - len(listed),
+        "lastBefore": _last_of(infos[: -len(listed)]),
         "trimmedBefore": {"ledgerId": first.ledger_id, "entryId": max(first.entry_id, 0)},
     }
+
+
+def _last_of(infos: Sequence[LedgerInfo]) -> Json:
+    """Returns the position of the last entry in these ledgers; None if they have none."""
+    last = next((info for info in reversed(infos) if info.entries), None)
+    return None if last is None else {"ledgerId": last.ledger_id, "entryId": last.entries - 1}
 
 
 async def cached_ranges(
     caches: Mapping[int, RangeCache], ledger_ids: list[int]
 ) -> dict[int, list[CachedRange]]:
-    """Returns the cached ranges by ledger, at most RANGES_MAX of them."""
+    """Returns the cached ranges by ledger, at most RANGES_MAX of them: the newest, if `ledger_ids` begins with these."""
     found: dict[int, list[CachedRange]] = {}
     left = RANGES_MAX
     for ledger_id in ledger_ids:
@@ -89,25 +100,39 @@ async def cached_ranges(
             if not left:
                 break
             continue
-        # Nearly in order already, so sorting takes a few ns per entry.
-        ids = sorted(cache.entries)
-        ranges: list[CachedRange] = []
-        for one in ranges_of(ids):
-            if one is None:
-                await asyncio.sleep(0)
-            elif left:
-                ranges.append(one)
-                left -= 1
-            else:
-                break
+        ranges = await newest_ranges(cache, left)
         found[ledger_id] = ranges
+        left -= len(ranges)
         if not left:
             break
     return found
 
 
-def ranges_of(ids: list[int]) -> Iterator[CachedRange | None]:
-    """Yields the ranges of consecutive ids in an ascending list, and None for a pause after each slice."""
+async def newest_ranges(cache: RangeCache, most: int) -> list[CachedRange]:
+    """Returns the newest `most` cached ranges of a ledger with gaps, ascending."""
+    if len(cache.entries) <= IDS_PER_SLICE:
+        return [*ranges_of(sorted(cache.entries))][-most:]
+    # By slices of ids: sorting the ids of a million entries would hold the loop for 10 to 200 ms.
+    found: list[CachedRange] = []
+    end = cache.highest_id + 1
+    for _ in range(SLICES_MAX):
+        if end <= cache.lowest_id:
+            break
+        first = max(cache.lowest_id, end - IDS_PER_SLICE)
+        for low, high in reversed([*ranges_of(cache.ids_between(first, end))]):
+            if found and found[-1][0] == high + 1:
+                found[-1] = (low, found[-1][1])
+            elif len(found) == most:
+                return found[::-1]
+            else:
+                found.append((low, high))
+        end = first
+        await asyncio.sleep(0)
+    return found[::-1]
+
+
+def ranges_of(ids: list[int]) -> Iterator[CachedRange]:
+    """Yields the ranges of consecutive ids in an ascending list."""
     start = 0
     while start < len(ids):
         end = start
@@ -120,8 +145,6 @@ def ranges_of(ids: list[int]) -> Iterator[CachedRange | None]:
             else:
                 step //= 2
         yield ids[start], ids[end]
-        if start // ENTRIES_PER_SLICE != (end + 1) // ENTRIES_PER_SLICE:
-            yield None
         start = end + 1
 
 

@@ -115,12 +115,21 @@ class PendingReadStats:
 class CacheStats:
     """Counts of the whole cache since the start."""
 
-    __slots__ = ("evicted_bytes", "evicted_entries", "pending_reads", "refused_entries", "size_evictions")
+    __slots__ = (
+        "evicted_bytes",
+        "evicted_entries",
+        "from_storage_entries",
+        "pending_reads",
+        "refused_entries",
+        "size_evictions",
+    )
 
     def __init__(self) -> None:
         """Begins at zero."""
         self.refused_entries = 0
         """Entries offered for a position that was present already."""
+        self.from_storage_entries = 0
+        """Entries inserted after a storage read; all others were inserted when they were published."""
         self.evicted_entries = dict.fromkeys(Reason, 0)
         """Removed entries by reason."""
         self.evicted_bytes = dict.fromkeys(Reason, 0)

@@ -16,6 +16,7 @@ from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.bounds.strict_size import PinnedLevel, StrictSize
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import CombinedListener
+from broker.entry_cache.observe.curve import Curves
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expectations import CountedReads, PositionReads
@@ -28,7 +29,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 class ComposedCache:
     """The manager, its attachments, and the passes for the owner's timer."""
 
-    __slots__ = ("_pinned", "decisions", "eviction_stats", "manager")
+    __slots__ = ("_pinned", "decisions", "eviction_stats", "manager", "sampling")
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class ComposedCache:
             self.decisions.now_ns,
         )
         """The caches."""
+        self.sampling: Curves | None = None
+        """The sampling for the miss ratio curve, while somebody looks at it."""
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """Runs the periodic passes, or a slice of them. Returns True if it is to be called again at once."""

@@ -1,12 +1,15 @@
 """TestControls: the clock and the faults of one broker under test, and where they take hold of it.
 
 clock     the broker takes `held.clock` as its own
-faults    `connection` wraps the connections of clients, `FaultyBookie` and `FaultyMetadata` the storage
+faults    `around` wraps the connections of clients, `FaultyBookie` and `FaultyMetadata` the storage; `unloads` closes topics
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from broker.faults.faulty_storage import FaultyBookie, FaultyMetadata
 from broker.faults.filtered_connection import FilteredConnection
@@ -14,6 +17,9 @@ from broker.faults.held_clock import HeldClock
 from broker.faults.script import FaultScript
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.metadata.metadata_store import MetadataStore
+from broker.model.errors import TopicNotFound
+from broker.model.topic_name import parse_topic_name
+from broker.service.topic_registry import TopicRegistry
 
 
 class TestControls:
@@ -28,10 +34,30 @@ class TestControls:
         """The clock that the test advances."""
         self.script = FaultScript()
         """The faults."""
+        self.refusals = Counter[str]()
+        """Errors sent to clients since the start, those of faults included, by names of `ServerError`."""
 
     def around(self, connection: asyncio.BufferedProtocol) -> FilteredConnection:
         """Puts the faults between a client's socket and its connection."""
-        return FilteredConnection(connection, self.script, self.held)
+        return FilteredConnection(connection, self.script, self.held, self.refusals)
+
+    def unloads(
+        self, registry: TopicRegistry, spawn: Callable[[Coroutine[object, None, None], str], object]
+    ) -> None:
+        """Lets faults close topics of this registry, each in a task that `spawn` starts."""
+
+        async def close(topic: str) -> None:
+            # The client or a deletion may have closed it in the turn before.
+            with suppress(TopicNotFound):
+                await registry.unload(parse_topic_name(topic))
+
+        def unload(topic: str) -> bool:
+            if topic not in registry.topics:
+                return False
+            spawn(close(topic), f"unload of {topic} by a fault")
+            return True
+
+        self.script.unload = unload
 
     def faulty_bookie(self, bookie: LedgerClient) -> LedgerClient:
         """Puts the faults in front of a bookie."""

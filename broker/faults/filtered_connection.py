@@ -11,7 +11,7 @@ clock is ahead, so that a message that is to be delivered in an hour is due in a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 
 from broker.faults.held_clock import HeldClock
 from broker.faults.refusals import refusal_of
-from broker.faults.script import DELAY, DROP, REFUSE, Fault, FaultScript
+from broker.faults.script import DELAY, DROP, REFUSE, UNLOAD, Fault, FaultScript
 from protocol.frame import SIZES, assemble_body, command_frame, has_checksum, metadata_span
-from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
 
 READ_BYTES: Final = 64 * 1024
 _SIZE_BYTES: Final = 4
@@ -149,11 +149,18 @@ class FilteredTransport(asyncio.Transport):
 class FilteredConnection(asyncio.BufferedProtocol):
     """One client's connection with faults in both directions."""
 
-    def __init__(self, inner: asyncio.BufferedProtocol, script: FaultScript, held: HeldClock) -> None:
-        """`inner` is the broker's connection."""
+    def __init__(
+        self,
+        inner: asyncio.BufferedProtocol,
+        script: FaultScript,
+        held: HeldClock,
+        refusals: Counter[str],
+    ) -> None:
+        """`inner` is the broker's connection; `refusals` counts the errors that clients are sent."""
         self._inner = inner
         self._script = script
         self._held = held
+        self._refusals = refusals
         self._buffer = bytearray(READ_BYTES)
         self._received, self._sent = Frames(), Frames()
         self._in, self._out = Gate(self._to_broker), Gate(self._to_client)
@@ -201,10 +208,13 @@ class FilteredConnection(asyncio.BufferedProtocol):
 
     def _written(self, data: bytes) -> None:
         for frame in self._sent.cut(data):
-            self._apply(self._script.happens(_name(_command(frame))), frame, self._out)
+            command = _command(frame)
+            if error := _error_of(command):
+                self._refusals[error] += 1
+            self._apply(self._script.happens(_name(command)), frame, self._out)
 
     def _apply(self, fault: Fault | None, frame: bytes, gate: Gate) -> None:
-        if fault is None:
+        if fault is None or fault.do == UNLOAD:
             gate.put(frame)
         elif fault.do == DELAY:
             gate.put(frame, fault.seconds)
@@ -242,6 +252,18 @@ def _command(frame: bytes) -> BaseCommand:
 
 def _name(command: BaseCommand) -> str:
     return BaseCommand.Type.Name(command.type) if command.HasField("type") else ""
+
+
+def _error_of(command: BaseCommand) -> str:
+    """Returns the name of the error that refuses a producer, a consumer, a message, a lookup or a schema; "" for none."""
+    if command.type == BaseCommand.ERROR:
+        return ServerError.Name(command.error.error)
+    if command.type == BaseCommand.SEND_ERROR:
+        return ServerError.Name(command.send_error.error)
+    if command.type == BaseCommand.LOOKUP_RESPONSE and command.lookupTopicResponse.HasField("error"):
+        return ServerError.Name(command.lookupTopicResponse.error)
+    schema = command.getOrCreateSchemaResponse
+    return ServerError.Name(schema.error_code) if schema.HasField("error_code") else ""
 
 
 def _moved(frame: bytes, command: BaseCommand, by_ms: int) -> bytes:

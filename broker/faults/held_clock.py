@@ -3,7 +3,7 @@
 It runs with the machine's clock until `advance` moves it ahead. What falls due in between happens in the order of its
 time: the clock stops at each timer that was set for a time, and runs it there. Looks that repeat (time to live, quotas,
 unused topics, trimming) would come by the thousand in a week, so an advance makes at most LOOKS_MAX of each, evenly
-spread, and one at its end.
+spread, one at its end, and before each timer those that are due by then: nothing set for later comes before them.
 
     advance -> stop at the next timer or look -> run what is due -> wait for the work that it began -> next stop
 """
@@ -20,7 +20,7 @@ from typing import Final
 from broker.loop.clock import Clock
 
 LOOKS_MAX: Final = 100
-"""Most looks of one kind during one advance."""
+"""Most looks of one kind during one advance, beside those before timers."""
 ADVANCE_MS_MAX: Final = 100 * 365 * 86_400_000
 """Longest advance: a hundred years."""
 _NS_PER_S: Final = 1_000_000_000
@@ -98,10 +98,10 @@ class HeldClock:
             looks_ns = self.ahead_ns + pace_ns
             while self.ahead_ns < target_ns:
                 self.ahead_ns = min(target_ns, looks_ns, self.ahead_ns + self._ns_to_next())
-                if self.ahead_ns >= min(looks_ns, target_ns):
+                if self.ahead_ns >= looks_ns:
                     looks_ns += pace_ns
-                    # Before the timers: a look may expire what a timer of the same moment would deliver.
-                    await self._run_due(settle, look=True)
+                # Before the timers: a look may expire what a later timer would deliver.
+                await self._run_due(settle, look=True)
                 await self._run_due(settle, look=False)
         finally:
             self.advancing = False

@@ -1,4 +1,4 @@
-"""The HTTP side of the controls, for tests in any language: `/magnetar/test/clock` and `/magnetar/test/faults`.
+"""The HTTP side of the controls, for tests in any language: `/magnetar/test/` with `clock`, `faults` and `refusals`.
 
 The routes exist only in a broker that was started with `--test-faults`. They pass the same guards as the admin API; with
 authorization they need a superuser.
@@ -19,6 +19,7 @@ from broker.faults.script import DELAY_S_MAX, BadFault, Fault
 
 CLOCK: Final = "/magnetar/test/clock"
 FAULTS: Final = "/magnetar/test/faults"
+REFUSALS: Final = "/magnetar/test/refusals"
 _FIELDS: Final = {field.name: field.type for field in fields(Fault) if field.init and field.name != "id"}
 _NS_PER_MS: Final = 1_000_000
 
@@ -43,6 +44,7 @@ class ControlRoutes:
             web.post(FAULTS, self.add),
             web.delete(FAULTS, self.clear),
             web.delete(FAULTS + "/{id}", self.remove),
+            web.get(REFUSALS, self.refusals),
         ]
 
     async def now(self, request: web.Request) -> web.Response:
@@ -93,6 +95,10 @@ class ControlRoutes:
             else web.json_response(asdict(fault))
         )
 
+    async def refusals(self, request: web.Request) -> web.Response:
+        """Returns how many errors clients were sent since the start, by names of Pulsar's `ServerError`."""
+        return web.json_response(dict(self._controls.refusals))
+
     def _time(self) -> web.Response:
         held = self._controls.held
         return web.json_response({"now_ms": held.wall_ms(), "ahead_ms": held.ahead_ns // _NS_PER_MS})
@@ -102,7 +108,7 @@ def _fault(given: dict[str, object]) -> Fault:
     """Makes a fault of JSON; BadFault for a value of another type."""
     if missing := [name for name in ("on", "do") if name not in given]:
         raise BadFault(f"{missing[0]} is missing")
-    texts: dict[str, object] = {name: given[name] for name in ("on", "do", "error") if name in given}
+    texts: dict[str, object] = {name: given[name] for name in ("on", "do", "error", "topic") if name in given}
     numbers: dict[str, object] = {name: given[name] for name in ("at", "times") if name in given}
     seconds = given.get("seconds", 0.0)
     for name, text in texts.items():
@@ -119,6 +125,7 @@ def _fault(given: dict[str, object]) -> Fault:
         on=str(texts["on"]),
         do=str(texts["do"]),
         error=str(texts.get("error", "")),
+        topic=str(texts.get("topic", "")),
         at=int(str(numbers.get("at", 1))),
         times=int(str(numbers.get("times", 1))),
         seconds=float(seconds),

@@ -8,9 +8,12 @@ several faults that wait for the same occurrence the oldest happens; all of them
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.model.errors import BrokerError
+from broker.model.topic_name import parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 
 DROP: Final = "drop"
@@ -21,7 +24,9 @@ DELAY: Final = "delay"
 """Holds the command, and everything behind it in its direction, for some seconds of the machine's clock."""
 REFUSE: Final = "refuse"
 """Answers with an error instead of handling the command."""
-ACTIONS: Final = (DROP, LOSE, DELAY, REFUSE)
+UNLOAD: Final = "unload"
+"""Closes a topic, as an unload by the admin API; the command itself is handled."""
+ACTIONS: Final = (DROP, LOSE, DELAY, REFUSE, UNLOAD)
 
 STORAGE_ADD: Final = "STORAGE_ADD"
 """Storing an entry in a bookie."""
@@ -80,6 +85,8 @@ class Fault:
     """Length of a delay."""
     error: str = ""
     """The error of a refusal: a name of Pulsar's `ServerError`, or one of STORAGE_ERRORS."""
+    topic: str = ""
+    """Full name of the topic that an unload closes."""
     id: int = 0
     """Given by the script."""
     seen: int = field(default=0, init=False)
@@ -115,8 +122,19 @@ def check(fault: Fault) -> None:
             raise BadFault(
                 f"on={fault.on!r}: {fault.on} has no answer with an error; do=drop, lose or delay act on it"
             )
+    if (fault.do == UNLOAD) != (fault.topic != "") or (fault.topic and not _is_full_name(fault.topic)):
+        raise BadFault(
+            f"topic={fault.topic!r}: give a full name (persistent://public/default/t) with do=unload, and none otherwise"
+        )
     if (fault.do == REFUSE) != (fault.error != "") or (fault.error and fault.error not in errors):
         raise BadFault(f"error={fault.error!r}: give one of {errors} with do=refuse, and none otherwise")
+
+
+def _is_full_name(topic: str) -> bool:
+    try:
+        return str(parse_topic_name(topic)) == topic
+    except BrokerError:
+        return False
 
 
 class FaultScript:
@@ -126,6 +144,8 @@ class FaultScript:
         """Has no fault."""
         self.faults: dict[int, Fault] = {}
         """By id, in the order in which they were set."""
+        self.unload: Callable[[str], bool] = lambda _: False
+        """Begins to close an open topic; False when it is not open. Set by the broker."""
         self._ids = itertools.count(1)
 
     def add(self, fault: Fault) -> int:
@@ -145,7 +165,8 @@ class FaultScript:
                 continue
             fault.seen += 1
             due = fault.seen >= fault.at and (not fault.times or fault.seen < fault.at + fault.times)
-            if due and chosen is None:
+            # A topic that is not open cannot be unloaded: such a fault must not say that it fired.
+            if due and chosen is None and (fault.do != UNLOAD or self.unload(fault.topic)):
                 chosen = fault
                 fault.fired += 1
         return chosen

@@ -9,18 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Sized
 from typing import Protocol, cast
 
+from broker.model.entry import Buffer
 from protocol.bookie_frame import BATCH_OVERHEAD_BYTES, LENGTH_BYTES, OP_ADD, FrameError
 
 log = logging.getLogger(__name__)
 
 _ADD_FRAME = struct.Struct(">iBBHiqq")
 """The whole answer to an add; of its seven fields length, opcode, result code, ledger and entry are used."""
+_HEAD_BYTES = 20
+_ADD_ANSWER = struct.Struct(f">{_HEAD_BYTES}sq")
+"""The same bytes: everything that answers to adds of one ledger with one result share, and the entry."""
 
 
 class FrameReceiver(Protocol):
     """The owner of a connection."""
+
+    @property
+    def runs(self) -> Sized:
+        """Runs of adds without all of their answers; `run_added` is called while there are any."""
+        ...
+
+    def run_added(self, rc: int, ledger_id: int, entry_ids: list[int]) -> None:
+        """Answers to adds with the same result and ledger have arrived. Raises as `added`."""
+        ...
 
     def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
         """The answer to an add has arrived.
@@ -69,7 +83,7 @@ class BookieConnection(asyncio.Protocol):
         self._transport = None
         self._receiver.connection_lost(self, error)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Send whole frames; does nothing before the connection is made."""
         if self._transport is not None:
             self._transport.write(data)
@@ -111,6 +125,11 @@ class BookieConnection(asyncio.Protocol):
             if offset + _ADD_FRAME.size <= end:
                 length, _, opcode, _, rc, ledger_id, entry_id = _ADD_FRAME.unpack_from(data, offset)
                 if opcode == OP_ADD and length == _ADD_FRAME.size - LENGTH_BYTES:
+                    if receiver.runs:
+                        entry_ids = _equal_answers(view[offset:])
+                        receiver.run_added(rc, ledger_id, entry_ids)
+                        offset += _ADD_FRAME.size * len(entry_ids)
+                        continue
                     receiver.added(rc, ledger_id, entry_id)
                     offset += _ADD_FRAME.size
                     continue
@@ -124,3 +143,14 @@ class BookieConnection(asyncio.Protocol):
             receiver.received(view[offset + LENGTH_BYTES : stop])
             offset = stop
         return offset
+
+
+def _equal_answers(data: memoryview) -> list[int]:
+    """Returns the entries of the first answer to an add, and of those behind it with the same result and ledger."""
+    entry_ids: list[int] = []
+    first = bytes(data[:_HEAD_BYTES])
+    for head, entry_id in _ADD_ANSWER.iter_unpack(data[: len(data) - len(data) % _ADD_ANSWER.size]):
+        if head != first:
+            break
+        entry_ids.append(entry_id)
+    return entry_ids

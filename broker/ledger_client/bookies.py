@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from broker.ledger_client.ledger_client import (
     AddDone,
@@ -34,6 +35,8 @@ from protocol.bookie_frame import LAST_ENTRY, RC_OK
 
 log = logging.getLogger(__name__)
 _NS_PER_SECOND = 1_000_000_000
+NO_ADDRESSES: Final[Mapping[str, str]] = MappingProxyType({})
+"""Of HTTP servers, where none is known."""
 
 
 class BookieClient(LedgerClient, Protocol):
@@ -59,6 +62,19 @@ class Bookies(Protocol):
     @property
     def names(self) -> Sequence[str]:
         """Names of the bookies for new entries, connected or not."""
+        ...
+
+    @property
+    def known(self) -> Sequence[str]:
+        """Names of all bookies that are known: those of `names`, then those that have or serve older entries."""
+        ...
+
+    def http_address(self, name: str) -> str | None:
+        """host:port of the bookie's HTTP server; None where it is not known."""
+        ...
+
+    def read_only(self, name: str) -> bool | None:
+        """True if the bookie has registered as one that refuses new entries; None where none registers."""
         ...
 
     def client(self, address: str) -> LedgerClient:
@@ -102,12 +118,17 @@ class OneBookie:
     """
 
     def __init__(
-        self, address: str, client: LedgerClient, connect: Callable[[str], LedgerClient] | None = None
+        self,
+        address: str,
+        client: LedgerClient,
+        connect: Callable[[str], LedgerClient] | None = None,
+        http: Mapping[str, str] = NO_ADDRESSES,
     ) -> None:
         """`connect` begins a connection to another bookie.
 
-        An earlier ledger may name one; with None there can be none.
+        An earlier ledger may name one; with None there can be none. `http` has the addresses of HTTP servers by name.
         """
+        self._http = http
         self._address = address
         self.sole: LedgerClient | None = client
         """See `Bookies.sole`: never None here."""
@@ -119,6 +140,19 @@ class OneBookie:
     def names(self) -> Sequence[str]:
         """The one bookie."""
         return (self._address,)
+
+    @property
+    def known(self) -> Sequence[str]:
+        """The one bookie, and those that earlier ledgers have named."""
+        return (self._address, *self._others)
+
+    def http_address(self, name: str) -> str | None:
+        """See `Bookies.http_address`."""
+        return self._http.get(name)
+
+    def read_only(self, _name: str) -> bool | None:
+        """See `Bookies.read_only`."""
+        return None
 
     def client(self, address: str) -> LedgerClient:
         """Warns at the first use of another bookie than the one."""
@@ -220,13 +254,15 @@ class BookieSet:
         *,
         now_ns: Callable[[], int],
         quarantine: QuarantineSettings,
+        http: Mapping[str, str] = NO_ADDRESSES,
     ) -> None:
         """`connect` begins a connection and keeps it up.
 
         It is called once per address, old ledgers' bookies included.
 
-        `now_ns`: a monotonic clock, for the quarantine.
+        `now_ns`: a monotonic clock, for the quarantine. `http` has the addresses of HTTP servers by name.
         """
+        self._http = http
         self._connect = connect
         self._now_ns = now_ns
         self._quarantine = quarantine
@@ -243,6 +279,19 @@ class BookieSet:
     def names(self) -> Sequence[str]:
         """The bookies as `set_addresses` named them."""
         return self._addresses
+
+    @property
+    def known(self) -> Sequence[str]:
+        """The bookies for new entries, then others that have been connected to."""
+        return tuple(dict.fromkeys((*self._addresses, *self._clients)))
+
+    def http_address(self, name: str) -> str | None:
+        """See `Bookies.http_address`."""
+        return self._http.get(name)
+
+    def read_only(self, _name: str) -> bool | None:
+        """See `Bookies.read_only`."""
+        return None
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Make these the bookies for new entries.

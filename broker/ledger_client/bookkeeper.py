@@ -17,12 +17,15 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from broker.ledger_client.add_run import RunDone
 from broker.ledger_client.bookie_connection import BookieConnection
+from broker.ledger_client.bookie_question import DiskSpace, ask_disk_space
 from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, DeleteDone, EntryParts, ReadDone
+from broker.ledger_client.request_times import RequestTimes
 from broker.ledger_client.result_codes import UNREACHABLE
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
@@ -39,6 +42,7 @@ from protocol.bookie_frame import (
     ReadResponse,
     add_request_prefix,
     decode_response,
+    encode_add_request,
     encode_batch_read_request,
     encode_fence_request,
     encode_read_request,
@@ -55,6 +59,22 @@ _Key = tuple[int, int]
 _Add = tuple[AddDone, int]
 """An add without an answer: its completion, and its bytes."""
 _Oldest = tuple[object, ...]
+
+
+class _AddRun:
+    """Adds of one call without all of their answers."""
+
+    __slots__ = ("done", "rc", "size", "waiting")
+
+    def __init__(self, entry_ids: Sequence[int], size: int, done: RunDone) -> None:
+        self.waiting = set(entry_ids)
+        """The entries without an answer."""
+        self.size = size
+        """Bytes of all entries."""
+        self.done = done
+        """The completion of the run."""
+        self.rc = RC_OK
+        """The first result code that was not OK."""
 
 
 class BookKeeperLedgerClient:
@@ -97,6 +117,8 @@ class BookKeeperLedgerClient:
         self._more_adds: dict[_Key, deque[_Add]] = {}
         """Further adds of an entry that is out already, in order. Beside `_adds`, because nearly all entries are added
         once and a queue for each would cost more than the add."""
+        self.runs: dict[int, list[_AddRun]] = {}
+        """Runs without all of their answers, by ledger, in the order of asking; an empty list is removed."""
         self._reads: dict[_Key, deque[tuple[bytes, ReadDone]]] = {}
         """Plain and fencing reads by (ledger, entry); the first of each queue is out."""
         self._batches: dict[int, BatchReadDone] = {}
@@ -104,6 +126,10 @@ class BookKeeperLedgerClient:
         self._add_bytes = 0
         self._oldest_seen: _Oldest = ()
         """For each kind of request, the oldest that was out at the last look."""
+        self._times: RequestTimes | None = None
+        """Measures requests, while somebody wants it."""
+        self._timed: tuple[_Key | None, _Key | None, int] = (None, None, 0)
+        """The newest add, read and batch read that were timed, or were out when the measurement began."""
         # One timer per bookie and not per request: a request is late between one and two intervals after it was sent.
         self._watch = self._loop.call_later(timeout_s, self._check_progress)
         self._connect()
@@ -123,6 +149,19 @@ class BookKeeperLedgerClient:
             await asyncio.shield(self._connecting)
         if self._connection is None:
             raise ConnectionError(f"no connection to the bookie at {self._host}:{self._port}")
+
+    async def disk_space(self) -> DiskSpace:
+        """Ask the bookie for its disks, on a connection of its own.
+
+        Raises OSError. There is no limit of time: set one around the call.
+        """
+        return await ask_disk_space(self._open)
+
+    def measure(self, times: RequestTimes | None) -> None:
+        """Begin or end to time one add and one read of each turn."""
+        self._times = times
+        # Requests that are out were sent before now.
+        self._timed = (next(reversed(self._adds), None), next(reversed(self._reads), None), self._next_batch)
 
     # Requests.
 
@@ -164,6 +203,34 @@ class BookKeeperLedgerClient:
         if header:
             output.append(header)
         output.append(body)
+
+    def add_run(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        stored: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: RunDone,
+    ) -> None:
+        """See `AddRun`; the frames of all entries are made in one step."""
+        size = sum(map(len, stored))
+        if self._unavailable:
+            self._loop.call_soon(done, UNREACHABLE)
+            return
+        if self._add_bytes + size > self._outstanding_bytes_max:
+            self._loop.call_soon(done, RC_TOO_MANY_REQUESTS)
+            return
+        self._add_bytes += size
+        self.runs.setdefault(ledger_id, []).append(_AddRun(entry_ids, size, done))
+        flags = _RECOVERY_FLAGS if recovery else 0
+        # `join` puts the prefix between two entries, so an empty one in front puts it before the first.
+        if len(set(map(len, stored))) == 1:
+            frames = add_request_prefix(len(stored[0]), master_key, flags).join((b"", *stored))
+        else:
+            frames = b"".join([encode_add_request(entry, master_key, flags) for entry in stored])
+        self._send(frames)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """Waits for earlier reads of the same entry (law 2)."""
@@ -221,8 +288,25 @@ class BookKeeperLedgerClient:
     def _write(self, _now_ns: int) -> None:
         # While a connection is being made the output waits; `_connect_once` writes it.
         if self._connection is not None and self._output:
+            if self._times is not None:
+                self._time_newest(self._times)
             output, self._output = self._output, []
-            self._connection.write(b"".join(output))
+            self._connection.write(output[0] if len(output) == 1 else b"".join(output))
+
+    def _time_newest(self, times: RequestTimes) -> None:
+        """Times the newest add and the newest read of those that are sent now."""
+        add, read, batch = self._timed
+        newest_add, newest_read = next(reversed(self._adds), None), next(reversed(self._reads), None)
+        if newest_add is not None and newest_add != add:
+            done, size = self._adds[newest_add]
+            self._adds[newest_add] = (times.timed_add(done), size)
+        if newest_read is not None and newest_read != read:
+            # The first of the queue is the one that is sent.
+            frame, read_done = self._reads[newest_read][0]
+            self._reads[newest_read][0] = (frame, times.timed_read(read_done))
+        if self._next_batch != batch and self._next_batch in self._batches:
+            self._batches[self._next_batch] = times.timed_batch(self._batches[self._next_batch])
+        self._timed = (newest_add, newest_read, self._next_batch)
 
     # Answers: `FrameReceiver`.
 
@@ -252,6 +336,31 @@ class BookKeeperLedgerClient:
         done, size = add
         self._add_bytes -= size
         done(rc, entry_id)
+
+    def run_added(self, rc: int, ledger_id: int, entry_ids: list[int]) -> None:
+        """Pass answers to runs, and the others to single adds."""
+        answered = set(entry_ids)
+        runs = self.runs.get(ledger_id, [])
+        ended = []
+        for run in runs:
+            found = run.waiting & answered
+            if found:
+                answered -= found
+                run.waiting -= found
+                run.rc = run.rc or rc
+                if not run.waiting:
+                    ended.append(run)
+        left = [run for run in runs if run.waiting]
+        if left:
+            self.runs[ledger_id] = left
+        else:
+            self.runs.pop(ledger_id, None)
+        for run in ended:
+            self._add_bytes -= run.size
+            run.done(run.rc)
+        for entry_id in entry_ids:
+            if entry_id in answered:
+                self.added(rc, ledger_id, entry_id)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
         """Fail outstanding requests, and connect again after a pause."""
@@ -285,10 +394,7 @@ class BookKeeperLedgerClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 connection = BookieConnection(self, self._frame_bytes_max)
-                if self._tls is None:
-                    await self._loop.create_connection(lambda: connection, self._host, self._port)
-                else:
-                    await connect_with_tls(connection, self._host, self._port, self._tls.current())
+                await self._open(connection)
             if not connection.is_open:
                 # The loop may report the loss before this task goes on. Nothing reports it again, so the client would
                 # keep the dead connection and fail every request from then on.
@@ -307,6 +413,12 @@ class BookKeeperLedgerClient:
         log.info("+ bookie %s:%d", self._host, self._port)
         self._write(0)
 
+    async def _open(self, protocol: asyncio.Protocol) -> asyncio.BaseTransport:
+        """Makes a connection to the bookie."""
+        if self._tls is None:
+            return (await self._loop.create_connection(lambda: protocol, self._host, self._port))[0]
+        return await connect_with_tls(protocol, self._host, self._port, self._tls.current())
+
     def _lost(self) -> None:
         if not self._closed:
             delay = min(_BACKOFF_S_MIN * 2**self._failures, _BACKOFF_S_MAX)
@@ -318,6 +430,7 @@ class BookKeeperLedgerClient:
         # First the tables are empty, then the completions are called: they may ask for something new.
         adds, self._adds = self._adds, {}
         more_adds, self._more_adds = self._more_adds, {}
+        runs, self.runs = self.runs, {}
         reads, self._reads = self._reads, {}
         batches, self._batches = self._batches, {}
         self._output.clear()
@@ -325,6 +438,7 @@ class BookKeeperLedgerClient:
         calls: list[Callable[[], None]] = []
         for key, add in adds.items():
             calls += [partial(done, UNREACHABLE, key[1]) for done, _ in (add, *more_adds.get(key, ()))]
+        calls += [partial(run.done, UNREACHABLE) for each in runs.values() for run in each]
         for queue in reads.values():
             calls += [partial(done, UNREACHABLE, b"") for _, done in queue]
         calls += [partial(done, UNREACHABLE, []) for done in batches.values()]
@@ -350,6 +464,7 @@ class BookKeeperLedgerClient:
         """The oldest request of each kind: dicts keep the order of asking, and later requests of a key wait behind."""
         return (
             next(iter(self._adds.items()), None),
+            next(((run, len(run.waiting)) for each in self.runs.values() for run in each), None),
             next(((key, requests[0]) for key, requests in self._reads.items()), None),
             next(iter(self._batches.items()), None),
         )

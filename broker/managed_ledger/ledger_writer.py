@@ -98,6 +98,7 @@ class LedgerWriter:
         "_drained",
         "_entries_max",
         "_handle",
+        "_has_begun",
         "_now_ns",
         "_reading_cursors",
         "_roll_at_ns",
@@ -128,6 +129,8 @@ class LedgerWriter:
         self._now_ns = context.environment.now_ns
         self._handle: LedgerHandle | None = None
         """The ledger that takes adds; None while there is none, see `state`."""
+        self._has_begun = False
+        """A ledger took adds since the opening."""
         self._closing: LedgerHandle | None = None
         """A ledger that takes no more adds and has some in flight."""
         self._drained: asyncio.Event | None = None
@@ -280,7 +283,9 @@ class LedgerWriter:
             # The state may have changed while this waited for the lock, and while it waits for the store below.
             if not self._is_rolling():
                 return
-            first = not context.store.current_started
+            # Not the store's `current_started`: it is also true for a beginning without an answer, and false behind a
+            # beginning that was refused.
+            first = not self._has_begun
             try:
                 await self._retire_current()
                 ledger = await context.store.start_current(context.settings.copies)
@@ -322,6 +327,7 @@ class LedgerWriter:
         self._handle = LedgerHandle(
             ledger.ledger_id, ledgers.writer(ledger), environment.turn, self, ledgers.digest
         )
+        self._has_begun = True
         self._started_ns = self._now_ns()
         self._entries_max = settings.entries_per_ledger_max
         self._size_max = settings.ledger_bytes_max

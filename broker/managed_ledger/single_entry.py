@@ -52,15 +52,46 @@ async def read_entry(context: LedgerContext, storage_reads: StorageReads, positi
     Raises NoSuchLedger, NoSuchEntry, PersistenceError, and TooManyRequests when too much is being read.
     """
     ledger_id, entry_id = position
-    if ledger_id not in context.ledgers:
-        raise NoSuchLedger(f"{context.name} has no ledger {ledger_id}")
-    if not context.ledgers.has_entry(ledger_id, entry_id):
-        raise NoSuchEntry(f"{context.name} has no entry {ledger_id}:{entry_id}")
+    _check_position(context, position)
     # Looked up first: a hit needs no permits, no request and no future.
     cached = context.cache.get(context.single_reader, ledger_id, entry_id)
     if cached is not None:
         return cached
     return (await read_entries(context, storage_reads, EntryRange(ledger_id, entry_id, entry_id)))[0]
+
+
+async def look_at_entry(context: LedgerContext, position: Position) -> Entry:
+    """Return one entry and leave no trace in the cache: no count, no event, no mark that it was used.
+
+    For pages that show the cache. A read that counts would change the numbers that they show. It takes no permits of the
+    limit for reads: a caller looks at one entry at a time. Raises NoSuchLedger, NoSuchEntry and PersistenceError.
+    """
+    ledger_id, entry_id = position
+    _check_position(context, position)
+    cached = context.cache.peek(ledger_id, entry_id)
+    if cached is not None:
+        return cached
+    answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+
+    def done(entries: list[Entry], error: BrokerError | None) -> None:
+        if answer.done():  # The caller was cancelled.
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(entries[0])
+
+    context.environment.ledgers.read(ledger_id, entry_id, entry_id, context.settings.read_bytes_max, done)
+    return await answer
+
+
+def _check_position(context: LedgerContext, position: Position) -> None:
+    """Raises NoSuchLedger and NoSuchEntry for a position that the log does not have."""
+    ledger_id, entry_id = position
+    if ledger_id not in context.ledgers:
+        raise NoSuchLedger(f"{context.name} has no ledger {ledger_id}")
+    if not context.ledgers.has_entry(ledger_id, entry_id):
+        raise NoSuchEntry(f"{context.name} has no entry {ledger_id}:{entry_id}")
 
 
 async def read_entries(

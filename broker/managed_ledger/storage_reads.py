@@ -210,7 +210,7 @@ class StorageReads:
         # Told first: a record must show the read before the insertion that it causes.
         cache.listener.fetched(cache, entries, expected_reads, now_ns)
         if expected_reads is not None and caches.policy.counts.fills_cache(expected_reads):
-            cache.insert_run(entries, expected_reads, now_ns)
+            caches.stats.from_storage_entries += cache.insert_run(entries, expected_reads, now_ns)
         else:
             cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 

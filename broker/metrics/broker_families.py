@@ -19,6 +19,7 @@ BROKER: Final = (
     # Gauges, though they only grow: as counters the library would print them with `_total` at the end.
     gauge("pulsar_connection_created_total_count", "connections.created", "Connections accepted."),
     gauge("pulsar_connection_closed_total_count", "connections.closed", "Connections closed."),
+    gauge("pulsar_broker_lookup_pending_requests", "lookups_pending", "Lookups not yet answered."),
     gauge("pulsar_ml_cache_used_size", "manager.used_bytes", "Bytes of the entries in the cache."),
     gauge("pulsar_ml_cache_entries", "manager.entries", "Entries in the cache."),
     counter(
@@ -156,7 +157,39 @@ COORDINATORS: Final = (
 )
 """Labels cluster, coordinator_id; only with `transactionCoordinatorEnabled=true`."""
 
+OWNED_BUNDLES: Final = (
+    "caffeine_cache_estimated_size",
+    "owned-bundles",
+    "Bundles with open topics, under the name of Pulsar's cache of them.",
+)
+"""Name of a gauge, the value of its label `cache`, and its help. Labels cluster, cache."""
+
+CURVE: Final = (
+    Family(
+        "pulsar_ml_cache_x_curve_miss_ratio",
+        "gauge",
+        "curve.*.miss_ratio",
+        "Share of reads that a cache of another size would miss, by its share of the present size.",
+        label="factor",
+    ),
+    Family(
+        "pulsar_ml_cache_x_curve_standard_error",
+        "gauge",
+        "curve.*.standard_error",
+        "Standard error of these shares, which come from a sample.",
+        label="factor",
+    ),
+)
+"""Labels cluster, factor; while somebody looks at the console's page of the cache, and 10 minutes longer."""
+
 BROKER_BY: Final = (
+    Family(
+        "pulsar_ml_cache_x_policy_info",
+        "gauge",
+        "policies",
+        "1 for the cache policy in use.",
+        label="policy",
+    ),
     by(
         "provider_name auth_method",
         "",

@@ -14,6 +14,7 @@ from typing import Protocol
 from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.observe.curve import Point
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
@@ -94,6 +95,10 @@ class BrokerReading:
     """Client connections that are open."""
     ledgers_open: int
     """Managed ledgers, one per open persistent topic."""
+    bundles_owned: int
+    """Bundles of namespaces that have open topics, counted by a walk at most a minute ago."""
+    lookups_pending: int
+    """Lookups of topics that are not yet answered."""
     coordinators: Mapping[int, Coordinator]
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
     deletions: DeletionCounts
@@ -116,6 +121,19 @@ class BrokerReading:
     def evictions(self) -> EvictionStats:
         """The passes, and the ages of evicted entries."""
         return self.cache.eviction_stats
+
+    @property
+    def policies(self) -> Mapping[str, int]:
+        """1 by the name of the policy in use."""
+        return {self.manager.settings.policy: 1}
+
+    @property
+    def curve(self) -> Mapping[str, Point]:
+        """The miss ratios of other sizes, by their share of the present size; empty while nobody looks at the curve."""
+        sampling, size_bytes = self.cache.sampling, self.manager.settings.size_bytes_max
+        if sampling is None or not size_bytes:
+            return {}
+        return {f"{point.size_bytes / size_bytes:.2g}": point for point in sampling.curve().points}
 
     @property
     def evicted_entries(self) -> int:

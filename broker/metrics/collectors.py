@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -28,14 +28,17 @@ from broker.metrics.broker_families import (
     BROKER_BY,
     CONSTANTS,
     COORDINATORS,
+    CURVE,
     HISTOGRAMS,
     JOINED_READS,
+    OWNED_BUNDLES,
     QUANTILES,
     QUOTA_CHECKS,
     SUMMARIES,
 )
 from broker.metrics.broker_reading import BrokerReading, value_at
 from broker.metrics.family import Family
+from broker.metrics.network import NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
 from broker.model.time_histogram import TimeHistogram
@@ -66,9 +69,10 @@ class BrokerCollector(Collector):
         reading = self._read()
         for family in (*BROKER, *JOINED_READS):
             yield self._family(family, {(): cast(float, self._value(family, reading))})
-        # Without coordinators the families would have a head and no series.
+        # Without coordinators, or a curve, the families would have a head and no series.
         of_coordinators = COORDINATORS if reading.coordinators else ()
-        for family in (*BROKER_BY, *of_coordinators):
+        of_curve = CURVE if reading.curve else ()
+        for family in (*BROKER_BY, *of_coordinators, *of_curve):
             counted = cast(Mapping[object, float], self._value(family, reading))
             # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
             values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}
@@ -78,6 +82,7 @@ class BrokerCollector(Collector):
             measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
             yield self._histogram(family, measured)
         yield self._quota_checks(reading.quota_checks)
+        yield self._owned_bundles(reading.bundles_owned)
         for family, value in CONSTANTS:
             yield self._family(family, {(): value})
         yield from self._summaries()
@@ -112,6 +117,12 @@ class BrokerCollector(Collector):
         metric.add_metric([self._cluster], buckets, histogram.sum_ns / NS_PER_SECOND)
         return metric
 
+    def _owned_bundles(self, count: int) -> Metric:
+        name, cache, text = OWNED_BUNDLES
+        metric = GaugeMetricFamily(name, text, labels=("cluster", "cache"))
+        metric.add_metric([self._cluster, cache], count)
+        return metric
+
     def _summaries(self) -> Iterator[Metric]:
         (publish, publish_help), (instance, instance_help), (loads, loads_help) = SUMMARIES
         latency = self._topics.write_latency_ms
@@ -133,18 +144,28 @@ class BrokerCollector(Collector):
         return metric
 
 
+class MachineWindows(NamedTuple):
+    """The last whole windows of processors and network, and the garbage collections since the start."""
+
+    cpu: CpuWindow
+    """Of this process."""
+    network: NetworkWindow
+    """Of the machine."""
+    garbage: GarbageTimes
+    """Of this process."""
+
+
 class ProcessBoardCollector(Collector):
     """Collects `jvm_*`, `pulsar_lb_*_usage` and the version, which stock boards need for their variables."""
 
     def __init__(
-        self, cluster: str, version: str, read: Callable[[], BrokerReading], cpu: CpuWindow, gc: GarbageTimes
+        self, cluster: str, version: str, read: Callable[[], BrokerReading], windows: MachineWindows
     ) -> None:
         """`read` is called once for each scrape."""
         self._cluster = cluster
         self._version = version
         self._read = read
-        self._cpu = cpu
-        self._gc = gc
+        self._windows = windows
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family; leaves out those that the system cannot tell."""
@@ -171,17 +192,26 @@ class ProcessBoardCollector(Collector):
             "Entry cache in percent of its limit.",
             100 * used / max(most, 1),  # The limit is 0 when the cache is off.
         )
-        yield self._gauge("pulsar_lb_cpu_usage", "Percent of all processors.", self._cpu.percent)
+        yield self._gauge("pulsar_lb_cpu_usage", "Percent of all processors.", self._windows.cpu.percent)
+        yield from self._bandwidth()
         yield self._gauge("jvm_threads_current", "Python threads.", threads())
         collections = SummaryMetricFamily(
             "jvm_gc_collection_seconds",
             "Collections of Python's garbage collector.",
             labels=("cluster", "gc"),
         )
-        for generation, count in enumerate(self._gc.collections):
+        garbage = self._windows.garbage
+        for generation, count in enumerate(garbage.collections):
             name = f"generation {generation}"
-            collections.add_metric([self._cluster, name], count, self._gc.seconds[generation])
+            collections.add_metric([self._cluster, name], count, garbage.seconds[generation])
         yield collections
+
+    def _bandwidth(self) -> Iterator[Metric]:
+        network = self._windows.network
+        for direction, percent in (("in", network.in_percent), ("out", network.out_percent)):
+            if percent is not None:
+                text = "Percent of the network's bandwidth that the machine used in the last window."
+                yield self._gauge(f"pulsar_lb_bandwidth_{direction}_usage", text, percent)
 
     def _info(self, name: str, text: str, **labels: str) -> Metric:
         return self._gauge(name, text, 1, **labels)
@@ -192,7 +222,21 @@ class ProcessBoardCollector(Collector):
         return metric
 
 
-def registry_of(*collectors: Collector) -> CollectorRegistry:
+class _LabelledProcess(ProcessCollector):
+    """Prometheus-client's families of the process, with the label that all series of a broker have."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(registry=None)
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every family; the registry calls it for each scrape."""
+        for metric in super().collect():
+            metric.samples = [sample._replace(labels={"cluster": self._cluster}) for sample in metric.samples]
+            yield metric
+
+
+def registry_of(cluster: str, *collectors: Collector) -> CollectorRegistry:
     """Returns a registry of the collectors and of prometheus-client's own for the process.
 
     The latter prints `process_cpu_seconds_total` and others. A registry of our own, because the library's global one
@@ -202,7 +246,7 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         registry.register(collector)
-    ProcessCollector(registry=registry)
+    registry.register(_LabelledProcess(cluster))
     return registry
 
 

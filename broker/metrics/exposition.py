@@ -37,6 +37,7 @@ from broker.metrics.topic_families import (
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
+    OUT_TOTALS,
     PRODUCER,
     QUOTAS,
     REDELIVER,
@@ -46,6 +47,7 @@ from broker.metrics.topic_families import (
     TOPICS_COUNT,
     TOTALS,
     TRANSACTIONS,
+    overflow_of,
 )
 from broker.metrics.window import (
     NO_CONSUMER,
@@ -57,6 +59,7 @@ from broker.metrics.window import (
     TopicWindow,
     TopicWindows,
 )
+from broker.model.topic_name import PERSISTENT
 
 Number: TypeAlias = int | float
 """A value of a series."""
@@ -227,7 +230,8 @@ class TopicExposition:
         self._windows = windows
         self._cluster = f'{{cluster="{escape(settings.cluster)}"'
         zero = self._cluster + "}"
-        topic = TOPIC if settings.topic_level else tuple(family for family in TOPIC if family.sums)
+        sums = (*(family for family in TOPIC if family.sums), *OUT_TOTALS)
+        topic = TOPIC if settings.topic_level else sums
         self._topics = Block(topic, TOPIC_COLUMNS, zero)
         # A stock board asks for the redelivery rate at subscriptions too; with consumers it would count twice.
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
@@ -421,19 +425,31 @@ class TopicExposition:
         if not self._settings.topic_level:
             # Never beside the series of topics: boards sum over a name, and would count everything twice.
             self._topics.add(closed, rows)
-        self._ledgers.add(closed, rows)
+        # Pulsar takes this label from the names of managed ledgers, which have the domain behind the namespace.
+        of_ledgers = [
+            f'{self._cluster},namespace="{escape(namespace)}/{PERSISTENT}"' for namespace in self._sums
+        ]
+        self._ledgers.add([f"{label}}}" for label in of_ledgers], rows)
         if self._settings.managed_ledger and rows:
-            self._write_buckets(labels, rows)
+            self._write_buckets(of_ledgers, rows)
         types = [f'{self._cluster},quota_type="{word}"}}' for word in self._evictions]
         self._broker_quotas.add(types, list(self._evictions.values()))
         self._totals.add([self._cluster + "}"], [tuple(map(sum, zip(NOTHING, *rows, strict=True)))])
 
     def _write_buckets(self, labels: Sequence[str], rows: Sequence[Row]) -> None:
+        # Before the first whole window all counts are 0.
+        seconds = self._windows.seconds or 1.0
         for family, names in NAMESPACE_BUCKETS:
             first = TOPIC_COLUMNS.place[f"{family.source}.0"]
             lines = [
-                f'{family.name}{label},quantile="{name}"}} {row[first + place]}\n'
+                f'{family.name}{label},quantile="{name}"}} {row[first + place] / seconds}\n'
                 for label, row in zip(labels, rows, strict=True)
                 for place, name in enumerate(names)
             ]
             self._buckets.append((family, ["".join(lines).encode()]))
+            last = overflow_of(family)
+            lines = [
+                f"{last.name}{label}}} {row[first + len(names)] / seconds}\n"
+                for label, row in zip(labels, rows, strict=True)
+            ]
+            self._buckets.append((last, ["".join(lines).encode()]))

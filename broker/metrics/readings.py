@@ -219,6 +219,8 @@ class TopicReading:
     """Entries stored."""
     entry_bytes_added: int = 0
     """Their bytes."""
+    replica_bytes_added: int = 0
+    """Their bytes, times the write quorum."""
     add_errors: int = 0
     """Adds that failed."""
     entries_read: int = 0
@@ -235,8 +237,8 @@ class TopicReading:
     """Entries received from a storage read that another reader had begun."""
     write_latency: Sequence[int] = NO_LATENCIES
     """Entries by the time from the add to its confirmation; WRITE_LATENCY_BOUNDS_MS."""
-    write_latency_sum_ms: float = 0.0
-    """The sum of these times."""
+    write_latency_sum_us: int = 0
+    """The sum of these times, µs."""
     entry_size: Sequence[int] = NO_SIZES
     """Entries by size; ENTRY_SIZE_BOUNDS."""
     producer_readings: Sequence[ProducerReading] = ()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
+from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
 from broker.metrics.readings import TopicReading
 from broker.metrics.window import BrokerWindow, TopicWindow, TopicWindows
@@ -65,6 +66,7 @@ class Scraper:
         version: str,
         source: BrokerSource,
         now_ns: Callable[[], int],
+        network: NetworkSettings,
     ) -> None:
         """`source` is read for every scrape and window; the first windows begin now."""
         self._settings = settings
@@ -74,6 +76,7 @@ class Scraper:
         self._topic_windows = TopicWindows(now_ns())
         self._broker_window = BrokerWindow(now_ns())
         self._cpu = CpuWindow(now_ns())
+        self._network = NetworkWindow(network, now_ns())
         self._garbage = GarbageTimes()
         self._registry: CollectorRegistry | None = None
         self._writing: asyncio.Task[TopicExposition] | None = None
@@ -103,6 +106,7 @@ class Scraper:
         now_ns = self._now_ns()
         self._broker_window.roll(self._source.broker(), now_ns)
         self._cpu.roll(now_ns)
+        self._network.roll(now_ns)
 
     def window_of(self, topic: str) -> TopicWindow:
         """Returns the topic's last whole window; the admin API shows its rates in `…/stats`."""
@@ -143,12 +147,19 @@ class Scraper:
 
     def _broker_registry(self) -> CollectorRegistry:
         if self._registry is None:
-            from broker.metrics.collectors import BrokerCollector, ProcessBoardCollector, registry_of
+            from broker.metrics.collectors import (
+                BrokerCollector,
+                MachineWindows,
+                ProcessBoardCollector,
+                registry_of,
+            )
 
             cluster = self._settings.cluster
+            windows = MachineWindows(self._cpu, self._network, self._garbage)
             self._registry = registry_of(
+                cluster,
                 BrokerCollector(cluster, self._source.broker, self._broker_window, self._topic_windows),
-                ProcessBoardCollector(cluster, self._version, self._source.broker, self._cpu, self._garbage),
+                ProcessBoardCollector(cluster, self._version, self._source.broker, windows),
             )
         return self._registry
 

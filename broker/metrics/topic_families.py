@@ -8,17 +8,18 @@ source where boards ask for a name that Pulsar itself prints differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from broker.metrics.family import counter, gauge
+from broker.metrics.family import Family, counter, gauge
 from broker.metrics.readings import ENTRY_SIZE_BOUNDS, WRITE_LATENCY_BOUNDS_MS
 
 
 def _bucket_names(bounds: Sequence[float]) -> tuple[str, ...]:
-    """Returns Pulsar's names of buckets: `0.0_0.5`, `0.5_1.0` … `OVERFLOW`."""
+    """Returns Pulsar's names of buckets: `0.0_0.5`, `0.5_1.0` and so on; the last one has none."""
     edges = (0.0, *map(float, bounds))
-    return (*(f"{low}_{high}" for low, high in pairwise(edges)), "OVERFLOW")
+    return tuple(f"{low}_{high}" for low, high in pairwise(edges))
 
 
 LATENCY_SUFFIXES: Final = (
@@ -56,8 +57,6 @@ TOPIC: Final = (
         "now.publish_rate_limited",
         "Messages after which a connection waited for a publish rate.",
     ),
-    counter("pulsar_out_messages_total", "now.msgs_out", "Messages sent to consumers."),
-    counter("pulsar_out_bytes_total", "now.bytes_out", "Bytes sent to consumers."),
     gauge(
         "pulsar_msg_backlog", "now.backlog", "Entries not acknowledged, over all subscriptions.", zero=True
     ),
@@ -105,7 +104,7 @@ TOPIC: Final = (
     ),
     gauge("pulsar_storage_write_latency_count", "window.added", "Entries stored in the window."),
     gauge(
-        "pulsar_storage_write_latency_sum", "window.write_latency_sum_ms", "Their write latency together, ms."
+        "pulsar_storage_write_latency_sum", "window.write_latency_sum_us", "Their write latency together, µs."
     ),
     *(
         gauge(
@@ -133,7 +132,14 @@ TOPIC: Final = (
 )
 """Labels cluster, namespace, topic; `zero` marks those that are also printed with the cluster alone."""
 
+OUT_TOTALS: Final = (
+    counter("pulsar_out_messages_total", "now.msgs_out", "Messages sent to consumers."),
+    counter("pulsar_out_bytes_total", "now.bytes_out", "Bytes sent to consumers."),
+)
+"""Of subscriptions, as in Pulsar; of a namespace without `exposeTopicLevelMetricsInPrometheus`."""
+
 SUBSCRIPTION: Final = (
+    *OUT_TOTALS,
     gauge("pulsar_subscription_back_log", "now.backlog", "Entries not acknowledged."),
     gauge(
         "pulsar_subscription_back_log_no_delayed", "now.backlog_no_delayed", "The same, without delayed ones."
@@ -277,31 +283,48 @@ TOPICS_COUNT: Final = gauge("pulsar_topics_count", "topics", "Open topics.", zer
 
 NAMESPACE: Final = (
     gauge("pulsar_ml_AddEntryBytesRate", "window.write_bytes_rate", "Bytes stored per second."),
-    gauge("pulsar_ml_AddEntryWithReplicasBytesRate", "window.write_bytes_rate", "The same; one replica."),
-    gauge("pulsar_ml_AddEntryMessagesRate", "window.rate_in", "Messages stored per second."),
-    gauge("pulsar_ml_AddEntrySucceed", "window.write_rate", "Entries stored per second."),
+    gauge(
+        "pulsar_ml_AddEntryWithReplicasBytesRate",
+        "window.write_replica_bytes_rate",
+        "The same, times the write quorum.",
+    ),
+    gauge("pulsar_ml_AddEntryMessagesRate", "window.write_rate", "Entries stored per second."),
+    gauge("pulsar_ml_AddEntrySucceed", "window.added", "Entries stored in the window."),
     gauge("pulsar_ml_AddEntryErrors", "window.add_errors", "Failed adds in the window."),
     gauge("pulsar_ml_ReadEntriesBytesRate", "window.read_bytes_rate", "Bytes read per second."),
     gauge("pulsar_ml_ReadEntriesRate", "window.read_rate", "Entries read per second."),
-    gauge("pulsar_ml_ReadEntriesSucceeded", "window.read_rate", "Entries read per second."),
+    gauge("pulsar_ml_ReadEntriesSucceeded", "window.read", "Entries read in the window."),
     gauge("pulsar_ml_ReadEntriesErrors", "window.read_errors", "Failed reads in the window."),
     gauge("pulsar_ml_ReadEntriesOpsCacheMissesRate", "window.cache_miss_rate", "Cache misses per second."),
     gauge("pulsar_ml_NumberOfMessagesInBacklog", "now.backlog", "Entries not acknowledged."),
     gauge("pulsar_ml_StoredMessagesSize", "now.storage_logical_size", "Bytes kept."),
 )
-"""Sums over a namespace, labels cluster, namespace (exposeManagedLedgerMetricsInPrometheus)."""
+"""Sums over a namespace, labels cluster, namespace (exposeManagedLedgerMetricsInPrometheus).
+
+The namespace has `/persistent` behind it, as Pulsar prints it for managed ledgers.
+"""
 
 NAMESPACE_BUCKETS: Final = (
     (
-        gauge("pulsar_ml_AddEntryLatencyBuckets", "window.write_latency", "Entries by write latency, ms."),
+        gauge(
+            "pulsar_ml_AddEntryLatencyBuckets",
+            "window.write_latency",
+            "Entries per second by write latency, ms.",
+        ),
         _bucket_names(WRITE_LATENCY_BOUNDS_MS),
     ),
     (
-        gauge("pulsar_ml_EntrySizeBuckets", "window.entry_size", "Entries by size, bytes."),
+        gauge("pulsar_ml_EntrySizeBuckets", "window.entry_size", "Entries per second by size, bytes."),
         _bucket_names(ENTRY_SIZE_BOUNDS),
     ),
 )
-"""As NAMESPACE, with the bucket's name in the label `quantile`, as Pulsar prints it."""
+"""As NAMESPACE, with the bucket's name in the label `quantile`; the last bucket is a family of its own, as in Pulsar."""
+
+
+def overflow_of(family: Family) -> Family:
+    """Returns the family of the last bucket."""
+    return replace(family, name=f"{family.name}_OVERFLOW")
+
 
 TOTALS: Final = (
     gauge("pulsar_broker_topics_count", "topics", "Open topics."),
@@ -312,10 +335,15 @@ TOTALS: Final = (
     gauge("pulsar_broker_rate_out", "window.rate_out", "Messages sent per second."),
     gauge("pulsar_broker_throughput_in", "window.throughput_in", "Bytes published per second."),
     gauge("pulsar_broker_throughput_out", "window.throughput_out", "Bytes sent per second."),
+    counter("pulsar_broker_in_bytes_total", "now.bytes_in", "Bytes published, of open topics."),
+    counter("pulsar_broker_out_bytes_total", "now.bytes_out", "Bytes sent, of open topics."),
     gauge("pulsar_broker_storage_size", "now.storage_size", "Bytes kept, times the write quorum."),
     gauge("pulsar_broker_storage_logical_size", "now.storage_logical_size", "Bytes kept, each once."),
     gauge("pulsar_broker_storage_write_rate", "window.write_rate", "Entries stored per second."),
     gauge("pulsar_broker_storage_read_rate", "window.read_rate", "Entries read per second."),
+    gauge(
+        "pulsar_broker_storage_read_cache_misses_rate", "window.cache_miss_rate", "Cache misses per second."
+    ),
     gauge("pulsar_broker_msg_backlog", "now.backlog", "Entries not acknowledged."),
 )
 """Sums over the broker, label cluster."""

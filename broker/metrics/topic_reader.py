@@ -29,8 +29,8 @@ from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.transaction_buffer import TransactionBuffer
 
-NS_PER_MS: Final = 1e6
-"""Nanoseconds in a millisecond."""
+NS_PER_US: Final = 1000
+"""Nanoseconds in a microsecond."""
 
 
 class TopicReader:
@@ -96,6 +96,7 @@ class TopicReader:
             delayed_index_bytes=topic.delays.entries.size_bytes,
             entries_added=stats.entries_added,
             entry_bytes_added=stats.bytes_added,
+            replica_bytes_added=stats.bytes_added * self._write_quorum,
             add_errors=stats.add_errors,
             entries_read=stats.entries_read,
             entry_bytes_read=stats.bytes_read,
@@ -105,7 +106,7 @@ class TopicReader:
             cache_coalesced=log.cache.reads.coalesced_entries,
             # Copied: the log goes on counting in its own list, and the next window compares with these.
             write_latency=tuple(stats.add_latency_buckets),
-            write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
+            write_latency_sum_us=stats.add_latency_sum_ns // NS_PER_US,
             entry_size=tuple(stats.entry_size_buckets),
             producer_readings=self._producer_stats(topic) if self._producers else (),
             compaction=_compaction(topic.compaction),

@@ -105,6 +105,8 @@ class TopicWindow:
     """Entries stored per second."""
     write_bytes_rate: float = 0.0
     """Bytes stored per second."""
+    write_replica_bytes_rate: float = 0.0
+    """Bytes stored per second, times the write quorum."""
     read_rate: float = 0.0
     """Entries read per second, from the cache or from storage."""
     read_bytes_rate: float = 0.0
@@ -121,8 +123,8 @@ class TopicWindow:
     """Entries read in the window."""
     read_errors: int = 0
     """Reads that failed in the window."""
-    write_latency_sum_ms: float = 0.0
-    """The sum of the write latencies in the window."""
+    write_latency_sum_us: int = 0
+    """The sum of the write latencies in the window, µs."""
     write_latency: tuple[int, ...] = NO_LATENCIES
     """Entries of the window by write latency."""
     entry_size: tuple[int, ...] = NO_SIZES
@@ -153,6 +155,8 @@ class TopicWindows:
         self._windows: dict[str, TopicWindow] = {}
         self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, NO_LATENCIES, 0.0)
         """Entries of all topics in the last whole window by write latency."""
+        self.seconds = 0.0
+        """Length of the last whole window; 0 before the first."""
 
     def of(self, topic: str) -> TopicWindow:
         """Returns the topic's last whole window, all zero if no whole window has seen it."""
@@ -170,7 +174,7 @@ class TopicWindows:
         previous: dict[str, TopicReading] = {}
         windows: dict[str, TopicWindow] = {}
         counts = NO_LATENCIES
-        total_ms = 0.0
+        total_us = 0
         for number, reading in enumerate(topics, 1):
             before = self._previous.get(reading.topic)
             # Counters that fell belong to a topic that was unloaded or made again: they count from 0.
@@ -182,15 +186,16 @@ class TopicWindows:
                 before = TopicReading(namespace=reading.namespace, topic=reading.topic)
             window = _topic_window(before, reading, seconds)
             counts = tuple(map(add, counts, window.write_latency))
-            total_ms += window.write_latency_sum_ms
+            total_us += window.write_latency_sum_us
             windows[reading.topic] = window
             previous[reading.topic] = reading
             if number % SLICE_TOPICS == 0:
                 yield
         self._rolled_ns = now_ns
+        self.seconds = seconds
         self._previous = previous
         self._windows = windows
-        self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, counts, total_ms)
+        self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, counts, total_us / 1000)
 
 
 class BrokerWindow:
@@ -284,6 +289,7 @@ def _topic_window(before: TopicReading, now: TopicReading, seconds: float) -> To
         average_msg_size=bytes_in / msgs_in if msgs_in else 0.0,
         write_rate=added / seconds,
         write_bytes_rate=added_bytes / seconds,
+        write_replica_bytes_rate=(now.replica_bytes_added - before.replica_bytes_added) / seconds,
         read_rate=read / seconds,
         read_bytes_rate=(now.entry_bytes_read - before.entry_bytes_read) / seconds,
         cache_miss_rate=_grown(before.cache_misses, now.cache_misses) / seconds,
@@ -292,7 +298,7 @@ def _topic_window(before: TopicReading, now: TopicReading, seconds: float) -> To
         add_errors=_grown(before.add_errors, now.add_errors),
         read=read,
         read_errors=_grown(before.read_errors, now.read_errors),
-        write_latency_sum_ms=now.write_latency_sum_ms - before.write_latency_sum_ms,
+        write_latency_sum_us=now.write_latency_sum_us - before.write_latency_sum_us,
         write_latency=_minus(now.write_latency, before.write_latency),
         entry_size=_minus(now.entry_size, before.entry_size),
         subscriptions=_subscription_windows(before.subscriptions, now.subscriptions, seconds),

@@ -7,7 +7,7 @@ the reason why it cannot be replayed exactly.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from broker.entry_cache.observe.recorded import Recorded
 from broker.recorder.errors import RecordError
 from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
-from broker.recorder.row_encoder import Columns, in_sample_alone
+from broker.recorder.row_encoder import Columns
 from broker.recorder.sampling import Ints
 from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
 
@@ -169,6 +169,18 @@ def read_table(file: FileOnDisk) -> pa.Table:
         raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
 
 
+def batches(file: FileOnDisk, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a file in order, at most `BATCH_ROWS` at a time. Raises RecordError if they are damaged.
+
+    `columns`: the names of those to read; None = all. Whatever the size of the file, one batch is in memory.
+    """
+    try:
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+            yield from opened.iter_batches(BATCH_ROWS, columns=columns)
+    except _REFUSALS as error:
+        raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
+
+
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
     """Yields the files of each lifetime with their rows; a damaged file is added to those rejected."""
     for lifetime in found.lifetimes:
@@ -181,40 +193,28 @@ def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
             yield file, table
 
 
-def events(
-    lifetime: BrokerLifetime, *, sample: float = 1.0, without: Collection[Op] = ()
-) -> Iterator[list[Recorded]]:
+def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
     """Yields the events of a lifetime in order, `BATCH_ROWS` at a time.
 
     They have names instead of ids, and the monotonic times that the cache decided by. Raises RecordError.
-
-    `sample`: the share of the entries whose events are wanted; `without`: kinds of events to leave out.
     """
+    for file in lifetime.files:
+        for batch in batches(file):
+            yield events_of(lifetime, file, {name: _values(batch.column(name)) for name in COLUMNS})
+
+
+def events_of(lifetime: BrokerLifetime, file: FileOnDisk, arrays: Columns) -> list[Recorded]:
+    """Returns rows of one of the lifetime's files as events. Raises RecordError for rows without names."""
     names = lifetime.names
     if names is None:
         raise RecordError(lifetime.why_not_exact())
-    for file in lifetime.files:
-        try:
-            with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
-                for batch in opened.iter_batches(BATCH_ROWS):
-                    columns = _without({name: _values(batch.column(name)) for name in COLUMNS}, without)
-                    # Cut as columns: cutting one event object after the other takes longer than its replay.
-                    columns = in_sample_alone(columns, sample) if sample < file.facts.sample else columns
-                    yield _events_of(columns, file.facts, names)
-        except _REFUSALS as error:
-            raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
-        # An id without a line in the file of names, or the number of an operation of a newer version.
-        except KeyError as error:
-            raise RecordError(
-                f"{file.path}: {error} stands for nothing that this version knows, or has no line in the file of names"
-            ) from None
-
-
-def _without(columns: Columns, ops: Collection[Op]) -> Columns:
-    if not ops:
-        return columns
-    stays = ~np.isin(columns["op"], list(ops))
-    return {name: column[stays] for name, column in columns.items()}
+    try:
+        return _events_of(arrays, file.facts, names)
+    # An id without a line in the file of names, or the number of an operation of a newer version.
+    except KeyError as error:
+        raise RecordError(
+            f"{file.path}: {error} stands for nothing that this version knows, or has no line in the file of names"
+        ) from None
 
 
 def _events_of(arrays: Columns, facts: FileFacts, names: NamesRead) -> list[Recorded]:

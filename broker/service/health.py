@@ -2,7 +2,10 @@
 
 A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable. A publish
 needs the same two. Requests within a second share one probe, so a monitor cannot load the bookie. The ledger is replaced
-after some hundred entries and at the next start of the broker.
+after some hundred entries, after a failure, and at the next start of the broker.
+
+The law: a ledger begins in one write with the key that names it, and each write compares the key's version. So no ledger
+is left without a name, however late the write of a probe that was given up arrives.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Final
 
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.metadata.metadata_store import ABSENT, Put
 from broker.model.errors import BrokerError, ServiceNotReady
 
 KEY: Final = "/admin/health"
@@ -33,6 +37,8 @@ class HealthProbe:
         self._ledger_id = -1
         self._adds: EntryAdds | None = None
         self._next_entry = 0
+        self._version = ABSENT
+        """Version of KEY, while it names `_ledger_id`."""
         self._probing: asyncio.Task[None] | None = None
         self._healthy_until_ns = 0
 
@@ -57,7 +63,8 @@ class HealthProbe:
                 if self._ledger_id < 0 or self._next_entry >= ENTRIES_PER_LEDGER:
                     await self._renew_ledger()
                 # With each probe, so that a metadata store that cannot write is noticed too.
-                await self._environment.metadata.put(KEY, b"%d" % self._ledger_id)
+                value = b"%d" % self._ledger_id
+                self._version = await self._environment.metadata.put(KEY, value, self._version)
                 await self._add_entry()
         except TimeoutError:
             self._ledger_id = -1
@@ -72,8 +79,9 @@ class HealthProbe:
         if found is not None:
             await self._environment.ledgers.delete(int(found.value))
         ledger_id = await self._environment.ids.next()
-        ledger = await self._environment.ledgers.create(
-            ledger_id, {"application": b"pulsar", "component": b"health"}
+        named = Put(KEY, b"%d" % ledger_id, ABSENT if found is None else found.version)
+        ledger, (self._version,) = await self._environment.ledgers.create_beside(
+            ledger_id, {"application": b"pulsar", "component": b"health"}, (named,)
         )
         self._adds = self._environment.ledgers.writer(ledger)
         self._ledger_id = ledger_id

@@ -68,7 +68,11 @@ def _usage(words: Sequence[str]) -> int:
     group = commands().get(words[0]) if words else None
     out = sys.stdout if asked else sys.stderr
     if group is None:
-        if words and not words[0].startswith("-"):
+        if words and words[0] in ("audit", "snapshot"):
+            print(
+                f"magnetar admin: write `magnetar admin {words[0]}` first, then its options", file=sys.stderr
+            )
+        elif words and not words[0].startswith("-"):
             print(f"magnetar admin: unknown group {words[0]!r}", file=sys.stderr)
         print(
             "Usage: magnetar admin [options] GROUP COMMAND [options]\n       magnetar admin snapshot FOLDER\n"

@@ -86,6 +86,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
     from magnetar.audit import quarantine
     from magnetar.audit.facts import gather, judge
+    from magnetar.audit.used_schemas import without_used_schemas
     from magnetar.snapshot.node_sources import nodes_of
 
     first = set(judge(gather(nodes_of(arguments.metadata_url))))
@@ -93,6 +94,12 @@ async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
     await asyncio.sleep(arguments.pause if first else 0)
     facts = gather(nodes_of(arguments.metadata_url))
     found = sorted(first & set(judge(facts)))
+    try:
+        found = await asyncio.to_thread(without_used_schemas, found, address)
+    except CommandError:
+        # A stopped cluster can be audited too; the reason of such a finding says what is not known.
+        if arguments.quarantine:
+            raise
     if arguments.read_ledgers:
         found += await asyncio.to_thread(_unreadable, facts.closed, address)
     for one in found:

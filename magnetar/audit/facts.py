@@ -165,13 +165,15 @@ def _node_facts(facts: Facts, node: _NodeRow) -> NodeFacts:
     partition = _PARTITION.match(topic)
     base = partition[1] if partition else ""
     is_partition = bool(partition) and int(partition[2]) < facts.topics.get(base, 0) if partition else False
+    # A schema's path does not tell whether its topic is persistent.
+    twin = f"non-{topic}" if node.kind in rules.SCHEMAS else topic
     tenant, _, second = namespace.partition("/")
     broker = _OF_BROKER.search(node.path)
     above_brokers = tenant in rules.BROKER_TENANTS and second in facts.clusters
     return NodeFacts(
         node.kind,
         persistent=topic.startswith("persistent://"),
-        topic_exists=topic in facts.topics or is_partition,
+        topic_exists=topic in facts.topics or twin in facts.topics or is_partition,
         beyond_partitions=bool(partition) and not is_partition,
         has_namespace=namespace in facts.namespaces,
         has_tenant=tenant in facts.tenants,

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,9 @@ def main(argv: list[str]) -> int:
     run: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = arguments.run
     try:
         with logs.running(getattr(arguments, "log_format", "auto")):
+            if arguments.action != "autorecovery" and logs.LEVEL_VARIABLE not in os.environ:
+                # Else six lines about connections stand around the answer.
+                logging.getLogger().setLevel(logging.WARNING)
             return asyncio.run(run(arguments))
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -133,11 +136,25 @@ def _write_ready(path: Path, host: str, port: int) -> None:
     temporary.replace(path)
 
 
-async def _list(arguments: argparse.Namespace) -> int:
+@contextlib.asynccontextmanager
+async def _cluster_of(settings: BookieSettings) -> AsyncIterator[Cluster]:
+    """Connects to a cluster that has bookies. Raises as `joined`, and CommandError for one that never had any.
+
+    With a wrong path no ledger needs any bookie. Told so, an administrator deletes the data of one that ledgers need.
+    """
     from magnetar.process.rereplication import joined
 
-    settings, _ = _settings(arguments)
     async with joined(settings) as cluster:
+        if not await cluster.cookies() and not await cluster.registered():
+            raise CommandError(
+                f"metadataServiceUri: no bookie is known at {settings.metadata}; name the path of the cluster"
+            )
+        yield cluster
+
+
+async def _list(arguments: argparse.Namespace) -> int:
+    settings, _ = _settings(arguments)
+    async with _cluster_of(settings) as cluster:
         async for ledger_id in cluster.marks.ledgers():
             found = await cluster.marks.get(ledger_id)
             wanted = arguments.missing_replica
@@ -148,10 +165,8 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 
 async def _switch(arguments: argparse.Namespace) -> int:
-    from magnetar.process.rereplication import joined
-
     settings, _ = _settings(arguments)
-    async with joined(settings) as cluster:
+    async with _cluster_of(settings) as cluster:
         await cluster.marks.prepare()
         if arguments.state is not None:
             await cluster.marks.set_enabled(arguments.state == "enable")
@@ -160,10 +175,8 @@ async def _switch(arguments: argparse.Namespace) -> int:
 
 
 async def _recover(arguments: argparse.Namespace) -> int:
-    from magnetar.process.rereplication import joined
-
     settings, _ = _settings(arguments)
-    async with joined(settings) as cluster:
+    async with _cluster_of(settings) as cluster:
         await cluster.marks.prepare()
         marked = await _mark(cluster, set(arguments.bookies), arguments.ledger)
         print(f"{len(marked)} ledgers are marked", file=sys.stderr)
@@ -205,19 +218,24 @@ async def _mark(cluster: Cluster, lost: set[str], only: int | None) -> list[int]
 
 
 async def _decommission(arguments: argparse.Namespace) -> int:
-    from magnetar.process.rereplication import joined
-
     settings, _ = _settings(arguments)
     bookie_id: str = arguments.bookie_id or settings.bookie_id
-    async with joined(settings) as cluster:
+    async with _cluster_of(settings) as cluster:
         await cluster.marks.prepare()
         if bookie_id in await cluster.registered():
             raise CommandError(f"{bookie_id} is registered: stop it first")
         if not await cluster.marks.enabled():
             raise CommandError("re-replication is switched off: `magnetar bookie autorecoverystatus enable`")
+        is_known = bookie_id in await cluster.cookies()
         # Again until a search of all ledgers finds none: a writer may have chosen the bookie just before it stopped.
         while left := await _mark(cluster, {bookie_id}, None):
+            is_known = True
             await _until_replicated(cluster, left)
+        if not is_known:
+            # Exit code 0 would let a script that has the id wrong delete the data of the right bookie.
+            raise CommandError(
+                f"{bookie_id} has no cookie, and no ledger needs it: it was given up before, or --bookie-id is wrong"
+            )
         if not arguments.keep_cookie:
             await cluster.store.delete(f"/ledgers/cookies/{bookie_id}")
     print(f"no ledger needs {bookie_id}")

@@ -149,12 +149,12 @@ class Broker(PulsarUnderTest):
 
     @property
     def pulsar_url(self) -> str:
-        """`pulsar://127.0.0.1:port` for clients."""
+        """`pulsar://localhost:port` for clients."""
         return self._url("pulsar")
 
     @property
     def admin_url(self) -> str:
-        """`http://127.0.0.1:port` of the admin API."""
+        """`http://localhost:port` of the admin API."""
         return self._url("admin")
 
     @property
@@ -166,6 +166,16 @@ class Broker(PulsarUnderTest):
     def faults(self) -> Faults:
         """The faults that the broker commits on demand."""
         return Faults(self.admin_url, self._token)
+
+    def end_faults(self) -> list[str]:
+        """Takes all faults back and returns those that have not happened; none while the broker does not run."""
+        return self.faults.clear() if self._process is not None else []
+
+    def refused_schemas(self) -> int:
+        """Returns how many schemas of clients were refused as incompatible since the start of the process."""
+        counts = self.ask("GET", "/magnetar/test/refusals")
+        assert isinstance(counts, dict)
+        return int(counts.get("IncompatibleSchema", 0))
 
     @property
     def pid(self) -> int:

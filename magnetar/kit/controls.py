@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Final
 
 from magnetar.kit.errors import KitError
@@ -36,7 +37,10 @@ def ask(admin_url: str, method: str, path: str, body: object = None, token: str 
     except urllib.error.HTTPError as error:
         with error:
             text = error.read().decode(errors="replace")
-        raise KitError(f"{method} {path}: {error.code} {_reason(text)}", error.code) from None
+        reason = _reason(text)
+        if error.code == HTTPStatus.NOT_FOUND and path in (_CLOCK, _FAULTS):
+            reason = "the broker has no test controls: start it with --test-faults"
+        raise KitError(f"{method} {path}: {error.code} {reason}", error.code) from None
     except OSError as error:
         raise KitError(f"{method} {admin_url}{path}: {error}; is the broker running?") from None
     return json.loads(data) if data else None
@@ -156,6 +160,13 @@ class Faults:
         """Answers with an error: `refuse("LOOKUP", "ServiceNotReady", times=2)`, `refuse("STORAGE_ADD", "FullDisk")`."""
         return self._set(on=on, do="refuse", error=error, at=at, times=times)
 
+    def unload(self, topic: str, on: str, *, at: int = 1, times: int = 1) -> Fault:
+        """Closes an open topic when the command arrives, as an unload does; the command itself is handled.
+
+        It does not fire while the topic is closed. `Broker.unload` closes one now.
+        """
+        return self._set(on=on, do="unload", topic=topic, at=at, times=times)
+
     def all(self) -> list[dict[str, object]]:
         """Returns every fault with `seen` and `fired`."""
         found = self.ask("GET")
@@ -166,11 +177,13 @@ class Faults:
         """Yields the faults that have not happened: a test that ends with one has not tested it."""
         for found in self.all():
             if not found["fired"]:
-                yield f"{found['do']} on {found['on']}, at {found['at']}: its event occurred {found['seen']} times"
+                yield _never_happened(found)
 
-    def clear(self) -> None:
-        """Takes all faults back."""
-        self.ask("DELETE")
+    def clear(self) -> list[str]:
+        """Takes all faults back; returns those that have not happened, as `unfired` does."""
+        found = self.ask("DELETE")
+        assert isinstance(found, list)
+        return [_never_happened(fault) for fault in found if not fault["fired"]]
 
     def ask(self, method: str, path: str = "", body: object = None) -> object:
         """Sends a request about faults."""
@@ -180,3 +193,7 @@ class Faults:
         found = self.ask("POST", body=fields)
         assert isinstance(found, dict)
         return Fault(self, int(found["id"]), f"{fields['do']} on {fields['on']}")
+
+
+def _never_happened(fault: dict[str, object]) -> str:
+    return f"{fault['do']} on {fault['on']}, at {fault['at']}: its event occurred {fault['seen']} times"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from urllib.parse import quote
 
 from magnetar.kit.controls import ask
 
@@ -32,6 +33,20 @@ class PulsarUnderTest(ABC):
         full = f"{tenant}/{name}-{uuid.uuid4().hex[:12]}"
         self.ask("PUT", f"/admin/v2/namespaces/{full}")
         return full
+
+    def unload(self, topic: str) -> None:
+        """Closes a topic now, by its full name; clients look it up and open it again. KitError if it does not exist."""
+        domain, _, name = topic.partition("://")
+        tenant, namespace, local = name.split("/", 2)
+        self.ask("PUT", f"/admin/v2/{domain}/{tenant}/{namespace}/{quote(local, '')}/unload")
+
+    def end_faults(self) -> list[str]:
+        """Takes all faults back and returns those that have not happened; none where faults cannot be set."""
+        return []
+
+    def refused_schemas(self) -> int:
+        """Returns how many schemas of clients were refused as incompatible; 0 of a Pulsar that does not count them."""
+        return 0
 
     def ask(self, method: str, path: str, body: object = None) -> object:
         """Sends a request to the admin API and returns the JSON of its answer. KitError carries Pulsar's reason."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pytest
@@ -34,12 +35,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("magnetar", "Pulsar for tests")
     group.addoption("--pulsar-url", help="use this Pulsar instead of starting Magnetar: pulsar://host:port")
     group.addoption("--pulsar-admin-url", help="its admin API: http://host:port")
+    group.addoption(
+        "--pulsar-token", help="token of a superuser there, or file:PATH; the fixture pulsar_token has it"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Checks the options. UsageError when one of the two is missing."""
     if bool(config.getoption("--pulsar-url")) != bool(config.getoption("--pulsar-admin-url")):
         raise pytest.UsageError("--pulsar-url and --pulsar-admin-url go together: give both")
+    if config.getoption("--pulsar-token") and not config.getoption("--pulsar-url"):
+        raise pytest.UsageError("--pulsar-token is for the Pulsar of --pulsar-url: give this option too")
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +55,37 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Pulsar]:
     if url:
         from magnetar.kit.remote import RemotePulsar
 
-        yield RemotePulsar(url, request.config.getoption("--pulsar-admin-url"))
+        admin_url = request.config.getoption("--pulsar-admin-url")
+        yield RemotePulsar(url, admin_url, request.getfixturevalue("pulsar_token"))
         return
     from magnetar.kit.broker import Broker
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def pulsar_token(request: pytest.FixtureRequest) -> str | None:
+    """The token of `--pulsar-token`, for clients; None without the option."""
+    given = cast("str | None", request.config.getoption("--pulsar-token"))
+    if given is None or not given.startswith("file:"):
+        return given
+    try:
+        return Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise pytest.UsageError(f"--pulsar-token {given}: {error.strerror}") from None
+
+
+@pytest.fixture(autouse=True)
+def _faults_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keeps the faults of a test from those that follow, and names the ones that have not happened."""
+    if "pulsar_broker" not in request.fixturenames:
+        yield
+        return
+    broker = cast("Pulsar", request.getfixturevalue("pulsar_broker"))
+    yield
+    node = cast("pytest.Item", request.node)
+    node.user_properties += [(LEFT, f"a fault has not happened: {line}") for line in broker.end_faults()]
 
 
 @pytest.fixture(scope="session")
@@ -78,9 +109,11 @@ def pulsar_namespace(request: pytest.FixtureRequest, pulsar_broker: Pulsar) -> I
     from magnetar.kit.left_behind import left_in
 
     namespace = pulsar_broker.namespace()
-    logged = len(pulsar_broker.log)
+    refused = pulsar_broker.refused_schemas()
     yield namespace
-    left = left_in(pulsar_broker, namespace, pulsar_broker.log[logged:])
+    # A broker that the test has restarted counts from 0 again.
+    refused = max(pulsar_broker.refused_schemas() - refused, 0)
+    left = left_in(pulsar_broker, namespace, refused)
     node = cast("pytest.Item", request.node)
     node.user_properties += [(LEFT, line) for line in left]
     with contextlib.suppress(KitError):

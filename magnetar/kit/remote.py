@@ -12,7 +12,9 @@ from magnetar.kit.pulsar_under_test import PulsarUnderTest
 class RemotePulsar(PulsarUnderTest):
     """The Pulsar that `--pulsar-url` and `--pulsar-admin-url` name."""
 
-    def __init__(self, pulsar_url: str, admin_url: str) -> None:
+    def __init__(self, pulsar_url: str, admin_url: str, token: str | None = None) -> None:
+        """`token` goes with the kit's own requests to the admin API."""
+        self._token = token
         self._pulsar_url = pulsar_url
         self._admin_url = admin_url.rstrip("/")
         self.log = ""

@@ -21,6 +21,8 @@ from typing import TextIO
 
 QUEUE_RECORDS_MAX = 10_000
 """Records that may wait for the writer thread."""
+LEVEL_VARIABLE = "PULSAR_LOG_LEVEL"
+"""The environment variable that names the level."""
 OFF = logging.CRITICAL + 1
 """A level above every record's."""
 LEVELS = {
@@ -75,7 +77,7 @@ def _skip_unused_fields() -> None:
 
 def level_from_environment() -> int:
     """Returns the level that `PULSAR_LOG_LEVEL` names; info for a name that is not in LEVELS."""
-    return LEVELS.get(os.environ.get("PULSAR_LOG_LEVEL", "info").strip().lower(), logging.INFO)
+    return LEVELS.get(os.environ.get(LEVEL_VARIABLE, "info").strip().lower(), logging.INFO)
 
 
 class BoundedQueueHandler(QueueHandler):

@@ -24,7 +24,7 @@ from protocol.frame import FRAME_PADDING_BYTES
 from settings.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.metadata.available_bookies import AvailableBookies
+    from broker.metadata.available_bookies import AvailableBookies, RegisteredBookie
 
 _RETRY_S = 0.2
 Connect = Callable[[str], BookKeeperLedgerClient]
@@ -54,17 +54,35 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
         )
 
     addresses = settings.list("bookieAddress")
+    ports = settings.list("bookieHttpPort")
     enough = settings.int("managedLedgerDefaultWriteQuorum")
     if addresses == (REGISTERED,):
-        registered = RegisteredBookies(connect, QuarantineSettings.of(settings))
+        registered = RegisteredBookies(connect, QuarantineSettings.of(settings), ports[0] if ports else None)
         await registered.follow(metadata)
         return await _with_enough(registered, enough)
+    http = _http_addresses(addresses, ports)
     if len(addresses) == 1:
-        return await _with_one(addresses[0], connect)
+        return await _with_one(addresses[0], connect, http)
     several = BookieSet(
-        addresses, connect, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
+        addresses,
+        connect,
+        now_ns=clock.monotonic_ns,
+        quarantine=QuarantineSettings.of(settings),
+        http=http,
     )
     return await _with_enough(several, enough)
+
+
+def _http_addresses(addresses: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
+    """Returns host:port of the HTTP servers by bookie; one port holds for all bookies."""
+    if not ports:
+        return {}
+    each = [*ports] * len(addresses) if len(ports) == 1 else ports
+    return {name: _at_port(name, port) for name, port in zip(addresses, each, strict=True)}
+
+
+def _at_port(address: str, port: str) -> str:
+    return f"{address.rpartition(':')[0]}:{port}"
 
 
 class RegisteredBookies:
@@ -76,11 +94,12 @@ class RegisteredBookies:
     sole: LedgerClient | None = None
     """Always None: the list in ZooKeeper may grow, so no bookie may be treated as the only one."""
 
-    def __init__(self, connect: Connect, quarantine: QuarantineSettings) -> None:
-        """No bookie is known before `follow`."""
+    def __init__(self, connect: Connect, quarantine: QuarantineSettings, http_port: str | None) -> None:
+        """No bookie is known before `follow`. `http_port` holds for those that register no HTTP server."""
         self._connect = connect
-        self._addresses: Mapping[str, str] = {}
-        """host:port by bookie id, of the bookies that are registered now."""
+        self._http_port = http_port
+        self._registered: Mapping[str, RegisteredBookie] = {}
+        """By id, the bookies that are registered now."""
         self._connected_to: dict[str, str] = {}
         """The address that each bookie's connection is for, also of bookies that are registered no more."""
         self._tasks = BackgroundTasks()
@@ -100,6 +119,24 @@ class RegisteredBookies:
     def names(self) -> Sequence[str]:
         """See `Bookies.names`."""
         return self._set.names
+
+    @property
+    def known(self) -> Sequence[str]:
+        """See `Bookies.known`; those that are registered as read-only count, connected or not."""
+        return tuple(dict.fromkeys((*self._set.known, *sorted(self._registered))))
+
+    def http_address(self, name: str) -> str | None:
+        """See `Bookies.http_address`; the registered one, else the set port at the bookie's host."""
+        bookie = self._registered.get(name)
+        if bookie is not None and bookie.http is not None:
+            return bookie.http
+        address = self._connected_to.get(name, "")
+        return _at_port(address, self._http_port) if self._http_port and ":" in address else None
+
+    def read_only(self, name: str) -> bool | None:
+        """See `Bookies.read_only`."""
+        bookie = self._registered.get(name)
+        return None if bookie is None else bookie.read_only
 
     async def follow(self, metadata: MetadataStore) -> None:
         """Begin to watch ZooKeeper, where the broker's metadata must be.
@@ -123,21 +160,22 @@ class RegisteredBookies:
     def _connect_by_id(self, bookie_id: str) -> BookieClient:
         # An old ledger may name a bookie that is not registered. Its id is its address unless its owner chose another
         # id; then there is no way to it until it registers.
-        address = self._addresses.get(bookie_id, bookie_id)
+        bookie = self._registered.get(bookie_id)
+        address = bookie_id if bookie is None else bookie.address
         self._connected_to[bookie_id] = address
         return self._connect(address) if ":" in address else Unreachable()
 
-    def _changed(self, addresses: Mapping[str, str]) -> None:
-        self._addresses = addresses
-        for bookie_id, address in addresses.items():
-            if self._connected_to.get(bookie_id, address) != address:
+    def _changed(self, registered: Mapping[str, RegisteredBookie]) -> None:
+        self._registered = registered
+        for bookie_id, bookie in registered.items():
+            if self._connected_to.get(bookie_id, bookie.address) != bookie.address:
                 replaced = self._set.renew(bookie_id)
                 if replaced is not None:
                     self._tasks.spawn(replaced.close(), f"connection to bookie {bookie_id}")
-        self._set.set_addresses(sorted(addresses))
+        self._set.set_addresses(sorted([name for name, bookie in registered.items() if not bookie.read_only]))
 
 
-async def _with_one(address: str, connect: Connect) -> Bookies:
+async def _with_one(address: str, connect: Connect, http: Mapping[str, str]) -> Bookies:
     client = connect(address)
     try:
         while not client.reachable:
@@ -148,7 +186,7 @@ async def _with_one(address: str, connect: Connect) -> Bookies:
     except BaseException:  # Cancelled: the caller has no object that it could close.
         await client.close()
         raise
-    return OneBookie(address, client, connect)
+    return OneBookie(address, client, connect, http)
 
 
 async def _with_enough(bookies: Bookies, count: int) -> Bookies:

@@ -64,6 +64,10 @@ class Cluster:
         names = await asyncio.gather(self.store.children(folder), self.store.children(f"{folder}/readonly"))
         return frozenset(name for some in names for name in some) - {"readonly"}
 
+    async def cookies(self) -> frozenset[str]:
+        """Returns the ids of all bookies that ever registered and were not given up. Raises MetadataError."""
+        return frozenset(await self.store.children(f"{_LEDGERS}/cookies"))
+
 
 @contextlib.asynccontextmanager
 async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
@@ -94,7 +98,7 @@ async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
             timeout_s=settings.metadata_timeout_s,
         )
         stack.push_async_callback(store.close)
-        bookies = RegisteredBookies(connect, QuarantineSettings())
+        bookies = RegisteredBookies(connect, QuarantineSettings(), None)
         stack.push_async_callback(bookies.close)
         await bookies.follow(store)
         yield Cluster(store, bookies, Marks(store))

@@ -100,6 +100,8 @@ def _admin(parts: list[str]) -> NodePath:
         return NodePath("namespace", "/".join(rest))
     if kind == "local-policies":
         return _of_namespace("local-policies", rest)
+    if kind == "health" and not rest:
+        return NodePath("health")
     if kind == "deletions" and len(rest) == 2:
         return _deletion(rest[0], unquote(rest[1]))
     if kind == "topic-policies" and len(rest) == 1:

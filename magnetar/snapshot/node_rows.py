@@ -218,6 +218,11 @@ def _policies(node: Node, where: NodePath) -> Iterator[Row]:
     )
 
 
+def _health(node: Node, where: NodePath) -> Iterator[Row]:
+    """The key of the broker's health check names the ledger that the check writes to."""
+    yield "references", _reference(int(node.value), "health", node, where)
+
+
 def _reference(ledger_id: int, kind: str, node: Node, where: NodePath) -> tuple[object, ...]:
     return (ledger_id, kind, where.topic, node.path, None, None, None, None)
 
@@ -231,4 +236,5 @@ _READERS = {
     "partitioned-topic": _partitioned,
     "namespace": _policies,
     "topic-policies": _policies,
+    "health": _health,
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from magnetar.top.scrape import TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
+from magnetar.top.scrape import SUBSCRIPTION, TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
 
 NS_PER_S: Final = 1_000_000_000
 
@@ -52,6 +52,32 @@ class Topic:
     """Subscriptions."""
     hit_ratio: float | None
     """Entries read from the cache by all that were read; None without reads, and of Apache's brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One subscription of the topic that the screen shows."""
+
+    name: str
+    """Its name."""
+    backlog: float
+    """Entries not acknowledged."""
+    unacked: float
+    """Messages sent and not acknowledged."""
+    delayed: float
+    """Entries that are held until their delivery time."""
+    out_messages: float
+    """Messages sent to consumers per second, in the broker's last window of a minute."""
+    out_bytes: float
+    """Bytes sent to consumers per second, in the same window."""
+    redelivered: float
+    """Messages sent again per second, in the same window."""
+    consumers: int
+    """Connected consumers."""
+    blocked: bool
+    """True while it gets nothing, because too many messages are not acknowledged."""
+    hit_ratio: float | None
+    """Entries read from the cache by all that were read since the topic was opened; None as of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +245,47 @@ def _topics(span: _Span) -> list[Topic]:
     return topics
 
 
+def subscriptions(scrape: Scrape, topic: str) -> list[Subscription]:
+    """Returns the subscriptions of a topic, by name; `scrape` was parsed with this topic."""
+    found: dict[str, dict[str, float]] = {}
+    for metric, field in SUBSCRIPTION.items():
+        for labels, value in scrape.get(metric, []):
+            if "subscription" in labels and _topic_of(labels) == topic:
+                values = found.setdefault(labels["subscription"], dict.fromkeys(SUBSCRIPTION.values(), 0.0))
+                values[field] += value
+    return [
+        Subscription(
+            name=name,
+            backlog=values["backlog"],
+            unacked=values["unacked"],
+            delayed=values["delayed"],
+            out_messages=values["out_messages"],
+            out_bytes=values["out_bytes"],
+            redelivered=values["redelivered"],
+            consumers=int(values["consumers"]),
+            blocked=values["blocked"] > 0,
+            hit_ratio=_ratio(values["hits"], values["misses"]),
+        )
+        for name, values in sorted(found.items())
+    ]
+
+
+def _topic_of(labels: Mapping[str, str]) -> str | None:
+    """Returns the full name of a topic, or a namespace; None for the sum of a cluster."""
+    name = labels.get("topic") or labels.get("namespace")
+    if name is not None and "partition" in labels and labels["partition"] != "-1":
+        name += f"-partition-{labels['partition']}"
+    return name
+
+
 def _by_topic(samples: Iterable[Sample]) -> dict[str, float]:
     """Returns the value of each topic. Where it has a series of its own, those of its subscriptions repeat it."""
     whole: dict[str, float] = {}
     parts: dict[str, float] = {}
     for labels, value in samples:
-        name = labels.get("topic") or labels.get("namespace")
+        name = _topic_of(labels)
         if name is None:
-            continue  # The sum of a cluster.
-        if "partition" in labels and labels["partition"] != "-1":
-            name += f"-partition-{labels['partition']}"
+            continue
         found = parts if "subscription" in labels else whole
         found[name] = found.get(name, 0.0) + value
     return {**parts, **whole}

@@ -31,6 +31,19 @@ TOPIC_GAUGES: Final = {
     "pulsar_subscriptions_count": "subscriptions",
 }
 """Gauges of a topic."""
+SUBSCRIPTION: Final = {
+    "pulsar_subscription_back_log": "backlog",
+    "pulsar_subscription_unacked_messages": "unacked",
+    "pulsar_subscription_delayed": "delayed",
+    "pulsar_subscription_msg_rate_out": "out_messages",
+    "pulsar_subscription_msg_throughput_out": "out_bytes",
+    "pulsar_subscription_msg_rate_redeliver": "redelivered",
+    "pulsar_subscription_consumers_count": "consumers",
+    "pulsar_subscription_blocked_on_unacked_messages": "blocked",
+    "pulsar_ml_cache_x_subscription_hits_total": "hits",
+    "pulsar_ml_cache_x_subscription_misses_total": "misses",
+}
+"""Families of a subscription, by the names that `magnetar.top.rates` gives them. The last two are Magnetar's own."""
 BROKER: Final = frozenset(
     {
         "pulsar_topics_count",
@@ -80,15 +93,18 @@ class Sample(NamedTuple):
 
 
 Scrape = Mapping[str, list[Sample]]
-"""The series of the families in `WANTED`, by the name of the series."""
+"""The series of the families in `WANTED`, by the name of the series; of one topic those of `SUBSCRIPTION` too."""
 
 
-def parse(text: str) -> Scrape:
-    """Returns the wanted series of a scrape. Raises CommandError for a text that is no scrape."""
+def parse(text: str, topic: str = "") -> Scrape:
+    """Returns the wanted series of a scrape. Raises CommandError for a text that is no scrape.
+
+    `topic` is the full name of the topic whose subscriptions are wanted; "" for none.
+    """
     found: dict[str, list[Sample]] = {}
     try:
         # Not splitlines(), which would also cut at U+2028 and the like within the name of a topic.
-        for family in text_string_to_metric_families("\n".join(_chosen(text.split("\n"))) + "\n"):
+        for family in text_string_to_metric_families("\n".join(_chosen(text.split("\n"), topic)) + "\n"):
             for sample in family.samples:
                 if not math.isnan(sample.value):
                     found.setdefault(sample.name, []).append(Sample(sample.labels, sample.value))
@@ -99,7 +115,21 @@ def parse(text: str) -> Scrape:
     return found
 
 
-def _chosen(lines: Iterable[str]) -> Iterator[str]:
+def _chosen(lines: Iterable[str], topic: str) -> Iterator[str]:
+    # The subscriptions of all topics would be ten times as many lines. A broker that splits names has the partition in a
+    # label of its own.
+    labels = tuple(f'topic="{_escaped(name)}"' for name in {topic, _without_partition(topic)} if name)
     for line in lines:
-        if line.partition("{")[0].partition(" ")[0] in WANTED:
+        name = line.partition("{")[0].partition(" ")[0]
+        if name in WANTED or (name in SUBSCRIPTION and any(label in line for label in labels)):
             yield line
+
+
+def _escaped(name: str) -> str:
+    """Returns a label's value as it stands in a scrape."""
+    return name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _without_partition(topic: str) -> str:
+    base, partition, number = topic.rpartition("-partition-")
+    return base if partition and number.isdecimal() else topic

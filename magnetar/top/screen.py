@@ -1,12 +1,14 @@
 """The screen of `magnetar top`, on Textual: lines about the broker above a table of topics that keys sort and filter.
 
+Enter shows one topic with its subscriptions in place of the table, until Escape.
+
 A reading blocks while the broker answers, so it is made in a thread. A broker that does not answer leaves the last
 numbers on the screen, with the reason below them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -16,8 +18,17 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
 
 from magnetar.clients.client import CommandError, visible
-from magnetar.top.rates import Overview, Reading, overview
-from magnetar.top.table import SORTS, TITLES, chosen, head, row
+from magnetar.top.rates import Overview, Reading, Subscription, overview, subscriptions
+from magnetar.top.table import (
+    SORTS,
+    SUBSCRIPTION_TITLES,
+    TITLES,
+    chosen,
+    head,
+    row,
+    subscription_row,
+    topic_line,
+)
 
 ROWS_MAX: Final = 500
 """Rows of the table; a filter finds the others."""
@@ -32,6 +43,7 @@ class TopScreen(App[None]):
     #head { height: auto; padding: 0 1; text-style: bold; }
     #state { height: 1; padding: 0 1; color: $text-muted; }
     #filter { display: none; height: 3; }
+    #subscriptions { display: none; }
     DataTable { height: 1fr; }
     """
     """Layout, in Textual's style sheets."""
@@ -40,11 +52,12 @@ class TopScreen(App[None]):
         Binding("space", "pause", "pause"),
         Binding("s", "sort", "sort"),
         Binding("slash", "filter", "filter", key_display="/"),
-        Binding("escape", "clear", "no filter"),
+        Binding("escape", "clear", "back"),
     ]
     """Keys with the actions below."""
 
-    def __init__(self, read: Callable[[], Reading], interval_s: float, sort: str, text: str) -> None:
+    def __init__(self, read: Callable[[str], Reading], interval_s: float, sort: str, text: str) -> None:
+        """`read` gets the topic whose subscriptions are shown, "" for none."""
         super().__init__()
         self._read = read
         self._interval_s = interval_s
@@ -53,6 +66,8 @@ class TopScreen(App[None]):
         self._error = ""
         self._sort = sort
         self._text = text
+        self._topic = ""
+        self._listed: list[str] = []
         self._paused = False
         self._reading = False
 
@@ -61,14 +76,15 @@ class TopScreen(App[None]):
         yield Static(id="head", markup=False)
         yield Static(id="state", markup=False)
         yield Input(placeholder="part of a topic's name, Enter", id="filter")
-        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield DataTable(id="topics", cursor_type="row", zebra_stripes=True)
+        yield DataTable(id="subscriptions", cursor_type="row", zebra_stripes=True)
         yield Footer()
 
     def on_mount(self) -> None:
         """Begins with the first reading."""
-        table = self.query_one(DataTable)
-        table.add_columns(*TITLES)
-        table.focus()
+        self._table.add_columns(*TITLES)
+        self.query_one("#subscriptions", DataTable).add_columns(*SUBSCRIPTION_TITLES)
+        self._table.focus()
         self.tick()
         self.set_interval(self._interval_s, self.tick)
 
@@ -85,7 +101,7 @@ class TopScreen(App[None]):
         try:
             if self._paused:
                 return
-            reading = self._read()
+            reading = self._read(self._topic)
         except CommandError as error:
             self.call_from_thread(self._failed, str(error))
         else:
@@ -104,8 +120,10 @@ class TopScreen(App[None]):
         self._refresh_all()
 
     def _refresh_all(self) -> None:
-        words = [f"sort: {self._sort}"]
-        if self._text:
+        words = [f"sort: {self._sort}", "Enter: subscriptions"]
+        if self._topic:
+            words = ["subscriptions", "Escape: all topics"]
+        elif self._text:
             words.append(f"filter: {visible(self._text)}")
         if self._paused:
             words.append("PAUSED")
@@ -114,14 +132,31 @@ class TopScreen(App[None]):
         self.query_one("#state", Static).update("   ".join(words))
         if self._found is None:
             return
-        self.query_one("#head", Static).update("\n".join(head(self._found)))
-        table = self.query_one(DataTable)
+        lines = head(self._found)
+        lines += [topic_line(topic) for topic in self._found.topics if topic.name == self._topic]
+        self.query_one("#head", Static).update("\n".join(lines))
+        if self._topic:
+            self._fill("#subscriptions", map(subscription_row, self._subscriptions()))
+        else:
+            topics = chosen(self._found.topics, self._sort, self._text, ROWS_MAX)
+            self._listed = [topic.name for topic in topics]
+            self._fill("#topics", map(row, topics))
+
+    def _subscriptions(self) -> list[Subscription]:
+        return [] if self._before is None else subscriptions(self._before.broker, self._topic)
+
+    def _fill(self, name: str, rows: Iterable[tuple[str, ...]]) -> None:
+        table = self.query_one(name, DataTable)
         place = table.cursor_row
         table.clear()
-        for topic in chosen(self._found.topics, self._sort, self._text, ROWS_MAX):
+        for cells in rows:
             # A plain str would be read as markup, which swallows brackets in a name and fails at some of them.
-            table.add_row(*map(Text, row(topic)))
+            table.add_row(*map(Text, cells))
         table.move_cursor(row=place)
+
+    @property
+    def _table(self) -> DataTable[Text]:
+        return self.query_one("#topics", DataTable)
 
     def action_pause(self) -> None:
         """Stops readings, or goes on with them."""
@@ -141,10 +176,28 @@ class TopScreen(App[None]):
         field.display = True
         field.focus()
 
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Shows the subscriptions of the topic under the cursor."""
+        if not self._topic and event.cursor_row < len(self._listed):
+            self._show_topic(self._listed[event.cursor_row])
+
     def action_clear(self) -> None:
-        """Closes the filter's input and shows all topics."""
+        """Closes the topic; without one the filter, so that all topics are shown."""
+        if self._topic:
+            self._show_topic("")
+            return
         self._text = ""
         self._close_filter()
+
+    def _show_topic(self, name: str) -> None:
+        self._topic = name
+        self._table.display = not name
+        other = self.query_one("#subscriptions", DataTable)
+        other.display = bool(name)
+        (other if name else self._table).focus()
+        self._refresh_all()
+        # The last reading was made without the subscriptions of this topic.
+        self.tick()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Takes the filter's text."""
@@ -153,5 +206,5 @@ class TopScreen(App[None]):
 
     def _close_filter(self) -> None:
         self.query_one(Input).display = False
-        self.query_one(DataTable).focus()
+        self._table.focus()
         self._refresh_all()

@@ -19,11 +19,11 @@ class Source:
     bookie_url: str | None = None
     """The HTTP port of a bookie, `http://host:8000`; None to look for a bookie's series among the broker's."""
 
-    def read(self) -> Reading:
-        """Returns a reading. Blocks while the servers answer. Raises CommandError."""
+    def read(self, topic: str = "") -> Reading:
+        """Returns a reading, with the subscriptions of `topic`. Blocks while the servers answer. Raises CommandError."""
         at_ns = time.monotonic_ns()
         # With a slash at the end, because Apache's broker answers the path without it by a redirection.
-        broker = parse(send(self.broker, "GET", "/metrics/").text)
+        broker = parse(send(self.broker, "GET", "/metrics/").text, topic)
         if self.bookie_url is None:
             return Reading(at_ns, broker, broker)
         # Without the credentials, which are the broker's.

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from magnetar.clients.client import visible
-from magnetar.top.rates import Overview, Topic
+from magnetar.top.rates import Overview, Subscription, Topic
 
 SORTS: Final[dict[str, Callable[[Topic], float]]] = {
     "rate": lambda topic: topic.in_messages + topic.out_messages,
@@ -34,6 +34,20 @@ TITLES: Final = (
 )
 """Titles of the columns of `row`."""
 
+SUBSCRIPTION_TITLES: Final = (
+    "subscription",
+    "backlog",
+    "unacked",
+    "delayed",
+    "out/s",
+    "out B/s",
+    "again/s",
+    "hits",
+    "cons",
+    "state",
+)
+"""Titles of the columns of `subscription_row`."""
+
 
 def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = None) -> list[Topic]:
     """Returns the topics whose name has `text` in it, in the order of `sort`, at most `limit`."""
@@ -57,6 +71,31 @@ def row(topic: Topic) -> tuple[str, ...]:
         str(topic.producers),
         str(topic.consumers),
         str(topic.subscriptions),
+    )
+
+
+def subscription_row(found: Subscription) -> tuple[str, ...]:
+    """Returns the cells of a subscription."""
+    return (
+        visible(found.name),
+        count(found.backlog),
+        count(found.unacked),
+        count(found.delayed),
+        count(found.out_messages),
+        size(found.out_bytes),
+        count(found.redelivered),
+        percent(found.hit_ratio),
+        str(found.consumers),
+        "BLOCKED" if found.blocked else "",
+    )
+
+
+def topic_line(topic: Topic) -> str:
+    """Returns the line above the subscriptions of a topic."""
+    return (
+        f"topic    {visible(topic.name)}   in {count(topic.in_messages)}/s, {size(topic.in_bytes)}/s"
+        f"   out {count(topic.out_messages)}/s, {size(topic.out_bytes)}/s   backlog {count(topic.backlog)}"
+        f"   storage {size(topic.storage_bytes)}   hits {percent(topic.hit_ratio)}   producers {topic.producers}"
     )
 
 

@@ -1,8 +1,9 @@
 """`audit metadata`: finds nodes whose topic, namespace or tenant does not exist.
 
 A topic exists if it has a managed ledger that is not being deleted, or if it is partitioned; its partitions then exist
-too, used or not. A namespace exists if it has policies, a tenant likewise. Nodes of non-persistent topics are left out,
-because such topics leave no node of their own that would show whether they exist.
+too, used or not. A namespace exists if it has policies, a tenant likewise. Policies of non-persistent topics are left out,
+because such topics leave no node of their own that would show whether they exist. The path of a schema does not tell the
+domain of its topic, so a schema of a non-persistent topic is found, unless that topic is partitioned.
 
 Apache's brokers use namespaces without policies for themselves: `pulsar/HOST:PORT` and `pulsar/CLUSTER/HOST:PORT` for
 health checks, `sla-monitor/CLUSTER/HOST:PORT`, and `pulsar/system`. They are in use as long as that broker is
@@ -24,6 +25,7 @@ from leaks.rules import (
     OF_BROKER,
     PARTITION,
     ROOTS,
+    SCHEMAS,
     SYSTEM_NAMESPACE,
     NodeFacts,
     judge_node,
@@ -56,8 +58,8 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 def _with_owners(snapshot: Snapshot) -> DataFrame:
     """Add to each node the existence of its tenant, namespace and topic.
 
-    One row per node; columns own, partitions, has_namespace, has_tenant, has_broker, has_cluster (null = absent), base,
-    index, broker (empty = of no broker), any_broker.
+    One row per node; columns own, partitions, twin, has_namespace, has_tenant, has_broker, has_cluster (null = absent),
+    base, index, broker (empty = of no broker), any_broker.
     """
     nodes = snapshot.table("nodes")
     topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
@@ -73,12 +75,7 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     is_partition = F.col("topic").contains(
         "-partition-"
     )  # Cheap, so that few rows need the regular expression.
-    deletions = nodes.where("kind = 'deletion'")
-    deleted_topics = deletions.where("topic is not null").select("topic").distinct()
-    deleted_namespaces = (
-        deletions.where("topic is null and namespace is not null").select("namespace").distinct()
-    )
-    return (
+    owned = (
         nodes.where(F.col("kind").isin(*JUDGED))
         .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
         .withColumn(
@@ -92,24 +89,39 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
         # These are small beside the nodes. Sent to each task they move none of them; the topics above are too
         # many.
         .join(F.broadcast(parents), "base", "left")
+        .join(F.broadcast(_twins(topics)), "topic", "left")
         .join(F.broadcast(namespaces), "namespace", "left")
         .join(F.broadcast(tenants), "tenant", "left")
         .join(F.broadcast(brokers), "broker", "left")
         .join(F.broadcast(clusters), "second", "left")
-        # Deletions that are under way: few, or none.
-        .join(F.broadcast(deleted_topics.withColumn("topic_deleted", F.lit(True))), "topic", "left")
-        .join(
-            F.broadcast(
-                deleted_topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted"))
-            ),
-            "base",
-            "left",
-        )
-        .join(
-            F.broadcast(deleted_namespaces.withColumn("namespace_deleted", F.lit(True))), "namespace", "left"
-        )
         .crossJoin(F.broadcast(running))
     )
+    return _with_deletions(owned, nodes)
+
+
+def _with_deletions(owned: DataFrame, nodes: DataFrame) -> DataFrame:
+    """Add to each node whether a deletion of its topic, partitioned topic or namespace is under way.
+
+    The columns topic_deleted, base_deleted and namespace_deleted are True or null.
+    """
+    deletions = nodes.where("kind = 'deletion'")
+    topics = deletions.where("topic is not null").select("topic").distinct()
+    namespaces = deletions.where("topic is null and namespace is not null").select("namespace").distinct()
+    # Few of them are under way at a time, or none.
+    of_topics = F.broadcast(topics.withColumn("topic_deleted", F.lit(True)))
+    of_bases = F.broadcast(topics.select(F.col("topic").alias("base"), F.lit(True).alias("base_deleted")))
+    of_namespaces = F.broadcast(namespaces.withColumn("namespace_deleted", F.lit(True)))
+    return (
+        owned.join(of_topics, "topic", "left")
+        .join(of_bases, "base", "left")
+        .join(of_namespaces, "namespace", "left")
+    )
+
+
+def _twins(topics: DataFrame) -> DataFrame:
+    """Return the name that a persistent topic would have, for each that is known and not persistent; True in `twin`."""
+    others = topics.where("topic like 'non-persistent://%'")
+    return others.selectExpr("substring(topic, 5) topic", "true twin")
 
 
 def _names_below(nodes: DataFrame, path: str, column: str, flag: str) -> DataFrame:
@@ -128,7 +140,9 @@ def _with_facts(nodes: DataFrame) -> DataFrame:
     above_brokers = F.col("tenant").isin(*BROKER_TENANTS) & F.col("has_cluster").isNotNull()
     facts: dict[str, Column] = {
         "persistent": F.col("topic").startswith("persistent://"),
-        "topic_exists": F.col("own").isNotNull() | is_partition,
+        "topic_exists": F.col("own").isNotNull()
+        | is_partition
+        | (F.col("kind").isin(*SCHEMAS) & F.col("twin").isNotNull()),
         "beyond_partitions": index.isNotNull() & ~is_partition,
         "has_namespace": F.col("has_namespace").isNotNull(),
         "has_tenant": F.col("has_tenant").isNotNull(),

@@ -22,8 +22,8 @@ from pipeline.replays.accesses import (
     Accesses,
     runs_expanded,
 )
-from pipeline.replays.making import accesses_of
-from pipeline.replays.sampling import sampled
+from pipeline.replays.inputs import InputBatch
+from pipeline.replays.making import make_accesses
 from pipeline.simulators.simulation import BELADY, POLICIES, simulate
 from pipeline.simulators.trace import Trace, trace_of
 
@@ -67,15 +67,19 @@ def requests_of(accesses: Accesses) -> Requests:
     return Requests(trace, int(np.count_nonzero(~appends)), appends)
 
 
-def baseline_of(task: tuple[BrokerLifetime, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
-    """Return (policy, reads that hit, reads) for one broker lifetime.
+def baseline_of(
+    lifetime: BrokerLifetime,
+    batches: Sequence[InputBatch],
+    rate: float,
+    *,
+    size_bytes: int,
+    policies: Sequence[str],
+) -> list[tuple[str, int, int]]:
+    """Return (policy, reads that hit, reads) for the inputs of one broker lifetime, or a sample of them with that rate.
 
-    The task names the size of the cache in bytes, the share of the entries to simulate, and the policies. A policy
-    for which the share's capacity is too small is left out.
+    `size_bytes`: of the whole cache. A policy for which the share's capacity is too small is left out.
     """
-    lifetime, size_bytes, rate, policies = task
-    accesses = accesses_of(lifetime)
-    accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
+    accesses = make_accesses(lifetime, batches, rate)
     requests = requests_of(accesses)
     if not requests.reads:
         return [(policy, 0, 0) for policy in policies]

@@ -1,8 +1,9 @@
 """`recommend --memory` and `recommend --reads`: finds the best settings within a budget, the policy included.
 
-A grid of policies, sizes and times to live is replayed on the same entries. A budget of memory is the size of each
-broker's cache, and the best hit ratio within it is chosen. A budget of reads is the rate of entries that all brokers
-together read from bookies, and the smallest cache that keeps it is chosen.
+A grid of policies, sizes and times to live is replayed. Machine code replays more entries than the broker's objects do, so a
+policy of the objects that is chosen is compared with the recorded one again, on the same entries. A budget of memory is the
+size of each broker's cache, and the best hit ratio within it is chosen. A budget of reads is the rate of entries that all
+brokers together read from bookies, and the smallest cache that keeps it is chosen.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ from pipeline.jobs.memory_curve import (
     traffic_of,
 )
 from pipeline.jobs.report import Report, Table, bytes_text, percent
-from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
-from pipeline.replays.grid import GridRow, Overrides, affordable_rate, own_settings, replay_grid
+from pipeline.jobs.what_if import OWN, own_lines, policy_name, row_of
+from pipeline.replays.grid import (
+    OBJECT_REPLAYS,
+    GridRow,
+    Overrides,
+    affordable_rate,
+    own_settings,
+    replay_grid,
+)
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
 
@@ -50,6 +59,10 @@ _TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 """Multiples of the own time to live."""
 _OBJECT_TTLS: Final = (1.0, 10.0)
 """The same for a policy without machine code."""
+_OBJECT_PARTS: Final = (0.5, 1.0, 2.0)
+"""Sizes in budgets for such a policy in a large record."""
+_OBJECT_MULTIPLES: Final = (1.0, 4.0, 16.0)
+"""The same in own sizes, for a budget of reads."""
 _BETWEEN: Final = 6
 """Sizes that are tried between the smallest that keeps the rate of reads and the next smaller one."""
 
@@ -68,16 +81,24 @@ class Budget(NamedTuple):
 class _Search(NamedTuple):
     """A search within one access record."""
 
-    spark: SparkSession
-    checked: Checked
-    rate: float
+    inputs: RecordInputs
+    own: EntryCacheSettings
+    kernel_rate: float
+    """The share of the entries that machine code replays."""
+    object_rate: float
+    """The share that the broker's objects replay."""
     traffic: Traffic
     say: Callable[[str], None]
 
-    def replay(self, wanted: Sequence[Overrides], rate: float | None = None) -> list[GridRow]:
-        """Replay settings on the search's share of the entries, or on another one."""
-        share = self.rate if rate is None else rate
-        return replay_grid(self.spark, self.checked.lifetimes, wanted, rate=share, say=self.say)
+    def replay(self, wanted: Sequence[Overrides]) -> list[GridRow]:
+        """Return a row per set of overrides, in their order, each policy on its share of the entries."""
+        rows: dict[int, GridRow] = {}
+        for by_kernel, rate in ((True, self.kernel_rate), (False, self.object_rate)):
+            numbers = [at for at, one in enumerate(wanted) if _has_kernel(one, self.own) is by_kernel]
+            if numbers:
+                found = replay_grid(self.inputs, [wanted[at] for at in numbers], rate=rate, say=self.say)
+                rows.update(zip(numbers, found, strict=True))
+        return [rows[at] for at in range(len(wanted))]
 
     def per_second(self, row: GridRow) -> float:
         """Return the bookie reads of a row in a second."""
@@ -100,15 +121,18 @@ def recommend_within(
     report = Report("recommend", "Recommendation within a budget", checked.summary())
     own = own_settings(checked.lifetimes[0])
     wanted = _wanted(own, checked, budget)
-    share = affordable_rate(checked.requests, own, wanted) if rate is None else rate
+    kernel_rate, object_rate = (
+        _share(checked, own, [one for one in wanted if _has_kernel(one, own) is by_kernel], rate)
+        for by_kernel in (True, False)
+    )
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
-    search = _Search(spark, checked, share, traffic, say)
-    exact = exactly(spark, checked.lifetimes, say)
+    inputs = RecordInputs(spark, checked.lifetimes, max(kernel_rate, object_rate))
+    search = _Search(inputs, own, kernel_rate, object_rate, traffic, say)
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
-    confirmed_present, confirmed = _confirmed(search, own, present, best, rate)
-    report.text += [*own_lines(exact, confirmed_present), ""]
+    confirmed_present, confirmed = _confirmed(search, checked, present, best, rate)
+    report.text += [*own_lines(checked, confirmed_present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
     _add_curve(report, search, present, grid, confirmed or present, budget)
     _add_brokers(report, present, grid, best or present, budget)
@@ -121,22 +145,53 @@ def recommend_within(
     return report
 
 
+def _has_kernel(overrides: Overrides, own: EntryCacheSettings) -> bool:
+    return overrides.applied_to(own).policy in BY_KERNEL
+
+
+def _share(
+    checked: Checked, own: EntryCacheSettings, wanted: Sequence[Overrides], rate: float | None
+) -> float:
+    """Return the given share of the entries, or the one that a minute allows for these settings."""
+    if rate is not None or not wanted:
+        return rate or 0.0
+    return affordable_rate(checked.requests, checked.entry_bytes, own, wanted)
+
+
 def _wanted(own: EntryCacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
     """Return policies, sizes and times to live to replay."""
-    if budget.memory_bytes is not None:
-        sizes = [_whole_mib(budget.memory_bytes * part) for part in _PARTS]
-    else:
-        sizes = [_whole_mib(max(own.size_bytes_max, MIB) * multiple) for multiple in _MULTIPLES]
     policies = [own.policy, PIP430]
     # The broker's objects replay `magnetar`, and need the names of topics and readers.
     if all(lifetime.names is not None for lifetime in checked.lifetimes):
         policies.append(MAGNETAR)
+    found: list[Overrides] = []
+    for policy in dict.fromkeys(policies):
+        by_kernel = policy in BY_KERNEL
+        ttls = _TTLS if by_kernel else _OBJECT_TTLS
+        one = _settings_of(policy, _sizes(own, budget, few=False), ttls, own)
+        # Small caches need a large sample, which the objects take too long to replay for every size.
+        replays = round(_share(checked, own, one, None) * checked.requests * len(one))
+        if not by_kernel and replays > OBJECT_REPLAYS:
+            one = _settings_of(policy, _sizes(own, budget, few=True), ttls, own)
+        found += one
+    return found
+
+
+def _settings_of(
+    policy: str, sizes: Sequence[int], ttls: Sequence[float], own: EntryCacheSettings
+) -> list[Overrides]:
     return [
-        Overrides(policy, size_bytes=size, ttl_ns=round(own.ttl_ns * ttl))
-        for policy in dict.fromkeys(policies)
-        for size in sorted(set(sizes))
-        for ttl in (_TTLS if policy in BY_KERNEL else _OBJECT_TTLS)
+        Overrides(policy, size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in ttls
     ]
+
+
+def _sizes(own: EntryCacheSettings, budget: Budget, *, few: bool) -> list[int]:
+    """Return the sizes to replay, each once, the smallest first."""
+    if budget.memory_bytes is not None:
+        unit, parts = budget.memory_bytes, _OBJECT_PARTS if few else _PARTS
+    else:
+        unit, parts = max(own.size_bytes_max, MIB), _OBJECT_MULTIPLES if few else _MULTIPLES
+    return sorted({_whole_mib(unit * part) for part in parts})
 
 
 def _best_first(row: GridRow) -> tuple[object, ...]:
@@ -210,16 +265,17 @@ def _trimmed(search: _Search, best: GridRow) -> GridRow:
 
 
 def _confirmed(
-    search: _Search, own: EntryCacheSettings, present: GridRow, best: GridRow | None, rate: float | None
+    search: _Search, checked: Checked, present: GridRow, best: GridRow | None, rate: float | None
 ) -> tuple[GridRow, GridRow | None]:
-    """Replay the present and the chosen settings on more entries than the grid, where a minute allows it."""
+    """Replay the present and the chosen settings on the same entries, on as many as a minute allows."""
     if best is None or best is present:
         return present, best
-    share = affordable_rate(search.checked.requests, own, [OWN, best.overrides]) if rate is None else rate
-    if share <= search.rate:
+    both = [OWN, best.overrides]
+    share = max(_share(checked, search.own, both, rate), best.rate)
+    if share <= best.rate == present.rate:
         return present, best
-    search.say("replaying the present and the chosen settings again, on more entries")
-    again = search.replay([OWN, best.overrides], share)
+    search.say("replaying the present and the chosen settings again, on the same entries")
+    again = replay_grid(search.inputs, both, rate=share, say=search.say)
     return again[0], again[1]
 
 

@@ -6,12 +6,16 @@ They are equal unless the cache, the recorder or the machine code has a defect. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.report import Cell, Report, Table
-from pipeline.jobs.what_if import exactly
+from pipeline.replays.making import accesses_of
+from pipeline.replays.objects import own_totals
+from pipeline.replays.replay import BY_KERNEL, Outcome, replay_as_recorded
 from pipeline.traces.checking import Checked
 
 
@@ -27,7 +31,7 @@ def compare(
     report = Report("compare", "Observed and replayed", checked.summary())
     rows: list[dict[str, Cell]] = []
     compared = different = 0
-    for lifetime, outcome in zip(checked.lifetimes, exactly(spark, checked.lifetimes, say), strict=True):
+    for lifetime, outcome in zip(checked.lifetimes, _exactly(spark, checked.lifetimes, say), strict=True):
         # The broker's counters run on over its files, so the last file has the totals of the lifetime.
         counted = lifetime.files[-1].facts.totals
         name = f"{lifetime.broker}, started {lifetime.start}"
@@ -50,6 +54,26 @@ def compare(
     if not compared:
         report.text.append("no broker lifetime of the access record could be compared")
     return report, compared > 0 and not different
+
+
+def _exactly(
+    spark: SparkSession, lifetimes: Sequence[BrokerLifetime], say: Callable[[str], None]
+) -> list[Outcome | None]:
+    """Replay each broker lifetime as recorded, with its own settings.
+
+    None where the record is not complete.
+    """
+    say("replaying the broker's own settings as recorded")
+    return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(_replayed).collect()
+
+
+def _replayed(lifetime: BrokerLifetime) -> Outcome | None:
+    if lifetime.why_not_exact():
+        return None
+    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
+    if all(one.policy in BY_KERNEL for one in settings):
+        return replay_as_recorded(accesses_of(lifetime))
+    return own_totals(lifetime)
 
 
 def _rows(name: str, counted: Mapping[str, int], replayed: Mapping[str, int]) -> list[dict[str, Cell]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from heapq import nlargest
 from operator import itemgetter
 
@@ -16,14 +17,14 @@ from pyspark.sql import functions as f
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
-from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent
-from pipeline.replays.reuse import MISS_CAUSES, Reuse, reuse_of
-from pipeline.traces.record_frames import Record
+from pipeline.jobs.report import Cell, Plot, Report, Table, TableRow, bytes_text, percent
+from pipeline.replays.record_counts import BYTES, COALESCED, HITS, MISSES, RecordCounts, count_record, step_us
+from pipeline.replays.reuse import MISS_CAUSES, Reuse
+from pipeline.task_progress import collected
+from pipeline.traces.checking import Checked
 
 _LINES = 8
 """Lines of a plot at most."""
-POINTS = 300
-"""Steps of a timeline."""
 LIFETIME = ["broker", "start"]
 """Columns that identify a broker lifetime."""
 
@@ -57,76 +58,30 @@ def _entries(condition: Column) -> Column:
     return f.sum(f.when(condition, f.col("count").cast("long")).otherwise(f.lit(0).cast("long")))
 
 
-def cache_share(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Compute the mean bytes in the cache by topic.
-
-    Inserts and evictions count with the time that is left of the span.
-
-    One row per broker lifetime and topic: broker, start, topic, mean_bytes. `span_us`: first and last time.
-    """
-    begin, end = span_us
-    sign = f.when(f.col("op") == Op.INSERT.value, 1.0).otherwise(-1.0)
-    # An insert holds its bytes until the end of the span, and its eviction takes back the time after it.
-    held = sign * f.col("bytes") * (f.lit(end) - f.col("ts")) / float(max(end - begin, 1))
-    return (
-        rows.where(f.col("op").isin(Op.INSERT.value, Op.EVICT.value))
-        .groupBy(*LIFETIME, "topic")
-        .agg(f.sum(held).alias("mean_bytes"))
-    )
-
-
-def cache_timeline(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Sum the bytes that the cache gained or lost by step.
-
-    The span is divided into POINTS steps.
-
-    One row per broker lifetime and step: broker, start, step, change.
-    """
-    step = _step_us(span_us)
-    sign = f.when(f.col("op") == Op.INSERT.value, 1).otherwise(-1)
-    return (
-        rows.where(f.col("op").isin(Op.INSERT.value, Op.EVICT.value))
-        .withColumn("step", ((f.col("ts") - f.lit(span_us[0])) / step).cast("int"))
-        .groupBy(*LIFETIME, "step")
-        .agg(f.sum(sign * f.col("bytes")).alias("change"))
-    )
-
-
-def _step_us(span_us: tuple[int, int]) -> int:
-    return max((span_us[1] - span_us[0]) // POINTS, 1)
-
-
-def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) -> Report:
-    """Return the report for an access record.
+def hit_report(spark: SparkSession, checked: Checked, say: Callable[[str], None]) -> Report:
+    """Return the report for a checked access record.
 
     `say` is called with each step.
 
     Tables: `by_topic` (one row per broker and topic), `by_subscription`, `by_minute`, `cache_share` (broker and topic),
     `reuse_time` and `reuse_distance` (bucket), `causes`, `causes_by_topic`.
     """
-    report = Report("hit-report", "Hit report", record.checked.summary())
-    say("reads by topic, subscription and minute")
-    # One pass over the events; the tables by reader and by minute are sums of its result.
-    partial = reads_by(record.rows, *LIFETIME, "topic", "sub", "minute").persist()
-    by_reader = _with_names(_rolled(partial, *LIFETIME, "topic", "sub"), record)
-    by_minute = [row.asDict() for row in _rolled(partial, "minute").orderBy("minute").collect()]
-    # Both tables are collected by now, and the cached sums would stay in memory for the rest of the job.
-    partial.unpersist()
-    total = {name: sum(row[name] for row in by_minute) for name in ("hits", "misses", "coalesced")}
-    reads = sum(total.values())
-    ratio = percent(total["hits"] / reads) if reads else "no reads"
+    report = Report("hit-report", "Hit report", checked.summary())
+    say("reads, contents of the cache, reuse of entries and causes of misses")
+    span_us = checked.span_us
+    # One task each: reuse depends on the order of all events of a lifetime, so it cannot be split further.
+    tasks = spark.sparkContext.parallelize(checked.lifetimes, len(checked.lifetimes))
+    counts = collected(spark, tasks.map(partial(count_record, span_us=span_us)), say)
+    by_minute = _by_minute(counts, span_us)
+    total = {name: sum(int(str(row[name])) for row in by_minute) for name in _COUNTS}
+    reads = total["hits"] + total["misses"] + total["coalesced"]
+    ratio = percent(_ratio(total)) if reads else "no reads"
     report.text.append(f"hit ratio {ratio}: {reads:,} entries read, {total['misses']:,} from bookies")
-    say("contents of the cache")
-    shares = cache_share(record.rows, record.checked.span_us).join(
-        record.topics, [*LIFETIME, "topic"], "left"
-    )
-    held = [row.asDict() for row in shares.orderBy(f.desc("mean_bytes")).collect()]
-    timeline = [row.asDict() for row in cache_timeline(record.rows, record.checked.span_us).collect()]
-    say("reuse of entries and causes of misses")
-    reuse = reuse_of_lifetimes(spark, record.checked.lifetimes)
-    _tables(report, by_reader, by_minute, held)
-    _plots(report, by_minute, timeline, held, record)
-    _add_reuse(report, record.checked.lifetimes, reuse)
+    shares = _shares(checked.lifetimes, counts)
+    _add_reads(report, _by_reader(checked.lifetimes, counts), by_minute)
+    report.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)
+    _add_plots(report, by_minute, checked, counts)
+    _add_reuse(report, checked.lifetimes, [one.reuse for one in counts])
     report.listed = {"by_topic": 10, "causes": 10}
     return report
 
@@ -140,31 +95,69 @@ def below_minimum(report: Report, minimum: float) -> list[str]:
     return [f"the hit ratio {percent(_ratio(sums))} is below --min-hit-ratio {minimum:g}"]
 
 
-def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
-    sums = [f.sum(name).alias(name) for name in ("hits", "misses", "coalesced", "bytes")]
-    rolled = partial.groupBy(*keys).agg(*sums)
-    return rolled.withColumn(
-        "hit_ratio", f.col("hits") / (f.col("hits") + f.col("misses") + f.col("coalesced"))
-    )
+def _cells(counts: Sequence[int]) -> dict[str, Cell]:
+    sums = {
+        "misses": counts[MISSES],
+        "hits": counts[HITS],
+        "coalesced": counts[COALESCED],
+        "bytes": counts[BYTES],
+    }
+    return {"hit_ratio": _ratio(sums), **sums}
 
 
-def _with_names(rows: DataFrame, record: Record) -> list[dict[str, object]]:
-    # The names join the sums and not the events, so few rows move.
-    named = rows.join(record.topics, [*LIFETIME, "topic"], "left").join(
-        record.readers, [*LIFETIME, "topic", "sub"], "left"
-    )
-    return [row.asDict() for row in named.orderBy(f.desc("misses"), "topic", "sub").collect()]
+def _by_minute(counts: Sequence[RecordCounts], span_us: tuple[int, int]) -> list[TableRow]:
+    """Return a row per minute with a read, over all lifetimes."""
+    sums = np.sum([one.by_minute for one in counts], axis=0)
+    first = span_us[0] // 60_000_000
+    return [
+        {
+            "minute": str(datetime.fromtimestamp((first + at) * 60, UTC).replace(tzinfo=None)),
+            **_cells(sums[at].tolist()),
+        }
+        for at in np.flatnonzero(sums.any(axis=1)).tolist()
+    ]
 
 
-def _tables(
-    report: Report,
-    by_reader: Sequence[dict[str, object]],
-    by_minute: Sequence[dict[str, object]],
-    held: Sequence[dict[str, object]],
-) -> None:
+def _by_reader(lifetimes: Sequence[BrokerLifetime], counts: Sequence[RecordCounts]) -> list[TableRow]:
+    """Return a row per lifetime and reader, most misses first."""
+    rows = []
+    for lifetime, one in zip(lifetimes, counts, strict=True):
+        topics, subs = _names(lifetime)
+        for (topic, sub), reads in zip(one.readers.tolist(), one.by_reader.tolist(), strict=True):
+            names: dict[str, Cell] = {
+                "topic": topics.get(topic, f"topic {topic}"),
+                "subscription": subs.get((topic, sub), f"subscription {sub}"),
+            }
+            rows.append((-reads[MISSES], topic, sub, {**names, **_cells(reads), "broker": lifetime.broker}))
+    return [row for *_, row in sorted(rows, key=lambda row: row[:3])]
+
+
+def _names(lifetime: BrokerLifetime) -> tuple[Mapping[int, str], Mapping[tuple[int, int], str]]:
+    """Return the names of topics and subscriptions; none where the file of names is missing."""
+    return (lifetime.names.topics, lifetime.names.subs) if lifetime.names is not None else ({}, {})
+
+
+def _shares(lifetimes: Sequence[BrokerLifetime], counts: Sequence[RecordCounts]) -> list[TableRow]:
+    """Return a row per lifetime and topic, most bytes first."""
+    all_bytes = sum(float(one.mean_bytes.sum()) for one in counts) or 1.0
+    rows = []
+    for lifetime, one in zip(lifetimes, counts, strict=True):
+        topics, _ = _names(lifetime)
+        for topic, mean_bytes in zip(one.topics.tolist(), one.mean_bytes.tolist(), strict=True):
+            cells: dict[str, Cell] = {
+                "topic": topics.get(topic, f"topic {topic}"),
+                "share": mean_bytes / all_bytes,
+                "mean_bytes": round(mean_bytes),
+                "broker": lifetime.broker,
+            }
+            rows.append((-mean_bytes, cells))
+    return [cells for _, cells in sorted(rows, key=lambda row: row[0])]
+
+
+def _add_reads(report: Report, by_reader: Sequence[TableRow], by_minute: Sequence[TableRow]) -> None:
     topics: dict[tuple[object, object], dict[str, int]] = {}
     for row in by_reader:
-        sums = topics.setdefault((row["broker"], row["topic_name"]), dict.fromkeys(_COUNTS, 0))
+        sums = topics.setdefault((row["broker"], row["topic"]), dict.fromkeys(_COUNTS, 0))
         for name in _COUNTS:
             sums[name] += int(str(row[name]))
     by_topic: list[dict[str, Cell]] = [
@@ -173,37 +166,8 @@ def _tables(
     ]
     by_topic.sort(key=lambda row: -int(str(row["misses"])))
     report.tables["by_topic"] = Table("By topic, most misses first", by_topic)
-    readers: list[dict[str, Cell]] = [
-        {
-            "topic": str(row["topic_name"]),
-            "subscription": str(row["sub_name"]),
-            "hit_ratio": float(str(row["hit_ratio"])),
-            **{name: int(str(row[name])) for name in _COUNTS},
-            "broker": str(row["broker"]),
-        }
-        for row in by_reader
-    ]
-    report.tables["by_subscription"] = Table("By subscription, most misses first", readers)
-    minutes: list[dict[str, Cell]] = [
-        {
-            "minute": str(row["minute"]),
-            "hit_ratio": float(str(row["hit_ratio"])),
-            **{name: int(str(row[name])) for name in _COUNTS},
-        }
-        for row in by_minute
-    ]
-    report.tables["by_minute"] = Table("By minute (UTC)", minutes)
-    all_bytes = sum(float(str(row["mean_bytes"])) for row in held) or 1.0
-    shares: list[dict[str, Cell]] = [
-        {
-            "topic": str(row["topic_name"]),
-            "share": float(str(row["mean_bytes"])) / all_bytes,
-            "mean_bytes": round(float(str(row["mean_bytes"]))),
-            "broker": str(row["broker"]),
-        }
-        for row in held
-    ]
-    report.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)
+    report.tables["by_subscription"] = Table("By subscription, most misses first", by_reader)
+    report.tables["by_minute"] = Table("By minute (UTC)", by_minute)
 
 
 _COUNTS = ("misses", "hits", "coalesced", "bytes")
@@ -214,12 +178,8 @@ def _ratio(sums: dict[str, int]) -> float:
     return sums["hits"] / reads if reads else 0.0
 
 
-def _plots(
-    report: Report,
-    by_minute: Sequence[dict[str, object]],
-    timeline: Sequence[dict[str, object]],
-    held: Sequence[dict[str, object]],
-    record: Record,
+def _add_plots(
+    report: Report, by_minute: Sequence[TableRow], checked: Checked, counts: Sequence[RecordCounts]
 ) -> None:
     if len(by_minute) > 1:
         xs = [_clock_s(row["minute"]) for row in by_minute]
@@ -227,15 +187,10 @@ def _plots(
         svg = lines_plot({"hit ratio": (xs, ys)}, "UTC", "hit ratio", x_scale="time", y_scale="ratio")
         report.plots.append(Plot("Hit ratio by minute", svg))
     lines = {}
-    lives = Counter(lifetime.broker for lifetime in record.checked.lifetimes)
-    begin_s, step_s = record.checked.span_us[0] / 1e6, _step_us(record.checked.span_us) / 1e6
-    for lifetime in record.checked.lifetimes:
-        changes = np.zeros(POINTS + 2)
-        for row in timeline:
-            if (row["broker"], row["start"]) == (lifetime.broker, lifetime.start):
-                # The span may not divide by POINTS, so the last events fall into a step or two behind it.
-                changes[min(int(str(row["step"])), POINTS + 1)] += float(str(row["change"]))
-        levels = np.cumsum(changes) / (1 << 20)
+    lives = Counter(lifetime.broker for lifetime in checked.lifetimes)
+    begin_s, step_s = checked.span_us[0] / 1e6, step_us(checked.span_us) / 1e6
+    for lifetime, one in zip(checked.lifetimes, counts, strict=True):
+        levels = np.cumsum(one.changes) / (1 << 20)
         lines[_lifetime_name(lifetime, lives[lifetime.broker])] = (
             (begin_s + np.arange(len(levels)) * step_s).tolist(),
             levels.tolist(),
@@ -247,10 +202,10 @@ def _plots(
     note = f"The fullest {_LINES} caches; {left} more are left out." if left else ""
     report.plots.append(Plot("Bytes in the cache", svg, note))
     top: dict[str, float] = {}
-    for row in held:
+    for held in report.tables["cache_share"].rows:
         # Brokers may hold topics of one name, and a topic may move from one to another.
-        name = str(row["topic_name"])
-        top[name] = top.get(name, 0.0) + float(str(row["mean_bytes"])) / (1 << 20)
+        name = str(held["topic"])
+        top[name] = top.get(name, 0.0) + float(str(held["mean_bytes"])) / (1 << 20)
     if top:
         svg = bars_plot(dict(nlargest(15, top.items(), key=itemgetter(1))), "mean, of all brokers", "size")
         report.plots.append(Plot("Topics that fill the cache", svg))
@@ -265,14 +220,8 @@ def _lifetime_name(lifetime: BrokerLifetime, lives: int) -> str:
 
 
 def _clock_s(minute: object) -> float:
-    """Return seconds since 1970 of a minute, which Spark gives as a naive time in UTC."""
+    """Return seconds since 1970 of a minute of the table `by_minute`."""
     return datetime.fromisoformat(str(minute)).replace(tzinfo=UTC).timestamp()
-
-
-def reuse_of_lifetimes(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> list[Reuse]:
-    """Compute the reuse of each broker lifetime, as a Spark task each."""
-    # One task each: reuse depends on the order of all events of a lifetime, so it cannot be split further.
-    return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(reuse_of).collect()
 
 
 def _add_reuse(report: Report, lifetimes: Sequence[BrokerLifetime], reuse: Sequence[Reuse]) -> None:
@@ -307,7 +256,7 @@ def _causes_by_topic(
 ) -> list[dict[str, str | int]]:
     rows: list[dict[str, str | int]] = []
     for lifetime, one in zip(lifetimes, reuse, strict=True):
-        names = lifetime.names.topics if lifetime.names is not None else {}
+        names, _ = _names(lifetime)
         for topic in np.flatnonzero(one.causes.sum(axis=1)).tolist():
             counts = {cause: int(one.causes[topic, at]) for at, cause in enumerate(MISS_CAUSES)}
             rows.append({"topic": names.get(topic, f"topic {topic}"), "broker": lifetime.broker, **counts})

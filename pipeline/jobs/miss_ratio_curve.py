@@ -21,22 +21,18 @@ from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
-from pipeline.replays.grid import NO_TTL_NS, own_settings
+from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, own_settings
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import BY_KERNEL, replay_with
-from pipeline.replays.sampling import groups, only, sampled
+from pipeline.replays.sampling import groups, only
 from pipeline.simulators.shards import GROUPS, STUDENT_T
+from pipeline.task_progress import collected
 from pipeline.traces.checking import Checked
 
 SAMPLED_ROWS: Final = 2_000_000
 """Rows that are replayed at most, unless a share is given."""
 POINTS: Final = 12
 """Sizes, unless they are given."""
-ENTRIES_MIN: Final = 10
-"""Entries that fit into the sample's share of the cache at least.
-
-With fewer the error bar is too narrow.
-"""
 
 
 class Point(NamedTuple):
@@ -108,7 +104,7 @@ def miss_ratio_curve(
     settings = _policies(own)
     say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
     tasks = [(lifetime, settings, list(sizes), share) for lifetime in checked.lifetimes]
-    found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_points).collect()
+    found = collected(spark, spark.sparkContext.parallelize(tasks, len(tasks)).map(_points), say)
     every = [added(same) for same in zip(*found, strict=True)]
     points = [point for point in every if point.is_meaningful]
     rows: list[dict[str, Cell]] = [
@@ -163,8 +159,7 @@ _Task = tuple[BrokerLifetime, list[tuple[str, EntryCacheSettings]], list[int], f
 
 def _points(task: _Task) -> list[Point]:
     lifetime, policies, sizes, share = task
-    accesses = accesses_of(lifetime)
-    return points_of(sampled(accesses, min(share, accesses.rate)), policies, sizes)
+    return points_of(accesses_of(lifetime, share), policies, sizes)
 
 
 def points_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ from pipeline.jobs.memory_curve import (
 )
 from pipeline.jobs.plots import bars_plot, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
-from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, exactly, own_lines, policy_name, row_of
+from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import (
     NO_TTL_NS,
     GridRow,
@@ -38,6 +39,7 @@ from pipeline.replays.grid import (
     own_settings,
     replay_grid,
 )
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.simulators.simulation import BELADY, SimulatorMissing, library_is_installed
 from pipeline.traces.checking import Checked
 
@@ -87,19 +89,19 @@ def recommend(
     if not own.size_bytes_max:
         report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
         return report
-    exact = exactly(spark, checked.lifetimes, say)
     knobs, combinations = _knobs(own), _combinations(own)
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
-    rate = affordable_rate(checked.requests, own, every) if rate is None else rate
-    grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
+    rate = affordable_rate(checked.requests, checked.entry_bytes, own, every) if rate is None else rate
+    inputs = RecordInputs(spark, checked.lifetimes, rate)
+    grid = replay_grid(inputs, every, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
     # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
-    best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
-    policies = _policies(spark, checked, own, rate, say)
-    baseline = _baseline(spark, checked, best.settings.size_bytes_max, rate, say)
-    report.text += [*own_lines(exact, present), ""]
+    best = _trimmed(inputs, present, _cheapest(present, together))
+    policies = _policies(inputs, checked, own, say)
+    baseline = _baseline(inputs, checked, best.settings.size_bytes_max, say)
+    report.text += [*own_lines(checked, present), ""]
     # First the change that costs no memory.
     report.text += [
         *_policy_advice(policies),
@@ -167,19 +169,19 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
     return smallest_near_best(grid)
 
 
-def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
+def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
     """Cut the size to SPARE times the needed bytes, if the hit ratio stays."""
     size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
     # The peak of a replay is what the cache needed; more than that brings no hit and takes memory.
     if best is present or size >= best.settings.size_bytes_max:
         return best
     fewer = best.overrides._replace(size_bytes=size)
-    (less,) = replay_grid(spark, checked.lifetimes, [fewer], rate=rate)
+    (less,) = replay_grid(inputs, [fewer])
     return less if less.hit_ratio >= best.hit_ratio - NEAR else best
 
 
 def _policies(
-    spark: SparkSession, checked: Checked, own: EntryCacheSettings, rate: float, say: Callable[[str], None]
+    inputs: RecordInputs, checked: Checked, own: EntryCacheSettings, say: Callable[[str], None]
 ) -> tuple[GridRow, GridRow] | None:
     """Replay the recorded policy and `magnetar` on the same entries.
 
@@ -189,11 +191,9 @@ def _policies(
         return None
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
     # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
-    share = min(rate, OBJECTS_REQUESTS / max(checked.requests, 1))
+    share = min(inputs.rate, OBJECTS_REQUESTS / max(checked.requests, 1))
     say(f"replaying the policy {MAGNETAR}")
-    recorded, magnetar = replay_grid(
-        spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share, say=say
-    )
+    recorded, magnetar = replay_grid(inputs, [OWN, Overrides(MAGNETAR)], rate=share, say=say)
     return recorded, magnetar
 
 
@@ -253,11 +253,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
 
 
 def _baseline(
-    spark: SparkSession,
-    checked: Checked,
-    size_bytes: int,
-    rate: float,
-    say: Callable[[str], None],
+    inputs: RecordInputs, checked: Checked, size_bytes: int, say: Callable[[str], None]
 ) -> dict[str, float] | None:
     """Return the hit ratio of reads by general policy, over all lifetimes.
 
@@ -266,15 +262,14 @@ def _baseline(
     if not library_is_installed():
         return None
     say("simulating general policies")
-    rate = min(rate, BASELINE_REQUESTS / max(checked.requests, 1))
+    rate = min(inputs.rate, BASELINE_REQUESTS / max(checked.requests, 1))
     policies = BASELINE if rate >= 1 else SAMPLED_BASELINE
-    tasks = [(lifetime, size_bytes, rate, policies) for lifetime in checked.lifetimes]
+    task = partial(baseline_of, size_bytes=size_bytes, policies=policies)
     sums: dict[str, list[int]] = {}
-    for found in spark.sparkContext.parallelize(tasks, len(tasks)).map(baseline_of).collect():
-        for policy, hits, reads in found:
-            one = sums.setdefault(policy, [0, 0])
-            one[0] += hits
-            one[1] += reads
+    for policy, hits, reads in inputs.replayed([[task]] * len(inputs.lifetimes), rate, say):
+        one = sums.setdefault(policy, [0, 0])
+        one[0] += hits
+        one[1] += reads
     return {policy: hits / reads for policy, (hits, reads) in sums.items() if reads}
 
 

@@ -123,8 +123,8 @@ class Session:
 
 
 def _hit_report(session: Session, arguments: Namespace) -> tuple[Report, bool]:
-    record = session.record(arguments.paths)
-    report = hit_report(session.spark(arguments.paths), record, session.say)
+    checked = session.checked(arguments.paths)
+    report = hit_report(session.spark(arguments.paths), checked, session.say)
     if arguments.min_hit_ratio is not None:
         report.failed = below_minimum(report, arguments.min_hit_ratio)
     return report, True

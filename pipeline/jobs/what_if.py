@@ -1,7 +1,7 @@
 """`what-if`: replays the recorded requests under other settings.
 
 Readers request entries at the recorded times; only the contents of the cache differ. The broker's own settings are replayed
-twice: as recorded, which is exact on a complete access record, and by the model. The difference is the model's error.
+too. The difference to the recorded reads is the model's error.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from pyspark.sql import SparkSession
 
 from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share, time_text
 from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
-from pipeline.replays.making import accesses_of
-from pipeline.replays.objects import own_totals
-from pipeline.replays.replay import BY_KERNEL, Outcome, replay_as_recorded
+from pipeline.replays.record_inputs import RecordInputs
+from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
 
 OWN = Overrides()
@@ -42,9 +40,8 @@ def what_if(
     """
     report = Report("what-if", "What if", checked.summary())
     _warn(checked, wanted, rate, say)
-    exact = exactly(spark, checked.lifetimes, say)
-    grid = replay_grid(spark, checked.lifetimes, [OWN, *wanted], rate=rate, say=say)
-    report.text += own_lines(exact, grid[0])
+    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *wanted], say=say)
+    report.text += own_lines(checked, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
     report.tables["what_if"] = Table(
         "Settings side by side", rows, "The first line has the broker's own.", 500, range_of="ttl_ms"
@@ -65,43 +62,18 @@ def _warn(checked: Checked, wanted: Sequence[Overrides], rate: float, say: Calla
         )
 
 
-def exactly(
-    spark: SparkSession, lifetimes: Sequence[BrokerLifetime], say: Callable[[str], None]
-) -> list[Outcome | None]:
-    """Replay each broker lifetime as recorded, with its own settings.
-
-    None where the record is not complete.
-    """
-    say("replaying the broker's own settings as recorded")
-    return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(_exactly).collect()
-
-
-def _exactly(lifetime: BrokerLifetime) -> Outcome | None:
-    if lifetime.why_not_exact():
-        return None
-    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
-    if all(one.policy in BY_KERNEL for one in settings):
-        return replay_as_recorded(accesses_of(lifetime))
-    totals = lifetime.files[-1].facts.totals
-    # An exact replay gives the counters that the broker has written at its end (`compare` shows it). The broker's
-    # objects would need minutes for a record of an hour.
-    return own_totals(lifetime) if totals is None else Outcome(totals, 0, 0)
-
-
-def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
-    """Return lines with the own settings' hit ratio, exact and by the model."""
-    if any(outcome is None for outcome in exact):
+def own_lines(checked: Checked, model: GridRow) -> list[str]:
+    """Return lines with the own settings' hit ratio, as recorded and by the model."""
+    if any(lifetime.why_not_exact() for lifetime in checked.lifetimes):
         return [
-            "the access record is not complete, so its own settings cannot be replayed exactly; the model gives "
+            "the access record is not complete, so the model's error is not known; it gives the own settings "
             f"{percent(model.hit_ratio)}"
         ]
-    found = [outcome for outcome in exact if outcome is not None]
-    reads, hits = sum(one.reads for one in found), sum(one.totals["hits"] for one in found)
-    ratio = hits / reads if reads else 0.0
+    ratio = checked.hits / checked.reads if checked.reads else 0.0
     error = 100 * abs(model.hit_ratio - ratio)
     sample = f" on {share(model.rate)} of the entries" if model.rate < 1 else ""
     return [
-        f"own settings as recorded, exact: hit ratio {percent(ratio)} of {reads:,} entries read",
+        f"own settings as recorded, exact: hit ratio {percent(ratio)} of {checked.reads:,} entries read",
         f"own settings by the model{sample}: {percent(model.hit_ratio)}; its error of {error:.2f} points is that of the "
         "other lines, too",
     ]

@@ -80,10 +80,10 @@ COALESCED: Final = 2
 FORCED: Final = 4
 """Added to an outcome where the broker read from storage although the entry was cached."""
 
-TURN_NS: Final = 2_000_000
-"""The longest wait of a size check without a recorded end of the turn.
+REST_NS: Final = 100_000_000
+"""Time without a pass after which the recorded broker is taken to rest, because its cache was empty.
 
-It is about the length of a busy turn of the broker's loop.
+A broker looks at an empty cache this often. A shorter time without a pass may be a turn of the loop that took long.
 """
 LOOKS_ONLY: Final = "__peek"
 """The reader of admin calls, which looks at entries without filling the cache."""

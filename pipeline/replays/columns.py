@@ -1,42 +1,17 @@
-"""Reads the events of a broker lifetime as numpy columns, in their order."""
+"""Reads the events of a broker lifetime as numpy columns, in their order and a batch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from broker.entry_cache.observe.cache_events import Op
-from broker.recorder.record_reader import BrokerLifetime, read_table
-
-INPUTS: Final = (
-    Op.APPEND,
-    Op.FETCHED,
-    Op.HIT,
-    Op.MISS,
-    Op.COALESCED,
-    Op.ARRIVED,
-    Op.FAILED,
-    Op.DELIVER,
-    Op.REDELIVERY,
-    Op.CURSOR_ADDED,
-    Op.CURSOR_MOVED,
-    Op.CURSOR_LEFT,
-    Op.ACK,
-    Op.TICK,
-    Op.SIZE_CHECK,
-    Op.INVALIDATE,
-    Op.OPEN,
-    Op.CLOSE,
-    Op.SETTINGS,
-)
-"""Events that were inputs of the cache.
-
-All others are its decisions, which a replay takes anew.
-"""
+from broker.recorder.record_reader import BrokerLifetime, batches
+from broker.recorder.row_encoder import Columns as Batch
+from broker.recorder.schema import COLUMNS
 
 
 class Columns(NamedTuple):
@@ -69,23 +44,46 @@ class Columns(NamedTuple):
         return Columns(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
-def read_columns(lifetime: BrokerLifetime, ops: Collection[Op] = INPUTS) -> Columns:
-    """Return the events of these kinds. RecordError for a damaged file.
+def read_batches(
+    lifetime: BrokerLifetime, ops: Collection[Op], names: Sequence[str] = tuple(COLUMNS)
+) -> Iterator[tuple[int, Batch]]:
+    """Yield the events of these kinds with the number of their file. RecordError for a damaged file.
+
+    `names`: the columns to read, `op` among them; they have the narrow types of the file.
+    """
+    wanted = np.zeros(256, np.bool_)
+    wanted[[op.value for op in ops]] = True
+    for number, file in enumerate(lifetime.files):
+        for batch in batches(file, names):
+            columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
+            chosen = wanted[columns["op"]]
+            if not chosen.all():
+                columns = {name: column[chosen] for name, column in columns.items()}
+            yield number, columns
+
+
+def columns_of(lifetime: BrokerLifetime, number: int, batch: Batch) -> Columns:
+    """Return a batch of file `number` with the times and settings that the cache decided by.
 
     `detail` of a SETTINGS event becomes the number of its file, whose settings hold from there on.
     """
-    parts = []
-    for number, file in enumerate(lifetime.files):
-        table = read_table(file)
-        wanted = np.isin(table.column("op").to_numpy(), [op.value for op in ops])
-        table = table.filter(pc.equal(wanted, True)) if not wanted.all() else table
-        ops_read = table.column("op").to_numpy()
-        detail = table.column("detail").to_numpy().copy()
-        detail[ops_read == Op.SETTINGS] = number
-        # Back to monotonic time, which the cache decided by; `ts` is wall-clock time in microseconds.
-        at_ns = (table.column("ts").to_numpy() - file.facts.clock_offset_us) * 1000
-        topic, sub, ledger, entry, count, size = (
-            table.column(name).to_numpy() for name in ("topic", "sub", "ledger", "entry", "count", "bytes")
-        )
-        parts.append(Columns(ops_read, at_ns, topic, sub, ledger, entry, count, size, detail))
+    op = batch["op"].astype(np.int8, copy=False)
+    # Back to monotonic time, which the cache decided by; `ts` is wall-clock time in microseconds.
+    at_ns = (batch["ts"] - lifetime.files[number].facts.clock_offset_us) * 1000
+    detail = np.where(op == Op.SETTINGS, number, batch["detail"]).astype(np.int32)
+    return Columns(
+        op,
+        at_ns,
+        batch["topic"].astype(np.int32, copy=False),
+        batch["sub"].astype(np.int32, copy=False),
+        batch["ledger"],
+        batch["entry"],
+        batch["count"].astype(np.int32, copy=False),
+        batch["bytes"],
+        detail,
+    )
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of all parts, of which there is at least one."""
     return Columns(*[np.concatenate(column) for column in zip(*parts, strict=True)])

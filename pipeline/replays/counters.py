@@ -19,7 +19,8 @@ REQUEUED_EXPECTED, REQUEUED_ACCESSED = range(17, 19)
 ENTRIES, USED_BYTES = range(19, 21)
 PEAK_BYTES, NEW_MISSES = range(21, 23)
 """NEW_MISSES: misses of entries that the recorded cache had."""
-HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, ASKED_NS = range(23, 28)
+HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, READ_SINCE = range(23, 28)
+"""READ_SINCE: 1 where entries were read or delivered since a size check was requested."""
 PASS_OPEN, PASS_LEFT, PASS_PROTECTED, INVALIDATED_BYTES = range(28, 32)
 LAST_TICK_NS, TICK_NS = range(32, 34)
 ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(34, 40)

@@ -1,26 +1,25 @@
 """Replays a grid of settings over all broker lifetimes, in parallel with Spark.
 
-A Spark task gets paths instead of rows: it reads the files of a broker lifetime itself, makes Accesses once and replays its
-share of the settings. All topics of a broker share its cache, so a lifetime cannot be divided; lifetimes are summed.
+A Spark task gets the inputs of a broker lifetime (`record_inputs`), makes Accesses once and replays its share of the
+settings. All topics of a broker share its cache, so a lifetime cannot be divided; lifetimes are summed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
-
-from pyspark.sql import SparkSession
 
 from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
-from pipeline.replays.making import accesses_of
+from pipeline.replays.inputs import InputBatch
+from pipeline.replays.making import make_accesses
 from pipeline.replays.objects import replay_objects
+from pipeline.replays.record_inputs import RecordInputs, Replay
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
-from pipeline.replays.sampling import sampled
-from pipeline.task_progress import collected
 
 NO_TTL_NS: Final = 1 << 60
 """A time to live of 36 years."""
@@ -144,16 +143,17 @@ OBJECT_SETTINGS: Final = 4
 """Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
 OBJECT_REPLAYS: Final = 2_000_000
 """Requests times settings that the broker's objects replay in about half a minute on two cores."""
+ENTRIES_MIN: Final = 10
+"""Entries that fit into the sample's share of a cache at least. With fewer, a replay says nothing about the whole cache."""
 KERNEL_REQUESTS: Final = 10_000_000
 """Requests of which machine code replays thirty settings in about a minute on two cores."""
-
-_Task = tuple[BrokerLifetime, list[tuple[int, Overrides]], float]
 
 
 class _Replayed(NamedTuple):
     number: int
     """The index of the overrides in the grid."""
     broker: str
+    start: str
     settings: EntryCacheSettings
     outcome: Outcome
     rate: float
@@ -162,39 +162,51 @@ class _Replayed(NamedTuple):
 
 
 def replay_grid(
-    spark: SparkSession,
-    lifetimes: Sequence[BrokerLifetime],
+    inputs: RecordInputs,
     wanted: Sequence[Overrides],
     *,
-    rate: float = 1.0,
+    rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[GridRow]:
     """Return one row per set of overrides, in their order.
 
-    `rate`: the share of the entries that is replayed. `say` is called with each step. ValueError for settings that no
-    cache has.
+    `rate`: the share of the entries that is replayed; None = all of the inputs. `say` is called with each step. ValueError
+    for settings that no cache has.
     """
     # Refuse wrong settings here, in one sentence, instead of in a task with Spark's trace.
     for overrides in wanted:
-        overrides.applied_to(own_settings(lifetimes[0]))
-    tasks = list(_tasks(lifetimes, wanted, rate, spark.sparkContext.defaultParallelism))
-    share = f", {100 * rate:.3g} % of the entries" if rate < 1 else ""
-    say(f"replaying {len(wanted)} settings on {len(lifetimes)} broker lifetimes in {len(tasks)} tasks{share}")
+        overrides.applied_to(own_settings(inputs.lifetimes[0]))
+    share = inputs.rate if rate is None else rate
+    tasks = [_tasks(lifetime, wanted, inputs) for lifetime in inputs.lifetimes]
+    text = f", {100 * share:.3g} % of the entries" if share < 1 else ""
+    say(
+        f"replaying {len(wanted)} settings on {len(inputs.lifetimes)} broker lifetimes in {sum(map(len, tasks))} tasks{text}"
+    )
     answers: list[list[_Replayed]] = [[] for _ in wanted]
-    for answer in collected(spark, tasks, _replay_task, say):
+    for answer in inputs.replayed(tasks, share, say):
         answers[answer.number].append(answer)
     return [_summed(overrides, found) for overrides, found in zip(wanted, answers, strict=True)]
 
 
-def affordable_rate(requests: int, own: EntryCacheSettings, wanted: Sequence[Overrides]) -> float:
+def affordable_rate(
+    requests: int, entry_bytes: float, own: EntryCacheSettings, wanted: Sequence[Overrides]
+) -> float:
     """Return the share of the entries of which a grid takes about a minute on two cores.
 
-    `requests`: entries appended or read in the whole access record. `own`: the settings that the overrides are applied to.
+    It is larger where the smallest cache of the grid would hold fewer than ENTRIES_MIN of the replayed entries.
+
+    `requests`: entries appended or read in the whole access record. `entry_bytes`: the mean size of an entry. `own`: the
+    settings that the overrides are applied to.
     """
+    settings = [overrides.applied_to(own) for overrides in wanted]
     # Requests and not rows: a sample of a tenth of the entries keeps most rows about runs of eight, each with one entry.
-    by_objects = sum(overrides.applied_to(own).policy not in BY_KERNEL for overrides in wanted)
-    rate = min(1.0, KERNEL_REQUESTS / max(requests, 1))
-    return min(rate, OBJECT_REPLAYS / max(requests * by_objects, 1)) if by_objects else rate
+    by_objects = sum(one.policy not in BY_KERNEL for one in settings)
+    rate = KERNEL_REQUESTS / max(requests, 1)
+    if by_objects:
+        rate = min(rate, OBJECT_REPLAYS / max(requests * by_objects, 1))
+    # A cache of size 0 holds no entry in any sample.
+    smallest = min([one.size_bytes_max for one in settings if one.size_bytes_max], default=0)
+    return min(max(rate, ENTRIES_MIN * entry_bytes / smallest if smallest else 0.0), 1.0)
 
 
 def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
@@ -203,36 +215,40 @@ def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
 
 
 def _tasks(
-    lifetimes: Sequence[BrokerLifetime], wanted: Sequence[Overrides], rate: float, parallelism: int
-) -> Iterator[_Task]:
-    """Make enough tasks for all cores.
+    lifetime: BrokerLifetime, wanted: Sequence[Overrides], inputs: RecordInputs
+) -> list[Replay[_Replayed]]:
+    """Divide the settings into enough tasks for all cores.
 
-    Each reads a whole lifetime, so make no more than that.
+    Each makes the lifetime's accesses, so make no more than that.
     """
-    # With more lifetimes than cores each lifetime is one task, and its files are read once.
-    per_lifetime = -(-parallelism // len(lifetimes))
-    for lifetime in lifetimes:
-        own = own_settings(lifetime)
-        by_kernel: list[tuple[int, Overrides]] = []
-        by_objects: list[tuple[int, Overrides]] = []
-        for one in enumerate(wanted):
-            (by_kernel if one[1].applied_to(own).policy in BY_KERNEL else by_objects).append(one)
-        # The slow ones first, so that no long task begins when all others have ended.
+    # With more lifetimes than cores each lifetime is one task.
+    per_lifetime = -(-inputs.parallelism // len(inputs.lifetimes))
+    own = own_settings(lifetime)
+    by_kernel: list[tuple[int, Overrides]] = []
+    by_objects: list[tuple[int, Overrides]] = []
+    for one in enumerate(wanted):
+        (by_kernel if one[1].applied_to(own).policy in BY_KERNEL else by_objects).append(one)
+    # The slow ones first, so that no long task begins when all others have ended.
+    return [
+        partial(_replay_task, numbered[chunk::chunks])
         for numbered, chunks in (
             (by_objects, max(per_lifetime, -(-len(by_objects) // OBJECT_SETTINGS))),
             (by_kernel, per_lifetime),
-        ):
-            for chunk in range(min(chunks, len(numbered))):
-                yield lifetime, numbered[chunk::chunks], rate
+        )
+        for chunk in range(min(chunks, len(numbered)))
+    ]
 
 
-def _replay_task(task: _Task) -> Iterable[_Replayed]:
-    lifetime, numbered, rate = task
+def _replay_task(
+    numbered: Sequence[tuple[int, Overrides]],
+    lifetime: BrokerLifetime,
+    batches: Sequence[InputBatch],
+    rate: float,
+) -> Iterable[_Replayed]:
     own = own_settings(lifetime)
     settings = [overrides.applied_to(own) for _, overrides in numbered]
-    # Shared by all settings of the task: reading the files costs more than a replay.
-    accesses = accesses_of(lifetime)
-    accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
+    # Shared by all settings of the task: making the accesses costs more than a replay.
+    accesses = make_accesses(lifetime, batches, rate)
     # All settings of a task are of one kind, see `_tasks`.
     if settings[0].policy in BY_KERNEL:
         by = "kernel"
@@ -240,9 +256,11 @@ def _replay_task(task: _Task) -> Iterable[_Replayed]:
     else:
         by = "objects"
         shares = [scaled(one, accesses) for one in settings]
-        outcomes = replay_objects(lifetime, shares, accesses.tick_ns, accesses.rate)
+        outcomes = replay_objects(lifetime, batches, shares, accesses.tick_ns)
     for (number, _), one, outcome in zip(numbered, settings, outcomes, strict=True):
-        yield _Replayed(number, lifetime.broker, one, outcome, accesses.rate, accesses.bytes_rate, by)
+        yield _Replayed(
+            number, lifetime.broker, lifetime.start, one, outcome, accesses.rate, accesses.bytes_rate, by
+        )
 
 
 def _total(answers: Sequence[_Replayed], name: str) -> int:
@@ -254,9 +272,10 @@ def _peak_bytes(answers: Sequence[_Replayed]) -> int:
     return max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
 
 
-def _summed(overrides: Overrides, answers: Sequence[_Replayed]) -> GridRow:
+def _summed(overrides: Overrides, unordered: Sequence[_Replayed]) -> GridRow:
+    answers = sorted(unordered, key=lambda one: (one.broker, one.start))
     brokers: dict[str, list[_Replayed]] = {}
-    for answer in sorted(answers, key=lambda one: one.broker):
+    for answer in answers:
         brokers.setdefault(answer.broker, []).append(answer)
     return GridRow(
         overrides=overrides,

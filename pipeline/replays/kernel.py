@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.machine_code import compiled_without_counts as compiled
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
-from pipeline.replays.accesses import TURN_NS, Rows
+from pipeline.replays.accesses import REST_NS, Rows
 from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
 
 _SLOT_MASK = 0xFFFFFFFF
@@ -225,7 +225,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
 
 
 @compiled
-def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
+def _check_later(cache: Cache, ledger: int, first: int) -> None:
     """Request a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
@@ -234,7 +234,7 @@ def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
     if s[c.USED_BYTES] > s[c.TRIGGER_BYTES] and not s[c.CHECK_IN_FLIGHT]:
         s[c.CHECK_IN_FLIGHT] = 1
         s[c.CHECKS_DUE] += 1
-        s[c.ASKED_NS] = now_ns
+        s[c.READ_SINCE] = 0
 
 
 @compiled
@@ -244,7 +244,7 @@ def _append(cache: Cache, first: int, count: int, expected: int, ledger: int, no
         return
     for x in range(first, first + count):
         _insert(cache, x, expected, now_ns)
-    _check_later(cache, ledger, first, now_ns)
+    _check_later(cache, ledger, first)
 
 
 @compiled
@@ -263,7 +263,7 @@ def _fetch(
             if wanted:
                 _insert(cache, x, expected, now_ns)
     if wanted:
-        _check_later(cache, ledger, first, now_ns)
+        _check_later(cache, ledger, first)
 
 
 @compiled
@@ -289,7 +289,7 @@ def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_
         s[c.MISSES] += missed
         s[c.NEW_MISSES] += missed
         if offered:
-            _check_later(cache, ledger, first, now_ns)
+            _check_later(cache, ledger, first)
 
 
 @compiled
@@ -371,24 +371,50 @@ def _configure(s: NDArray[np.int64], values: NDArray[np.int64]) -> None:
 
 
 @compiled
-def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
+def _is_incomplete(cache: Cache, first: int, count: int) -> bool:
+    """Return True where a run has an entry that is not cached."""
+    cached = 0
+    for x in range(first, first + count):
+        cached += cache.entries[x].flags & CACHED != 0
+    return cached < count
+
+
+@compiled
+def _turn_is_over(cache: Cache, op: int, first: int, count: int) -> bool:
+    """Return True where an event shows that the turn has ended in which a size check was requested.
+
+    In a turn all arrivals come before all reads and deliveries, and the size check comes last. A read counts as an arrival
+    where it inserts entries into this cache, which the recorded one had.
+    """
+    if op in (_SIZE_CHECK, _TICK):
+        return True
+    if cache.s[c.READ_SINCE] == 0:
+        return False
+    return op in (_APPEND, _FETCH) or (op == _READ and _is_incomplete(cache, first, count))
+
+
+@compiled
+def _catch_up(cache: Cache, op: int, first: int, count: int, now_ns: int) -> None:
     """Run the passes and the size check that were due before this event.
 
     The recorded broker stops its periodic passes while its own cache is empty; this cache may not be, so they run here at
-    their interval. A size check runs at the recorded end of the turn that requested it, or TURN_NS later.
+    their interval. A size check runs at the end of the turn that requested it.
     """
     s = cache.s
     interval = s[c.TICK_NS]
-    # A longer gap between passes: the recorded broker rested, because its own cache was empty.
-    while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
-        # An empty queue makes every pass of the gap a no-op, so skip them together.
-        if s[c.HEAD] == s[c.TAIL]:
-            s[c.LAST_TICK_NS] = now_ns
-            break
-        s[c.LAST_TICK_NS] += interval
-        _tick(cache, s[c.LAST_TICK_NS], _UNLIMITED)
-    if s[c.CHECKS_DUE] and (op == _SIZE_CHECK or now_ns > s[c.ASKED_NS] + TURN_NS):
-        _run_checks(cache, now_ns, _UNLIMITED)
+    if now_ns - s[c.LAST_TICK_NS] > max(2 * interval, REST_NS):
+        while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
+            # An empty queue makes every pass of the gap a no-op, so skip them together.
+            if s[c.HEAD] == s[c.TAIL]:
+                s[c.LAST_TICK_NS] = now_ns
+                break
+            s[c.LAST_TICK_NS] += interval
+            _tick(cache, s[c.LAST_TICK_NS], _UNLIMITED)
+    if s[c.CHECKS_DUE]:
+        if _turn_is_over(cache, op, first, count):
+            _run_checks(cache, now_ns, _UNLIMITED)
+        elif op in (_READ, _STORAGE_READ, _DELIVER):
+            s[c.READ_SINCE] = 1
 
 
 @compiled
@@ -433,7 +459,7 @@ def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64
         if op < _INVALIDATE and s[c.TAIL] - s[c.HEAD] + count > slots:
             return i
         if not as_recorded and op != _INVALIDATE:
-            _catch_up(cache, op, now_ns)
+            _catch_up(cache, op, rows.first[i], count, now_ns)
         if op == _TICK:
             s[c.LAST_TICK_NS] = now_ns
             _tick(cache, now_ns, count if as_recorded else _UNLIMITED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,6 @@ from pipeline.replays.accesses import (
     DELIVER,
     FETCH,
     INVALIDATE,
-    LOOKS_ONLY,
     NOT_OFFERED,
     READ,
     REDELIVERY,
@@ -26,11 +26,12 @@ from pipeline.replays.accesses import (
     Ints32,
     Rows,
 )
-from pipeline.replays.columns import Columns, read_columns
+from pipeline.replays.columns import Columns, columns_of, joined
+from pipeline.replays.inputs import InputBatch, bytes_rate, read_inputs
 from pipeline.replays.invalidations import invalidated
-from pipeline.replays.numbering import number_entries, sizes_of
+from pipeline.replays.numbering import Runs, number_entries, sizes_of
 from pipeline.replays.outcomes import ENDS, REQUESTS, requested_runs
-from pipeline.replays.readers import cursor_numbers, expected_reads, rows_of_open_topics
+from pipeline.replays.readers import reader_numbers
 
 _TICK_NS: Final = 10_000_000
 """The default of `managedLedgerCacheEvictionIntervalMs`, for an access record with fewer than two passes."""
@@ -49,58 +50,51 @@ _ABOUT_ENTRIES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.DELIVER, Op.REDELIVER
 _FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
 
 
-def accesses_of(lifetime: BrokerLifetime) -> Accesses:
-    """Read a broker lifetime.
+def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
+    """Read a broker lifetime, or the entries that a recorder with that rate would have recorded.
 
-    RecordError for damaged files and for more entries than a replay can number.
+    RecordError for damaged files and for more entries than a replay can number; ValueError for a rate outside of 0 to 1.
     """
-    columns = read_columns(lifetime)
-    stays = rows_of_open_topics(columns.op, columns.topic)
-    columns = columns if stays.all() else columns.take(stays)
-    cursors, begins = cursor_numbers(columns)
-    subs = lifetime.names.subs if lifetime.names is not None else {}
-    looks = [int(begins[topic]) + sub for (topic, sub), name in subs.items() if name == LOOKS_ONLY]
-    # The file of names may have readers that no event mentions.
-    looks = [number for number in looks if number < begins[-1]]
-    expected = expected_reads(columns, cursors, begins, np.array(looks, np.int64))
-    texts = tuple(file.facts.settings for file in lifetime.files)
-    return _made(lifetime, columns, cursors, expected, texts)
+    return make_accesses(lifetime, list(read_inputs(lifetime, rate)), rate)
 
 
-def _made(
-    lifetime: BrokerLifetime,
-    columns: Columns,
-    cursors: NDArray[np.int64],
-    expected: Ints32,
-    texts: tuple[str, ...],
-) -> Accesses:
+def make_accesses(lifetime: BrokerLifetime, batches: Sequence[InputBatch], rate: float = 1.0) -> Accesses:
+    """Return the accesses of a lifetime's inputs, or of a sample of them with that rate.
+
+    RecordError for more entries than a replay can number.
+    """
+    columns = joined([columns_of(lifetime, batch.number, batch.rows) for batch in batches])
+    expected = np.concatenate([batch.rows["expected"] for batch in batches]).astype(np.int32)
+    share = min(rate, lifetime.files[0].facts.sample)
     about = np.flatnonzero(np.isin(columns.op, _ABOUT_ENTRIES))
     runs = columns.take(about)
-    numbering, first_of_runs, ledger_of_runs, entries = number_entries(runs)
+    positions = Runs(runs.ledger, runs.entry, runs.entries)
+    numbers = number_entries(lambda: [positions], sampled=share < 1)
+    first_of_runs, ledger_of_runs = numbers.of(positions)
     # The recorder divides appended and fetched runs by size, so their entries have equal sizes. Reads are not divided.
     certain = np.isin(runs.op, (Op.APPEND, Op.FETCHED))
-    sizes = sizes_of(runs, first_of_runs, entries, certain)
+    sizes = sizes_of(runs, first_of_runs, numbers.entries, certain)
     first = np.zeros(len(columns.op), np.int32)
     ledger = np.zeros(len(columns.op), np.int32)
     first[about], ledger[about] = first_of_runs, ledger_of_runs
     rows, order = _kept_rows(columns, first, ledger, expected)
-    more = [_requested(columns, first, ledger, cursors, entries)]
+    cursors = reader_numbers([(columns.topic, columns.sub)]).of(columns.topic, columns.sub)
+    more = [_requested(columns, first, ledger, cursors, numbers.entries)]
     filling = np.flatnonzero(np.isin(columns.op, _FILLING))
-    gone = invalidated(columns, filling, ledger[filling], numbering)
+    gone = invalidated(columns, filling, ledger[filling], numbers.numbering)
     if gone:
         more.append(_of_ranges(columns, np.array(gone, np.int64)))
     rows = _merged(rows, order, more)
-    rate = lifetime.files[0].facts.sample
     return Accesses(
         broker=lifetime.broker,
         start=lifetime.start,
         rows=rows,
         sizes=sizes,
-        numbering=numbering,
-        settings=texts,
+        numbering=numbers.numbering,
+        settings=tuple(file.facts.settings for file in lifetime.files),
         tick_ns=_tick_ns(columns),
-        rate=rate,
-        bytes_rate=rate,
+        rate=share,
+        bytes_rate=bytes_rate(lifetime, batches, rate),
     )
 
 

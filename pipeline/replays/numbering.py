@@ -5,7 +5,8 @@ Ledger by ledger, and within a ledger by entry id.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,58 +16,107 @@ from pipeline.machine_code import compiled
 from pipeline.replays.accesses import Ints32, Ints64, Numbering, runs_expanded
 from pipeline.replays.columns import Columns
 
-_TABLE_MAX: Final = 1 << 24
-"""The largest table over ledger ids.
+_TABLE_MAX: Final = 1 << 20
+"""The largest table over ledger ids, made for each batch.
 
 Ids are consecutive in a normal cluster; with a wider span they are sorted.
 """
 _SPARSE: Final = 4
-"""Places per entry above which the accesses are a sample, whose gaps get no numbers."""
+"""Places per entry of the runs above which the gaps between the runs get no numbers."""
 _PLACES_MAX: Final = 2**31 - 2
 """Entries that a number of 32 bits can name."""
 
 
-def _ledger_numbers(ledgers: Ints64) -> tuple[Ints64, Ints32]:
-    """Return the ledger ids in order, and for each row the index of its ledger."""
-    if not len(ledgers):
-        return ledgers, ledgers.astype(np.int32)
-    low = int(ledgers.min())
-    span = int(ledgers.max()) - low + 1
-    if span > _TABLE_MAX:
-        ids, numbers = np.unique(ledgers, return_inverse=True)
-        return ids, numbers.astype(np.int32)
-    # A table over the span needs no sorting of all rows.
-    table = np.zeros(span, np.int32)
-    table[ledgers - low] = 1
-    ids = np.flatnonzero(table) + low
-    table[ids - low] = np.arange(len(ids), dtype=np.int32)
-    return ids, table[ledgers - low]
+class Runs(NamedTuple):
+    """Runs of entries as parallel arrays."""
+
+    ledger: Ints64
+    """Ledger ids."""
+    entry: Ints64
+    """Ids of the first entries."""
+    entries: Ints32
+    """Lengths."""
 
 
-def number_entries(runs: Columns) -> tuple[Numbering, Ints32, Ints32, int]:
-    """Number the entries of rows about entries. RecordError for too many entries.
+class EntryNumbers(NamedTuple):
+    """Dense numbers of the entries of some runs."""
 
-    Returns the numbering, the first entry and the ledger of each row, and the number of all entries.
+    numbering: Numbering
+    """Translates them back into positions."""
+    entries: int
+    """The number of all entries."""
+
+    def of(self, runs: Runs) -> tuple[Ints32, Ints32]:
+        """Return the number of each run's first entry, and the number of its ledger."""
+        ids, bases, lowest, places = self.numbering
+        ledger = _numbers_of(ids, runs.ledger)
+        first = bases[ledger] + runs.entry - lowest[ledger]
+        number = first if places is None else np.searchsorted(places, first)
+        return number.astype(np.int32), ledger
+
+
+def number_entries(batches: Callable[[], Iterable[Runs]], *, sampled: bool = False) -> EntryNumbers:
+    """Number the entries of all runs. RecordError for too many entries.
+
+    `batches` returns the runs, in any order and in parts; it may be called twice. `sampled`: the runs have a sample of the
+    entries, and the others between them get no numbers.
     """
-    ids, ledger = _ledger_numbers(runs.ledger)
-    lowest = np.full(len(ids), np.iinfo(np.int64).max)
-    highest = np.full(len(ids), -1)
-    np.minimum.at(lowest, ledger, runs.entry)
-    np.maximum.at(highest, ledger, runs.entry + runs.entries - 1)
-    bases = np.concatenate([np.zeros(1, np.int64), np.cumsum(highest - lowest + 1)])
+    spans: dict[int, tuple[int, int]] = {}
+    entries = 0
+    for runs in batches():
+        entries += int(runs.entries.sum(dtype=np.int64))
+        _add_spans(spans, runs)
+    ids = np.array(sorted(spans), np.int64)
+    lowest, ends = np.array([spans[one] for one in ids.tolist()], np.int64).reshape(-1, 2).T
+    bases = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - lowest)])
     places = int(bases[-1])
     if places > _PLACES_MAX:
         raise RecordError(
             f"the broker lifetime has {places:,} entries, a replay takes {_PLACES_MAX:,}: give a part of its files"
         )
-    first = bases[ledger] + runs.entry - lowest[ledger]
-    if places <= _SPARSE * int(runs.entries.sum(dtype=np.int64)):
-        return Numbering(ids, bases, lowest, None), first.astype(np.int32), ledger, places
-    used = np.zeros(places, np.bool_)
-    used[runs_expanded(first.astype(np.int32), runs.entries)[1]] = True
-    numbers = np.cumsum(used, dtype=np.int32) - np.int32(1)
-    kept = np.flatnonzero(used)
-    return Numbering(ids, bases, lowest, kept), numbers[first], ledger, len(kept)
+    every = EntryNumbers(Numbering(ids, bases, lowest, None), places)
+    if not sampled and places <= _SPARSE * entries:
+        return every
+    # Sorted, and no table of all places: these may be a hundred times as many as the entries of a sample.
+    parts = [np.unique(runs_expanded(every.of(runs)[0], runs.entries)[1]) for runs in batches()]
+    kept = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+    return EntryNumbers(Numbering(ids, bases, lowest, kept), len(kept))
+
+
+def _add_spans(spans: dict[int, tuple[int, int]], runs: Runs) -> None:
+    """Widen the span of each ledger, from its lowest entry id to the end of its highest run."""
+    if not len(runs.ledger):
+        return
+    ids = _different(runs.ledger)
+    ledger = _numbers_of(ids, runs.ledger)
+    lowest = np.full(len(ids), np.iinfo(np.int64).max)
+    ends = np.zeros(len(ids), np.int64)
+    np.minimum.at(lowest, ledger, runs.entry)
+    np.maximum.at(ends, ledger, runs.entry + runs.entries)
+    for one, low, end in zip(ids.tolist(), lowest.tolist(), ends.tolist(), strict=True):
+        before = spans.get(one)
+        spans[one] = (low, end) if before is None else (min(low, before[0]), max(end, before[1]))
+
+
+def _different(ledgers: Ints64) -> Ints64:
+    """Return the ledger ids in order, each once."""
+    low, high = int(ledgers.min()), int(ledgers.max())
+    if high - low >= _TABLE_MAX:
+        return np.unique(ledgers)
+    # A table over the span needs no sorting of all rows.
+    used = np.zeros(high - low + 1, np.bool_)
+    used[ledgers - low] = True
+    return np.flatnonzero(used) + low
+
+
+def _numbers_of(ids: Ints64, ledgers: Ints64) -> Ints32:
+    """Return the index of each ledger among the sorted ids, which have it."""
+    if not len(ledgers) or int(ids[-1]) - int(ids[0]) >= _TABLE_MAX:
+        return np.searchsorted(ids, ledgers).astype(np.int32)
+    table = np.zeros(int(ids[-1]) - int(ids[0]) + 1, np.int32)
+    table[ids - ids[0]] = np.arange(len(ids), dtype=np.int32)
+    numbers: Ints32 = table[ledgers - ids[0]]
+    return numbers
 
 
 def entries_before(numbering: Numbering, ledger: int, entry_id: int) -> int:

@@ -4,12 +4,13 @@ It serves policies without machine code, and tests compare the machine code with
 `broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
 `ReplayedObjects`: `WhatIf` applies itself the inputs in `_OTHERWISE`, and has the others repeated by `RepeatedInputs`.
 Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
-not.
+not. A read that is a hit here alone moves its cursor when it was asked for, under a policy that watches cursors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
@@ -22,8 +23,10 @@ from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.recorder.record_reader import BrokerLifetime, events
-from pipeline.replays.accesses import LOOKS_ONLY, TURN_NS
+from broker.recorder.record_reader import BrokerLifetime, events, events_of
+from broker.recorder.schema import COLUMNS
+from pipeline.replays.accesses import LOOKS_ONLY, REST_NS
+from pipeline.replays.inputs import InputBatch
 from pipeline.replays.replay import Outcome
 
 Place = tuple[int, int]
@@ -46,6 +49,8 @@ _CATCHES_UP: Final = frozenset(
 
 The ones that the machine code has rows for.
 """
+_READS: Final = frozenset((Op.HIT, Op.MISS, Op.COALESCED, Op.DELIVER))
+"""Events of dispatchers, which come after all arrivals of their turn."""
 
 
 class _NothingPinned:
@@ -75,7 +80,10 @@ class WhatIf:
         self._manager.eviction.on_size_check = self._size_check_wanted
         self._tick_ns = tick_ns
         self._last_tick_ns: int | None = None
-        self._asked_ns = 0
+        self._read_since = False
+        """Entries were read or delivered since a size check was requested."""
+        self._run: list[int] = []
+        """Entry ids of a call whose last row has not come yet; its rows differ in the size of their entries."""
         self._sizes: dict[Place, int] = {}
         self._pending: set[Place] = set()
         """Requested from storage in this replay, and not arrived yet."""
@@ -107,28 +115,47 @@ class WhatIf:
             self._repeated.problems.clear()  # Other contents than recorded are the purpose here.
 
     def _size_check_wanted(self) -> None:
-        self._asked_ns = self._objects.now_ns
+        self._read_since = False
 
     def _catch_up(self, event: Recorded) -> None:
         """Run the passes that were due before the event, by the rules of `kernel._catch_up`."""
         now_ns = event.at_ns
         if self._last_tick_ns is None:
             self._last_tick_ns = now_ns
-        while now_ns - self._last_tick_ns > 2 * self._tick_ns:
-            # An empty queue: all passes of the gap would do nothing, so they are skipped together.
-            if not self._manager.policy:
-                self._last_tick_ns = now_ns
-                break
-            self._last_tick_ns += self._tick_ns
-            self._objects.now_ns = self._last_tick_ns
-            self._manager.eviction.tick(self._last_tick_ns)
-        self._objects.now_ns = now_ns
-        if self._manager.eviction.size_checks_due and (
-            event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS
-        ):
-            self._manager.eviction.run_size_checks(now_ns)
+        if now_ns - self._last_tick_ns > max(2 * self._tick_ns, REST_NS):
+            self._last_tick_ns = self._ticks_of_a_rest(self._last_tick_ns, now_ns)
+        if self._manager.eviction.size_checks_due:
+            if self._turn_is_over(event):
+                self._manager.eviction.run_size_checks(now_ns)
+            elif event.op in _READS:
+                self._read_since = True
         if event.op is Op.TICK:
             self._last_tick_ns = now_ns
+
+    def _ticks_of_a_rest(self, last_tick_ns: int, now_ns: int) -> int:
+        """Run the passes that the recorded broker left out; return the time of the last one."""
+        while now_ns - last_tick_ns > 2 * self._tick_ns:
+            # An empty queue: all passes of the gap would do nothing, so they are skipped together.
+            if not self._manager.policy:
+                last_tick_ns = now_ns
+                break
+            last_tick_ns += self._tick_ns
+            self._objects.now_ns = last_tick_ns
+            self._manager.eviction.tick(last_tick_ns)
+        self._objects.now_ns = now_ns
+        return last_tick_ns
+
+    def _turn_is_over(self, event: Recorded) -> bool:
+        """Return True if the turn has ended in which a size check was requested; see `kernel._turn_is_over`."""
+        if event.op in (Op.SIZE_CHECK, Op.TICK):
+            return True
+        return self._read_since and (
+            event.op in (Op.APPEND, Op.FETCHED) or (event.op is Op.HIT and self._is_incomplete(event))
+        )
+
+    def _is_incomplete(self, event: Recorded) -> bool:
+        peek = self._objects.log_of(event).cache.peek
+        return any(peek(event.ledger_id, entry_id) is None for entry_id in _ids(event))
 
     # Entries by place
 
@@ -156,17 +183,25 @@ class WhatIf:
     def _append_otherwise(self, event: Recorded) -> None:
         self._remember_sizes(event)
         log = self._objects.log_of(event)
+        self._run += _ids(event)
+        if event.more:
+            return
+        run, self._run = self._run, []
         if log.cursors.should_cache_added(event.at_ns):
             expected_reads = len(log.cursors) if log.counts_reads else None
-            self._insert(event, list(_ids(event)), expected_reads)
+            self._insert(event, run, expected_reads)
 
     def _fetch_otherwise(self, event: Recorded) -> None:
         self._remember_sizes(event)
         wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
         # Each arrival is used once; a second one for the same entry is another reader's.
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
+        self._run += wanted
+        if event.more:
+            return
+        run, self._run = self._run, []
         if event.detail >= 0 and self._manager.policy.counts.fills_cache(event.detail):
-            self._insert(event, wanted, event.detail)
+            self._insert(event, run, event.detail)
 
     def _read_otherwise(self, event: Recorded) -> None:
         log = self._objects.log_of(event)
@@ -214,6 +249,20 @@ class WhatIf:
             else:
                 entry.accessed = True
                 found.add(place)
+        self._move_over_hits(event, found)
+
+    def _move_over_hits(self, event: Recorded, found: set[Place]) -> None:
+        """Move a reader at once behind entries that the recorded broker had to read, and this cache has.
+
+        The record moves it when its read has arrived. Until then the policy `magnetar` would keep these entries for it.
+        Other policies ask for positions at inserts alone, and the machine code has the recorded ones.
+        """
+        log = self._objects.logs[event.log]
+        at = Position(event.ledger_id, event.first)
+        if log.cursors.watcher is None or log.cursors.position(event.reader) != at:
+            return
+        ahead = takewhile(lambda entry_id: (event.ledger_id, entry_id) in found, _ids(event))
+        log.move(event.reader, Position(event.ledger_id, event.first + sum(1 for _ in ahead)))
 
     def _arrive_otherwise(self, event: Recorded) -> None:
         reads = self._objects.log_of(event).cache.reads
@@ -277,18 +326,22 @@ def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
 
 
 def replay_objects(
-    lifetime: BrokerLifetime, settings: Sequence[EntryCacheSettings], tick_ns: int, rate: float = 1.0
+    lifetime: BrokerLifetime,
+    batches: Iterable[InputBatch],
+    settings: Sequence[EntryCacheSettings],
+    tick_ns: int,
 ) -> list[Outcome]:
-    """Replay a broker lifetime, or the share `rate` of its entries, under each of the settings.
+    """Replay a broker lifetime, given its inputs or a sample of them, under each of the settings.
 
-    `settings`: of caches for that share (`replay.scaled`). RecordError for damaged files or missing names.
+    `settings`: of caches for the sample's share (`replay.scaled`). RecordError for damaged files or missing names.
     """
     replays = [WhatIf(one, tick_ns) for one in settings]
-    # Sampling here gives the entries that a recorder with that rate would have written. All caches replay a batch
-    # before the next is read, so that the files are read once and only one batch is in memory.
-    for batch in events(lifetime, sample=rate, without=OUTPUTS):
+    # All caches replay a batch before the next one, so that the events of one batch are in memory as objects.
+    for batch in batches:
+        columns = {name: batch.rows[name] for name in COLUMNS}
+        recorded = events_of(lifetime, lifetime.files[batch.number], columns)
         for replay in replays:
-            replay.feed(batch)
+            replay.feed(recorded)
     return [replay.outcome for replay in replays]
 
 

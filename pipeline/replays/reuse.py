@@ -9,18 +9,15 @@ that a first-in-first-out cache without a time limit would have needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
-from broker.recorder.record_reader import BrokerLifetime
 from pipeline.machine_code import compiled
-from pipeline.replays.columns import Columns, read_columns
-from pipeline.replays.numbering import number_entries, sizes_of
-from pipeline.replays.readers import rows_of_open_topics
+from pipeline.replays.columns import Columns
 
 BUCKETS: Final = 48
 """Number of buckets; bucket n has values below 2 ** n microseconds or bytes."""
@@ -35,7 +32,8 @@ MISS_CAUSES: Final = (
 """Causes of misses. Restarted: the reader had read the entry before."""
 _NEVER, _TIME, _SIZE, _OTHERWISE, _RESTARTED = range(5)
 _CACHED = 5
-_OPS: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.MISS, Op.COALESCED, Op.ARRIVED, Op.INSERT, Op.EVICT)
+USES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.MISS, Op.COALESCED, Op.ARRIVED, Op.INSERT, Op.EVICT)
+"""Events on entries that the reuse depends on."""
 _APPEND, _FETCHED, _HIT = int(Op.APPEND), int(Op.FETCHED), int(Op.HIT)
 _MISS, _COALESCED, _ARRIVED = int(Op.MISS), int(Op.COALESCED), int(Op.ARRIVED)
 _INSERT, _EVICT = int(Op.INSERT), int(Op.EVICT)
@@ -54,19 +52,61 @@ class Reuse:
     """Their bytes."""
 
 
-def reuse_of(lifetime: BrokerLifetime) -> Reuse:
-    """Read a broker lifetime and measure its reuse. RecordError for damaged files."""
-    columns = read_columns(lifetime, (*_OPS, Op.OPEN, Op.CLOSE))
-    columns = columns.take(rows_of_open_topics(columns.op, columns.topic))
-    columns = columns.take(~np.isin(columns.op, (Op.OPEN, Op.CLOSE)))
-    _, first, _, entries = number_entries(columns)
-    sizes = sizes_of(columns, first, entries, np.isin(columns.op, (Op.APPEND, Op.FETCHED)))
-    reads = np.zeros((BUCKETS, BUCKETS), np.int64)
-    topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
-    causes = np.zeros((topics, len(MISS_CAUSES)), np.int64)
-    cause_bytes = np.zeros_like(causes)
-    _measure(columns, first, sizes, reads, causes, cause_bytes)
-    return Reuse(reads, causes, cause_bytes)
+class ReuseOfEntries:
+    """Measures the reuse of entries in one broker lifetime, a batch of its events after the other."""
+
+    def __init__(self, topics: int, entries: int) -> None:
+        """Begin before the first event. It takes 30 bytes for each entry."""
+        self._counts = _Counts(
+            reads=np.zeros((BUCKETS, BUCKETS), np.int64),
+            causes=np.zeros((topics, len(MISS_CAUSES)), np.int64),
+            cause_bytes=np.zeros((topics, len(MISS_CAUSES)), np.int64),
+            came=np.zeros(1, np.int64),
+        )
+        self._entries = _Entries(
+            size=np.zeros(entries, np.int32),
+            state=np.zeros(entries, np.uint8),
+            asked=np.zeros(entries, np.uint8),
+            seen=np.zeros(entries, np.uint64),
+            used_ns=np.full(entries, -1, np.int64),
+            used_at=np.zeros(entries, np.int64),
+        )
+
+    def add(self, columns: Columns, first: NDArray[np.int32]) -> None:
+        """Add the next events on entries; `first`: dense number of each run's first entry."""
+        _measure(columns, first, self._entries, self._counts)
+
+    @property
+    def found(self) -> Reuse:
+        """The reuse so far."""
+        return Reuse(self._counts.reads, self._counts.causes, self._counts.cause_bytes)
+
+
+class _Counts(NamedTuple):
+    """The counts of `Reuse`, and the bytes that came in so far."""
+
+    reads: NDArray[np.int64]
+    causes: NDArray[np.int64]
+    cause_bytes: NDArray[np.int64]
+    came: NDArray[np.int64]
+    """One number."""
+
+
+class _Entries(NamedTuple):
+    """The facts about each entry, by dense number."""
+
+    size: NDArray[np.int32]
+    """Bytes; 0 = not known yet."""
+    state: NDArray[np.uint8]
+    """A cause of misses, or _CACHED."""
+    asked: NDArray[np.uint8]
+    """The state when it was last requested from storage."""
+    seen: NDArray[np.uint64]
+    """The readers that have read it, a bit each."""
+    used_ns: NDArray[np.int64]
+    """When it was last appended or read; -1 = never."""
+    used_at: NDArray[np.int64]
+    """The bytes that had come in by then."""
 
 
 @compiled
@@ -79,28 +119,22 @@ def _bucket(value: int) -> int:
 
 
 @compiled
-def _measure(
-    columns: Columns,
-    first: NDArray[np.int32],
-    sizes: NDArray[np.int32],
-    reads: NDArray[np.int64],
-    causes: NDArray[np.int64],
-    cause_bytes: NDArray[np.int64],
-) -> None:
-    """Add each read to the counts of `Reuse`; `first`: dense number of each run's first entry."""
+def _measure(columns: Columns, first: NDArray[np.int32], entries: _Entries, counts: _Counts) -> None:
+    """Add each read to the counts."""
     op, at_ns, topic, sub = columns.op, columns.at_ns, columns.topic, columns.sub
-    count, detail = columns.entries, columns.detail
-    state = np.zeros(len(sizes), np.uint8)
-    asked = np.zeros(len(sizes), np.uint8)
-    seen = np.zeros(len(sizes), np.uint64)
-    used_ns = np.full(len(sizes), -1, np.int64)
-    used_at = np.zeros(len(sizes), np.int64)
-    came = 0
+    count, detail, size_bytes = columns.entries, columns.detail, columns.bytes
+    size, state, asked, seen = entries.size, entries.state, entries.asked, entries.seen
+    used_ns, used_at = entries.used_ns, entries.used_at
+    came = counts.came[0]
     for i in range(len(op)):
         kind = op[i]
         # One bit per reader of the topic. Readers 64 apart share one, which can only turn a cause into "restarted".
         bit = np.uint64(1) << np.uint64(sub[i] & 63)
+        mean = size_bytes[i] // count[i] if count[i] else 0
         for x in range(first[i], first[i] + count[i]):
+            # The recorder divides appended and fetched runs by size; of others only the mean of the run is known.
+            if kind in (_APPEND, _FETCHED) or not size[x]:
+                size[x] = mean
             if kind == _INSERT:
                 state[x] = _CACHED
             elif kind == _EVICT:
@@ -110,14 +144,15 @@ def _measure(
                 asked[x] = state[x]
             elif kind in (_HIT, _ARRIVED):
                 if used_ns[x] >= 0:
-                    reads[_bucket((at_ns[i] - used_ns[x]) // 1000), _bucket(came - used_at[x])] += 1
+                    counts.reads[_bucket((at_ns[i] - used_ns[x]) // 1000), _bucket(came - used_at[x])] += 1
                 if kind == _ARRIVED and detail[i] == _MISS:
                     cause = _RESTARTED if seen[x] & bit else asked[x] if asked[x] != _CACHED else _OTHERWISE
-                    causes[topic[i], cause] += 1
-                    cause_bytes[topic[i], cause] += sizes[x]
+                    counts.causes[topic[i], cause] += 1
+                    counts.cause_bytes[topic[i], cause] += size[x]
                 seen[x] |= bit
                 used_ns[x], used_at[x] = at_ns[i], came
             elif kind in (_APPEND, _FETCHED):
-                came += sizes[x]
+                came += size[x]
                 if kind == _APPEND:
                     used_ns[x], used_at[x] = at_ns[i], came
+    counts.came[0] = came

@@ -1,4 +1,4 @@
-"""Takes samples of Accesses by entry (SHARDS).
+"""Takes parts of Accesses by entry, as a jackknife needs them. `inputs` draws the samples themselves (SHARDS).
 
 A cache with the sample's share of the size has about the same hit ratio.
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.recorder.sampling import in_sample, sample_hash
+from broker.recorder.sampling import sample_hash
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import (
     INVALIDATE,
@@ -23,18 +23,6 @@ from pipeline.replays.accesses import (
     Ints64,
     Numbering,
 )
-
-
-def sampled(accesses: Accesses, rate: float) -> Accesses:
-    """Take the entries that a recorder with that rate would have recorded.
-
-    ValueError outside of 0 to 1.
-    """
-    if not 0 < rate <= 1:
-        raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
-    if rate >= accesses.rate:
-        return accesses
-    return only(accesses, in_sample(*accesses.numbering.positions(accesses.entries), rate), rate)
 
 
 def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:

@@ -21,10 +21,11 @@ from broker.recorder.record_reader import (
     FileOnDisk,
     Found,
     RejectedFile,
+    batches,
     find,
     look_at,
-    read_table,
 )
+from broker.recorder.sampling import Ints
 
 CLOCK_STEP_US: Final = 1_000_000
 """The step back in `ts`, in microseconds, that counts as a clock jump.
@@ -65,6 +66,14 @@ class FileCheck:
     """Entries with two APPEND rows, which no broker writes."""
     uncounted: bool = False
     """True where a topic was opened without counting expected reads."""
+    hits: int = 0
+    """Entries read from the cache."""
+    reads: int = 0
+    """Entries read, from the cache or from storage."""
+    appended: int = 0
+    """Entries appended."""
+    appended_bytes: int = 0
+    """Their bytes."""
 
 
 @dataclass(slots=True)
@@ -84,6 +93,12 @@ class Checked:
 
     A sample has its share of them, while its share of the rows is larger: it divides runs of entries.
     """
+    hits: int = 0
+    """Entries read from the cache, of all sound files."""
+    reads: int = 0
+    """Entries read from the cache or from storage, of all sound files."""
+    entry_bytes: float = 1.0
+    """The mean size of an appended entry."""
     file_spans_us: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By path, the lowest and the highest `ts` of a sound file."""
     recorded_s: float = 0.0
@@ -119,46 +134,105 @@ def _counted(number: int, noun: str) -> str:
 
 
 def check_file(path: Path) -> FileCheck:
-    """Read a whole file and return its defect or its facts."""
+    """Read a whole file, a batch of its rows at a time, and return its defect or its facts."""
+    tally = _Tally()
     try:
-        table = read_table(look_at(path))
+        for batch in batches(look_at(path)):
+            tally.add(batch)
+            if tally.unknown:
+                break
     except RecordError as error:
         return FileCheck(str(path), str(error).removeprefix(f"{path}: "))
-    if not table.num_rows:
+    if not tally.rows:
         return FileCheck(str(path), "it has no rows")
-    ops, times = _column(table, "op"), _column(table, "ts")
-    unknown = sorted(set(np.unique(ops).tolist()) - _KNOWN_OPS)
-    if unknown:
-        return FileCheck(str(path), f"it has events of a kind that is not known here: op {unknown[0]}")
-    # Rows are in the order of the events, so `ts` should hardly ever fall.
-    steps = int(np.count_nonzero(np.diff(times) < -CLOCK_STEP_US))
-    span = (int(times.min()), int(times.max()))
-    uncounted = bool(((_column(table, "detail")[ops == Op.OPEN] & COUNTS_READS) == 0).any())
-    requests = int(_column(table, "count")[np.isin(ops, _REQUESTS)].sum(dtype=np.int64))
-    return FileCheck(
-        str(path), "", table.num_rows, requests, *span, steps, _appended_twice(table, ops), uncounted
-    )
+    if tally.unknown:
+        return FileCheck(str(path), f"it has events of a kind that is not known here: op {tally.unknown[0]}")
+    return tally.check_of(path)
 
 
-def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    values: np.ndarray[tuple[int], np.dtype[np.int64]] = table.column(name).to_numpy()
+class _Tally:
+    """The facts about the rows of a file so far."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.unknown: list[int] = []
+        """Numbers of operations that this version does not know."""
+        self._by_op: Ints = np.zeros(256, np.int64)
+        """Entries by operation."""
+        self._appended_bytes = 0
+        self._first_us, self._last_us = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+        self._newest_us: int | None = None
+        self._steps_back = self._doubled = 0
+        self._ends: dict[int, int] = {}
+        """By ledger, the end of its newest append."""
+        self._uncounted = False
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the next rows."""
+        if not batch.num_rows:
+            return
+        ops, times, counts = (_column(batch, name) for name in ("op", "ts", "count"))
+        rows_by_op = np.bincount(ops, minlength=256)
+        self.unknown = sorted(set(np.flatnonzero(rows_by_op).tolist()) - _KNOWN_OPS)
+        self.rows += batch.num_rows
+        # Exact: a double holds the sum of 65,536 numbers of 32 bits.
+        self._by_op += np.bincount(ops, counts, minlength=256).astype(np.int64)
+        self._first_us = min(self._first_us, int(times.min()))
+        self._last_us = max(self._last_us, int(times.max()))
+        # Rows are in the order of the events, so `ts` should hardly ever fall.
+        before = times[:1] if self._newest_us is None else [self._newest_us]
+        self._steps_back += int(np.count_nonzero(np.diff(times, prepend=before) < -CLOCK_STEP_US))
+        self._newest_us = int(times[-1])
+        if rows_by_op[Op.OPEN]:
+            opened = _column(batch, "detail")[ops == Op.OPEN]
+            self._uncounted |= bool(((opened & COUNTS_READS) == 0).any())
+        if rows_by_op[Op.APPEND]:
+            chosen = np.flatnonzero(ops == Op.APPEND)
+            ledgers, firsts, sizes = (_column(batch, name)[chosen] for name in ("ledger", "entry", "bytes"))
+            self._appended_bytes += int(sizes.sum())
+            self._doubled += _appended_twice(ledgers, firsts, counts[chosen], self._ends)
+
+    def check_of(self, path: Path) -> FileCheck:
+        """Return the facts as those of a sound file."""
+        hits = int(self._by_op[Op.HIT])
+        return FileCheck(
+            path=str(path),
+            reason="",
+            rows=self.rows,
+            requests=int(self._by_op[list(_REQUESTS)].sum()),
+            first_us=self._first_us,
+            last_us=self._last_us,
+            steps_back=self._steps_back,
+            doubled=self._doubled,
+            uncounted=self._uncounted,
+            hits=hits,
+            # ARRIVED and not MISS: a request may bring fewer entries than it asked for, or none.
+            reads=hits + int(self._by_op[Op.ARRIVED]),
+            appended=int(self._by_op[Op.APPEND]),
+            appended_bytes=self._appended_bytes,
+        )
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Ints:
+    values: Ints = batch.column(name).to_numpy()
     return values
 
 
-def _appended_twice(table: pa.Table, ops: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """Count entries appended twice.
+def _appended_twice(ledgers: Ints, firsts: Ints, counts: Ints, ends: dict[int, int]) -> int:
+    """Count entries appended twice, and keep the end of each ledger's newest append in `ends`.
 
     Entries are appended in the order of their ids, so a run that begins before the end of the last one repeats entries.
     """
-    appended = np.flatnonzero(ops == Op.APPEND)
-    if not len(appended):
-        return 0
-    ledgers, firsts, counts = (_column(table, name)[appended] for name in ("ledger", "entry", "count"))
     # Stable, so that each ledger keeps the order of its appends.
     order = np.argsort(ledgers, kind="stable")
-    ledgers, firsts, ends = ledgers[order], firsts[order], (firsts + counts)[order]
-    again = (ledgers[1:] == ledgers[:-1]) & (firsts[1:] < ends[:-1])
-    return int((np.minimum(ends[1:], ends[:-1]) - firsts[1:])[again].sum())
+    ledgers, firsts, stops = ledgers[order], firsts[order], (firsts + counts)[order]
+    begins = np.flatnonzero(np.diff(ledgers, prepend=ledgers[0] - 1))
+    before = np.roll(stops, 1)
+    before[begins] = [ends.get(ledger, 0) for ledger in ledgers[begins].tolist()]
+    last = np.append(begins[1:], len(ledgers)) - 1
+    ends.update(zip(ledgers[last].tolist(), stops[last].tolist(), strict=True))
+    again = firsts < before
+    return int((np.minimum(stops, before) - firsts)[again].sum())
 
 
 def find_files(paths: Sequence[Path]) -> Checked:
@@ -202,6 +276,10 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
         checked.file_spans_us = {one.path: (one.first_us, one.last_us) for one in sound}
         checked.requests = sum(one.requests for one in sound)
+        checked.hits = sum(one.hits for one in sound)
+        checked.reads = sum(one.reads for one in sound)
+        appended = sum(one.appended for one in sound)
+        checked.entry_bytes = max(sum(one.appended_bytes for one in sound) / max(appended, 1), 1.0)
         checked.recorded_s = _recorded_s(checked.lifetimes, by_path)
     checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)

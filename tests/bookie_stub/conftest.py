@@ -59,6 +59,8 @@ class FaultyFileSystem(FileSystem):
         self.failures = 0
         self.share: Callable[[Path], float] | None = None
         """Share of the disk in use, by path; None: that of the real disk."""
+        self.free: int | None = None
+        """Free bytes of every disk; None: those of the real disk."""
         self.calls: list[str] = []
 
     def _check(self, operation: str) -> None:
@@ -108,6 +110,9 @@ class FaultyFileSystem(FileSystem):
 
     def share_taken(self, path: Path) -> float:
         return super().share_taken(path) if self.share is None else self.share(path)
+
+    def free_bytes(self, path: Path) -> int:
+        return super().free_bytes(path) if self.free is None else self.free
 
     def no_space(self) -> None:
         self.fails = dict.fromkeys(("write", "allocate", "create"), errno.ENOSPC)

@@ -63,10 +63,14 @@ def limbo_of(current: Path) -> dict[int, bool]:
         index.close()
 
 
-def crash(bench: Bench, tmp_path: Path) -> Bench:
-    """Opens a copy of the bench's files as they are now, like the ones that a kill -9 leaves."""
+def crash(bench: Bench, tmp_path: Path, *, free: int | None = None, **settings: object) -> Bench:
+    """Opens a copy of the bench's files as they are now, like the ones that a kill -9 leaves.
+
+    `free` bytes are on its disks, None: those of the real disk.
+    """
     image = tmp_path.with_name(tmp_path.name + f"-crash{random.random()}")
     shutil.copytree(bench.directory, image)
     other = Bench(image)
-    other.open()
+    other.file_system.free = free
+    other.open(**settings)
     return other

@@ -224,7 +224,7 @@ def scrape(stack: Stack) -> None:
 
 def demo(stack: Stack) -> None:
     stack.compose("--profile", "demo", "up", "-d", "--no-build", "producer", "consumer")
-    start = 'pulsar_out_messages_total{cluster="standalone",namespace="public/default",topic="persistent://public/default/demo"}'
+    start = 'pulsar_out_messages_total{cluster="standalone",namespace="public/default",topic="persistent://public/default/demo",'
 
     def delivered() -> bool:
         lines = [line for line in stack.get("/metrics").splitlines() if line.startswith(start)]

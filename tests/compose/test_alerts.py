@@ -94,6 +94,13 @@ async def test_metrics_of_alerts_are_exported_by_a_broker_or_a_bookie(tmp_path: 
     assert wrong == []
 
 
+def test_metrics_of_alerts_are_on_a_board() -> None:
+    """An alert asks for a look at the past of its metric."""
+    boards = "".join(path.read_text() for path in (ROOT / "conf/grafana/boards").glob("*.json"))
+    found = {(alert.name, metric) for alert in alerts() for metric in _METRIC.findall(alert.expression)}
+    assert {one for one in found if one[1] not in boards} == set()
+
+
 def test_alerts_are_explained_in_the_section_that_they_name() -> None:
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \| (.*) \|$", text, re.M))

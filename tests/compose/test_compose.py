@@ -28,7 +28,14 @@ def test_messages_survive_compose_down_and_up() -> None:
 def test_boards_name_the_provisioned_data_source() -> None:
     source = (ROOT / "conf/grafana/provisioning/datasources/prometheus.yml").read_text()
     assert "uid: prometheus\n" in source
-    assert [path.stem for path in BOARDS] == ["bookie", "broker-cache", "magnetar", "topics"]
+    assert [path.stem for path in BOARDS] == [
+        "bookie",
+        "broker-cache",
+        "lessons",
+        "magnetar",
+        "rereplication",
+        "topics",
+    ]
     for path in BOARDS:
         board = json.loads(path.read_text())
         assert board["uid"] == path.stem

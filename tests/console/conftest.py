@@ -6,23 +6,31 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from tests.console.traffic import busy_broker
 from tests.interop.support import Admin
+from tests.support.browser import module_without_browser
 from tests.vectors.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_MS: Final = 60_000
 """Limit of each wait on a page, for a busy machine."""
+BROKEN_OFF: Final = ("net::ERR_NETWORK_CHANGED", "net::ERR_SOCKS_CONNECTION_FAILED")
+"""Chromium breaks off all loads, also those of the loopback, when a network interface comes or goes: a container that
+starts on the machine is enough. The second one is the same in a context with a client certificate."""
 SCREENSHOTS: Final = "MAGNETAR_SCREENSHOTS"
 """The environment variable that names a folder for screenshots."""
 
 
-expect.set_options(timeout=WAIT_MS)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skips modules that need a browser's package which is missing."""
+    return module_without_browser(module_path, parent)
 
 
 class Watch:
@@ -31,6 +39,8 @@ class Watch:
     def __init__(self) -> None:
         self.expected: set[int] = set()
         """Status codes that the test provokes; a browser writes each into its console too."""
+        self.network_changes = 0
+        """Loads that the browser broke off because a network interface of the machine came or went."""
         self._errors: list[tuple[int, str]] = []
 
     def follow(self, page: Page) -> None:
@@ -62,8 +72,10 @@ class Watch:
             )
 
     def _failure(self, request: Request) -> None:
+        if request.failure in BROKEN_OFF:
+            self.network_changes += 1
         # The page itself ends its stream and loads that are under way when another view opens.
-        if request.failure != "net::ERR_ABORTED":
+        elif request.failure != "net::ERR_ABORTED":
             self._errors.append((-1, f"{request.failure} {request.method} {request.url}"))
 
 
@@ -72,6 +84,9 @@ def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"needs a headless browser: one of {', '.join(BROWSERS)}")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield running
@@ -95,6 +110,44 @@ def watch() -> Watch:
     return Watch()
 
 
+def load_whole(page: Page, watch: Watch) -> None:
+    """Lets `goto` and `reload` load a page again whose load was broken off: its modules come once."""
+    from playwright.sync_api import Error
+
+    goto, reload = page.goto, page.reload
+
+    def load(begin: Callable[[], Response | None]) -> Response | None:
+        while True:
+            before = watch.network_changes
+            response = None
+            try:
+                response = begin()
+                if page.locator("script[src='/console/main.js']").count() and watch.network_changes == before:
+                    page.locator("h1").first.wait_for(state="attached")
+            except Error as error:
+                if not any(name in error.message for name in BROKEN_OFF):
+                    raise
+                watch.network_changes = before + 1
+            if watch.network_changes == before:
+                return response
+
+    def load_address(url: str) -> Response | None:
+        def begin() -> Response | None:
+            # From another page: to the same address with another fragment the browser loads nothing.
+            if watch.network_changes != changes:
+                goto("about:blank")
+            return goto(url)
+
+        changes = watch.network_changes
+        return load(begin)
+
+    def load_again() -> Response | None:
+        return load(reload)
+
+    page.goto = load_address  # type: ignore[method-assign,assignment]
+    page.reload = load_again  # type: ignore[method-assign,assignment]
+
+
 @pytest.fixture
 def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
     """Opens pages of a browser without a past; options are those of Playwright's contexts."""
@@ -106,6 +159,7 @@ def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         page = context.new_page()
         watch.follow(page)
+        load_whole(page, watch)
         return page
 
     yield opened

@@ -146,13 +146,18 @@ def test_messages_of_ledgers_that_are_not_listed_are_not_called_trimmed(
     page.route("**/console/topics/persistent/public/default/long", _without_first_ledger)
     expect(page.locator(".strip")).to_contain_text("older ledgers not shown")
     expect(page.locator(".strip")).not_to_contain_text("trimmed.")
+    expect(page.locator(".strip")).to_contain_text("Entries to read or to acknowledge are there for s.")
+    expect(
+        page.get_by_role("img", name=re.compile("^s: reads in ledgers before those shown"))
+    ).to_be_attached()
 
 
 def _without_first_ledger(route: Route) -> None:
     answer = route.fetch()
     found = answer.json()
-    del found["ledgers"][0]
-    route.fulfill(response=answer, json={**found, "ledgersMore": 2})
+    first = found["ledgers"].pop(0)
+    last_before = {"ledgerId": first["ledgerId"], "entryId": first["lastEntry"]}
+    route.fulfill(response=answer, json={**found, "ledgersMore": 2, "lastBefore": last_before})
 
 
 def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[str], Page]) -> None:
@@ -375,6 +380,9 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
     expect(
         page.get_by_role("region", name="Topics by cached bytes").get_by_role("link").first
     ).to_be_visible()
+    entered = page.get_by_role("region", name="Inserted entries by cause").get_by_role("row")
+    expect(entered.filter(has_text="it was published")).to_contain_text(re.compile(r"[1-9]"))
+    expect(entered.filter(has_text="read from storage")).to_be_visible()
     expect(page.get_by_role("region", name="Evicted entries by reason").get_by_role("row")).to_have_count(5)
     expect(page.get_by_role("region", name="Working sets").get_by_text("slow-report")).to_be_visible()
     slider = page.get_by_label("Compare another size")
@@ -389,11 +397,27 @@ def test_cache_page_shows_topics_queue_and_the_effect_of_another_size(
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 
 
+def test_curve_that_has_stopped_says_when_and_why(page: Page, show: Callable[[str], Page]) -> None:
+    page.route("**/console/cache*", _with_stopped_curve)
+    show("cache")
+    panel = page.get_by_role("region", name="The effect of another size")
+    expect(panel.get_by_role("alert")).to_have_text(
+        re.compile(r"^The curve stopped at \d\d:\d\d:\d\d: ZeroDivisionError: by the test\. ")
+    )
+
+
+def _with_stopped_curve(route: Route) -> None:
+    answer = route.fetch()
+    found = answer.json()
+    found["missRatioCurve"]["stopped"] = {"secondsAgo": 90.5, "reason": "ZeroDivisionError: by the test"}
+    route.fulfill(response=answer, json=found)
+
+
 def test_bookies_show_their_disks(show: Callable[[str], Page]) -> None:
     page = show("bookies")
     expect(page.get_by_text("writable").first).to_be_visible()
-    expect(page.get_by_role("region", name="Disks").get_by_role("row")).not_to_have_count(1)
-    expect(page.get_by_text("journal, median")).to_be_visible()
+    expect(page.get_by_role("list", name="Disks").get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_text("journal sync")).to_be_visible()
 
 
 def test_page_has_one_stream_at_a_time(admin: Admin, page: Page, show: Callable[[str], Page]) -> None:

@@ -47,12 +47,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
             operation_timeout_seconds=60,
         )
         client.subscribe("orders", "s").close()
+        client.subscribe("orders", "theirs").close()
+        grant(broker, "subscription/theirs", ["another"])
         publish(client.create_producer("orders", batching_enabled=False), numbered(5))
         client.close()
         yield broker
 
 
 def grant(broker: BrokerProcess, role: str, actions: list[str]) -> None:
+    """Posts to the permissions of the namespace; `role` may be a subscription, which gets a list of roles."""
     request = urllib.request.Request(
         f"{broker.addresses.admin}/admin/v2/namespaces/public/default/permissions/{role}",
         method="POST",
@@ -76,7 +79,13 @@ def test_login_is_asked_for_refused_and_forgotten(
     expect(page.get_by_role("navigation")).to_have_count(0)
     assert not findings(page)
     page.screenshot(path=screenshots / "login-wide-light.png")
-    page.get_by_label("Token", exact=True).last.fill("no token")
+    page.get_by_label("Token", exact=True).last.fill("tokén")
+    page.get_by_role("button", name="Sign in").click()
+    # Nothing was sent: a browser refuses such a header, which would look like a broker that is away.
+    expect(page.get_by_role("alert")).to_have_text(
+        "Character 4 of the token is “é” (U+00E9). A token has letters, digits and signs of ASCII alone: copy it again."
+    )
+    page.get_by_label("Token", exact=True).last.fill("no-token")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("401")
     sign_in(page, "admin")
@@ -137,6 +146,9 @@ def test_role_that_may_only_consume_is_offered_nothing_else(
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     actions = page.get_by_role("group", name="Actions on s").get_by_role("button")
     expect(actions).to_have_text(["Peek", "Skip", "Reset", "Expire", "Delete"])
+    # Its permission names another role.
+    expect(page.get_by_role("rowheader", name="theirs")).to_be_visible()
+    expect(page.get_by_role("group", name="Actions on theirs").get_by_role("button")).to_have_count(0)
     assert page.get_by_role("button", name=re.compile("Send a message|Delete topic")).count() == 0
     page.get_by_role("button", name="Peek").click()
     expect(page.locator(".message")).to_have_count(5)

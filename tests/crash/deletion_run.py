@@ -2,7 +2,8 @@
 
 For each point a tenant gets a topic and a partitioned topic with messages, subscriptions, schemas, policies and grants;
 another namespace gets messages too. The broker dies in the deletion. After its restart the thing must vanish, and no
-intent may stay; every message of the other namespace must be there, and an audit of the store must find nothing.
+intent may stay; every message of the other namespace must be there, an audit of the store must find nothing, and the bookie
+must have no ledger that the store does not have.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pulsar
 
 from magnetar.audit.facts import gather, judge
 from magnetar.snapshot.node_sources import nodes_of
+from tests.crash.bookie_leftovers import left_on_bookie
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
@@ -78,7 +80,8 @@ def run_point(point: str, folder: Path) -> list[str]:
     finally:
         broker.close()
     found = judge(gather(nodes_of(f"file:{broker.data / 'metadata.sqlite'}")))
-    return findings + [f"{one.kind} {one.subject}: {one.reason}" for one in found]
+    findings += [f"{one.kind} {one.subject}: {one.reason}" for one in found]
+    return findings + left_on_bookie(broker.data)
 
 
 def _fill(broker: BrokerProcess) -> list[bytes]:

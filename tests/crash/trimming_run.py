@@ -2,7 +2,8 @@
 
 For each point a topic gets messages in many ledgers. All up to some position expire, and the broker dies while the ledgers
 before it are deleted. After the restart every message behind that position is delivered. Expired ones may come again when
-the kill was before their acknowledgement was stored. Then the store has no ledger that the log's list does not name.
+the kill was before their acknowledgement was stored. Then the store has no ledger that the log's list does not name, and the
+bookie none that the store does not have.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pulsar
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from protocol.ledger_metadata import ledger_key
+from tests.crash.bookie_leftovers import left_on_bookie
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT
@@ -79,7 +81,7 @@ def run_point(point: str, folder: Path) -> list[str]:
         broker.stop()
     finally:
         broker.close()
-    return findings + asyncio.run(_left_over(folder))
+    return findings + asyncio.run(_left_over(folder)) + left_on_bookie(broker.data)
 
 
 def _client(broker: BrokerProcess) -> pulsar.Client:

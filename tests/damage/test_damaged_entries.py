@@ -71,10 +71,24 @@ def test_entries_before_a_damaged_one_are_delivered_and_it_is_named_once(damaged
         shared = client.subscribe("t", "early-shared", consumer_type=Type.Shared)
         assert received_until_silence(shared, DAMAGED) == list(range(DAMAGED))
         wait_until(lambda: lines_about_loss(damaged), "the damaged entry is named", WAIT_S)
+        for name in ("early-exclusive", "early-shared"):
+            assert f"{MESSAGES - DAMAGED} entries were not read, because reading fails at" in why(
+                damaged, name
+            )
+            assert f":{DAMAGED}: digest does not match its bytes" in why(damaged, name)
+            assert why(damaged, name).endswith("autoSkipNonRecoverableData=true to skip lost entries.")
     (line,) = lines_about_loss(damaged)
     assert f":{DAMAGED} of public/default/persistent/t is lost" in line
     assert "0.log at " in line
     assert "autoSkipNonRecoverableData" in line
+
+
+def why(broker: BrokerProcess, subscription: str) -> str:
+    """Returns the broker's answer why the subscription does not go on."""
+    admin = Admin(broker.addresses.admin)
+    told = admin.get(f"magnetar/subscriptions/why/persistent/public/default/t/{subscription}")
+    assert isinstance(told, dict)
+    return str(told["conclusion"])
 
 
 def test_damaged_entry_is_skipped_when_the_setting_says_so(damaged: BrokerProcess) -> None:

@@ -34,8 +34,13 @@ FREEING = {
     "isForceGCAllowWhenNoSpace": "true",
     "diskCheckInterval": "200",
     "flushInterval": "500",
-    "journalMaxBackups": "0",
+    # Below the share that is in use when the broker has released its reserve.
+    "diskUsageWarnThreshold": "0.9",
 }
+IN_JOURNAL = {"flushInterval": "600000"}
+"""Entries stay in the journal and in the write cache."""
+LONG_REPLAY = {"dbStorage_writeCacheMaxSizeMb": "3"}
+"""A replay of all entries fills the write cache several times."""
 SETTINGS = {"bindAddress": "127.0.0.1", "journalPreAllocSizeMB": "1"}
 WAIT_S = 60.0
 
@@ -111,6 +116,15 @@ def logged_bytes(disk: Path) -> int:
     return total
 
 
+def journal_bytes(disk: Path) -> int:
+    """Bytes of all journal files on the disk."""
+    total = 0
+    for journal in (disk / "bookie" / "journal" / "current").glob("*.txn"):
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            total += journal.stat().st_size
+    return total
+
+
 def broker_on(disk: Path, log_folder: Path, settings: dict[str, str]) -> BrokerProcess:
     """A broker with its data on the small disk; its log and its ready file are elsewhere."""
     (log_folder / "data").symlink_to(disk)
@@ -147,23 +161,28 @@ def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(
             assert received == publisher.confirmed
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["stop", "kill", "kill before a checkpoint"])
 def test_broker_starts_on_a_full_disk_serves_and_frees_space(
     small_disk: Path, tmp_path: Path, how: str
 ) -> None:
-    broker = broker_on(small_disk, tmp_path, FREEING)
+    in_journal = how == "kill before a checkpoint"
+    broker = broker_on(small_disk, tmp_path, IN_JOURNAL if in_journal else FREEING)
     broker.start()
     with contextlib.closing(connect(broker.addresses.pulsar)) as client:
         client.subscribe("full", "s").close()
         producer = client.create_producer("full", batching_enabled=False)
         for number in range(STORED):
             producer.send(b"%06d" % number + BODY)
-    # A start writes the entries that a kill left in the journal alone to an entry log, and could use the whole reserve.
-    wait_until(lambda: logged_bytes(small_disk) > STORED * len(BODY), "entry logs have all", WAIT_S)
-    if how == "kill":
+    if in_journal:
         broker.kill()
+        assert logged_bytes(small_disk) == 0
+        broker = BrokerProcess(tmp_path, {**SETTINGS, **FREEING, **LONG_REPLAY})
     else:
-        assert broker.stop() == 0
+        wait_until(lambda: logged_bytes(small_disk) > STORED * len(BODY), "entry logs have all", WAIT_S)
+        if how == "kill":
+            broker.kill()
+        else:
+            assert broker.stop() == 0
     fill(small_disk)
     broker.start()
     try:
@@ -224,9 +243,7 @@ def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
 ) -> None:
     rolling = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     more = {"retentionCheckIntervalInSeconds": "1", "brokerDeleteInactiveTopicsEnabled": "false"}
-    # The log and the journal file that are being written are never removed, so they must be small.
-    small = {"logSizeLimit": "1000000", "journalMaxSizeMB": "1"}
-    broker = broker_on(small_disk, tmp_path, {**FREEING, **rolling, **more, **small})
+    broker = broker_on(small_disk, tmp_path, {**FREEING, **rolling, **more})
     broker.start()
     try:
         admin = Admin(broker.addresses.admin)
@@ -250,8 +267,9 @@ def test_removal_goes_on_when_the_disk_fills_up_in_its_middle(
             wait_until(lambda: backlog_of(admin, "full") == 0, "acknowledgements are stored", WAIT_S)
         if removal == "deletion":
             wait_until(lambda: is_deleted(admin), "the reserve serves the deletion", WAIT_S)
-        # The journals alone may free as much as the ledgers, so free space would tell nothing.
+        # All of it was in one log and one journal file, which are far from their limits.
         left = STORED * len(BODY) // 5
+        wait_until(lambda: journal_bytes(small_disk) < left, "the journal is removed", WAIT_S)
         wait_until(lambda: logged_bytes(small_disk) < left, "the entry logs are removed", WAIT_S)
         with contextlib.closing(connect(broker.addresses.pulsar)) as client:
             wait_until(lambda: may_publish(client), "the broker takes messages again", WAIT_S)

@@ -25,7 +25,7 @@ class StageOnDisk(Stage):
     """A stage whose metadata store answers from a thread."""
 
     def __init__(self, store: SqliteMetadataStore) -> None:
-        super().__init__(entries_per_ledger=3, metadata=store)
+        super().__init__(entries_per_ledger=3, bucket_entries=4, metadata=store)
         self.store = store
 
     async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:

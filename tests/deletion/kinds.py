@@ -34,7 +34,7 @@ def topic(local: str, domain: str = "persistent", namespace: str = NAMESPACE) ->
 
 
 async def opened(metadata: MetadataStore, before: Stage | None = None, **settings: Any) -> Stage:
-    stage = Stage(entries_per_ledger=3, metadata=metadata, before=before, **settings)
+    stage = Stage(entries_per_ledger=3, bucket_entries=4, metadata=metadata, before=before, **settings)
     await stage.namespaces.open()
     await stage.registry.deletions.open()
     return stage
@@ -82,6 +82,17 @@ async def make_compacted(stage: Stage, name: TopicName) -> None:
     assert await compact(stage, found) is CompactionStatus.SUCCESS
 
 
+async def make_delayed(stage: Stage, name: TopicName) -> None:
+    """With delayed messages, whose index has ledgers of its own."""
+    found = await stage.open(str(name))
+    await stage.consume(found, permits=100)
+    # Before `decorate`, whose deduplication drops what has the same sequence ids.
+    await stage.publish(found, 6, delays_ms=[3_600_000])
+    while not found.ledger.store.buckets:
+        await stage.settle()
+    await decorate(stage, name)
+
+
 async def make_closed(stage: Stage, name: TopicName) -> None:
     await make_plain(stage, name)
     await stage.run(stage.registry.unload(name))
@@ -96,6 +107,7 @@ KINDS: dict[str, tuple[str, Callable[[Stage, TopicName], Awaitable[None]]]] = {
     "plain": ("persistent", make_plain),
     "closed": ("persistent", make_closed),
     "compacted": ("persistent", make_compacted),
+    "delayed": ("persistent", make_delayed),
     "partitioned": ("persistent", make_partitioned),
     "non-persistent": ("non-persistent", make_fleeting),
 }

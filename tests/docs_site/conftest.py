@@ -11,9 +11,15 @@ from typing import Final
 
 import pytest
 
-from tests.console.conftest import browser, open_page, screenshots, watch
+from tests.console.conftest import (
+    browser,
+    open_page,
+    pytest_pycollect_makemodule,
+    screenshots,
+    watch,
+)
 
-__all__ = ["browser", "open_page", "screenshots", "site", "watch"]
+__all__ = ["browser", "open_page", "pytest_pycollect_makemodule", "screenshots", "site", "watch"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "docs" / "site" / "build.py"

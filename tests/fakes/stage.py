@@ -53,6 +53,7 @@ class Stage:
         reads_budget: int = 0,
         reads_queue: int = 1000,
         ack_ranges_max: int = 10_000,
+        bucket_entries: int = 50_000,
         policy: str = "pip430",
         metadata: MetadataStore | None = None,
         before: Stage | None = None,
@@ -90,6 +91,7 @@ class Stage:
                 rollover_ns_min=0,
                 mark_delete_rate=0,
                 ack_ranges_max=ack_ranges_max,
+                delayed_bucket_entries=bucket_entries,
             ),
             ServiceSettings(**settings),
             self.namespaces,
@@ -100,8 +102,7 @@ class Stage:
         self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
-        self.workers: list[InlineWorker] = []
-        """Of the compactions that have begun."""
+        self.workers = list[InlineWorker]()  # of the compactions that have begun
         self.workers_break = False
         """Workers from here on fail like one that was killed."""
 

@@ -19,10 +19,10 @@ BIN = Path(__file__).resolve().parents[2] / "docker" / "bin"
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers `/N` with the status N."""
+    """Answers `/N` with the status N, and says that the broker is healthy."""
 
     def do_GET(self) -> None:
-        self.send_response(int(self.path[1:]))
+        self.send_response(200 if self.path == "/admin/v2/brokers/health" else int(self.path[1:]))
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -49,6 +49,15 @@ def test_health_check_judges_by_the_status(server: str, status: int, healthy: bo
     done = run("bash", private(tmp_path)[0], f"{server}/{status}")
     assert (done.returncode == 0) is healthy
     assert f"HTTP/1.0 {status} " in done.stdout
+
+
+@pytest.mark.parametrize("key", ["PULSAR_PREFIX_webServicePort", "webServicePort"])
+def test_health_check_asks_the_broker_at_its_port(server: str, key: str, tmp_path: Path) -> None:
+    """A container whose port was moved by a setting would be unhealthy for ever."""
+    port = server.rpartition(":")[2]
+    done = run("bash", private(tmp_path)[0], environ={key: port})
+    assert done.returncode == 0
+    assert done.stdout == f"http://127.0.0.1:{port}/admin/v2/brokers/health: HTTP/1.0 200 OK\n"
 
 
 def test_health_check_fails_when_nobody_listens(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pulsar
@@ -39,8 +40,15 @@ def test_producers_are_stopped_at_the_quota_and_come_back_after_a_drain(
     wait_until(lambda: not admin.stats(policy)["publishers"], "the producer to be disconnected")
     with pytest.raises(error):
         client.create_producer(policy)
+    held = threading.Thread(target=producer.send, args=(b"held",))
+    if policy == "producer_request_hold":
+        held.start()
     assert receive(consumer, 100) == [BODY] * 100
     wait_until(lambda: admin.subscription(policy, "s")["msgBacklog"] == 0, "the acknowledgements")
+    if policy == "producer_request_hold":
+        # The producer that was stopped comes back by itself, and its message is sent.
+        assert receive(consumer, 1) == [b"held"]
+        held.join()
     publish(client.create_producer(policy, batching_enabled=False), numbered(3))
     assert receive(consumer, 3) == numbered(3)
 

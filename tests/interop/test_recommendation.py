@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -32,9 +33,12 @@ for another: the same recording then gave hit ratios six points apart when the s
 POINTS = 0.01
 MIXED_LAGS = {"tail": 0, "near": 20, "billing": 40, "far": 60, "archive": 80}
 """Readers from the tail to 80 rounds behind: the demand is about 4 MiB, and no size is a cliff."""
-MIXED_ROUNDS = 400
-"""Chance decides which of several equal readers `magnetar` serves. Hit ratios of six repeated recordings lay within 0.4
-points of their mean."""
+MIXED_ROUNDS = 1600
+"""Chance decides which of several equal readers `magnetar` serves. Hit ratios of repeated recordings have a standard
+deviation of 0.2 points, promises of repeated recordings one of 0.16; with 400 rounds both are twice as large."""
+MIXED_REPEATS = 3
+"""The mean of so many recordings is the fact. Measured means of promise and fact differed by less than 0.4 points
+(docs/reference/benchmarks.md)."""
 AS_ACKNOWLEDGED_S = 0.0
 """The length of a round that begins when the one before it is confirmed and received: no round is ever late."""
 MIXED_TTL_MS = 60_000
@@ -110,6 +114,8 @@ def test_recommendation_within_half_the_demand_keeps_its_promise(spark: Any, tmp
     assert int(lines["managedLedgerCacheSizeMB"]) <= HALF_DEMAND_MIB
     promised = float(str(advice.tables["before_after"].rows[1]["hit_ratio"]))
     assert hit_ratio(before) + 0.2 < promised < 0.8
-    after = mixed_workload(tmp_path / "after", {**settings, **lines})
-    # The replay of `magnetar` promises up to 1.4 points too much here (docs/reference/benchmarks.md).
-    assert hit_ratio(after) == pytest.approx(promised, abs=POLICY_WORTH)
+    facts = [
+        hit_ratio(mixed_workload(tmp_path / f"after-{number}", {**settings, **lines}))
+        for number in range(MIXED_REPEATS)
+    ]
+    assert fmean(facts) == pytest.approx(promised, abs=POINTS), facts

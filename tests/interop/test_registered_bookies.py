@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.interop.support import connect
+from tests.interop.support import Admin, connect, wait_until
 from tests.interop.test_three_bookies import Load, received
 from tests.support.bookies import BookieProcesses
 from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 
@@ -49,5 +51,56 @@ def test_bookies_are_found_as_they_come_and_go(tmp_path: Path, zookeeper: ZooKee
             sent = load.stop()
             assert received(client.subscribe("t", "s"), sent) == list(range(sent))
             client.close()
+    finally:
+        processes.kill()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_console_shows_registered_bookies_and_those_that_are_read_only(
+    tmp_path: Path, zookeeper: ZooKeeper
+) -> None:
+    root = f"{zookeeper.address}/{uuid.uuid4().hex[:8]}"
+    settings = {
+        "metadataServiceUri": f"zk+hierarchical://{root}/ledgers",
+        "advertisedAddress": "127.0.0.1",
+        "zkTimeout": "10000",
+    }
+    (tmp_path / "broker").mkdir()
+    processes = BookieProcesses(tmp_path / "bookies", 3)
+    ports = [free_port() for _ in processes.bookies]
+    for bookie, port in zip(processes.bookies, ports, strict=True):
+        bookie.settings = {**settings, "prometheusStatsHttpPort": str(port)}
+    full, silent, _ = processes.bookies
+    full.settings = {**full.settings, "forceReadOnlyBookie": "true"}
+    # Its HTTP server has any free port, which it does not register.
+    silent.settings = {**silent.settings, "prometheusStatsHttpPort": "0"}
+    broker = BrokerProcess(
+        tmp_path / "broker", {"bookieAddress": "registered", "metadataStoreUrl": f"zk:{root}"}
+    )
+    try:
+        for bookie in processes.bookies:
+            bookie.spawn()
+        for bookie in processes.bookies:
+            bookie.wait_ready()
+        # Two bookies take new entries, and the usual quorum is two.
+        with broker:
+            admin = Admin(broker.addresses.admin)
+
+            def shown() -> dict[str, Any]:
+                found: Any = admin.get("magnetar/console/bookies")
+                return {one["id"]: one for one in found["bookies"]}
+
+            wait_until(lambda: shown()[full.address]["connected"], "a connection to the read-only bookie")
+            found = shown()
+            states = [found[bookie.address]["state"] for bookie in processes.bookies]
+            assert states == ["readonly", "writable", "writable"]
+            assert [found[bookie.address]["journal"] is None for bookie in processes.bookies] == [
+                False,
+                True,
+                False,
+            ]
+            assert found[silent.address]["disks"][0]["freeBytes"] > 0
+            assert "prometheusStatsHttpPort" in found[silent.address]["notes"][0]
     finally:
         processes.kill()

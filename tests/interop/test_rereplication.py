@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -373,6 +374,51 @@ async def test_bookie_copies_in_its_own_process_and_is_decommissioned_by_command
         assert written is not None
         assert float(written[1]) >= ENTRIES
         assert "bookie_SERVER_STATUS" in scrape
+
+
+async def test_autorecovery_goes_on_after_its_session_has_expired(
+    bookies: Bookies, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """The article's AutoRecovery ends with its session; ours stands for election again and copies as before."""
+    first, second, third = bookies.ours
+    lost = first.address
+    ledgers = [Written(51, (second.address, lost), ENTRIES)]
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+        await write(cluster, ledgers)
+        process = magnetar(bookies, "autorecovery")
+        ended.append(process)
+        await until(partial(has_votes, cluster, 1), "the process stands for election")
+        process.send_signal(signal.SIGSTOP)
+        await until(partial(has_votes, cluster, 0), "its session has expired")
+        process.send_signal(signal.SIGCONT)
+        await until(partial(has_votes, cluster, 1), "it stands for election again")
+        third.spawn()
+        third.wait_ready()
+        bookies.kill(lost)
+        await until(partial(is_replicated, cluster, ledgers, lost), f"no ledger needs {lost}")
+        await check_copies(cluster, ledgers[0], lost)
+        assert process.poll() is None
+
+
+async def test_commands_refuse_a_path_without_bookies_and_an_unknown_bookie(bookies: Bookies) -> None:
+    """They said "no ledger needs …" and "disabled" there, at which an administrator deletes the bookie's data."""
+    async with bookies.cluster() as cluster:
+        await until(partial(all_registered, cluster, 3), "three bookies are registered")
+    unknown = await ended_command(bookies, "decommission", "--bookie-id", "127.0.0.1:1")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "127.0.0.1:1 has no cookie, and no ledger needs it" in unknown.stderr
+    bookies.uri = bookies.uri.replace("/ledgers", "/wrong/ledgers")
+    commands = [
+        ["decommission", "--bookie-id", bookies.ours[0].address],
+        ["listunderreplicated"],
+        ["recover"],
+    ]
+    for words in [*commands, ["autorecoverystatus", "disable"]]:
+        done = await ended_command(bookies, *words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "no bookie is known at zk:" in done.stderr
+        assert "kazoo" not in done.stderr, "the log of the connection stands around the answer"
 
 
 def read_url(url: str) -> str:

@@ -228,6 +228,7 @@ def test_objects_are_printed_as_by_pulsar_admin(admin: Admin) -> None:
         ("topics get-message-id t -d yesterday", 1, "'yesterday' is no time"),
         ("tenants forget", 2, "tenants has no command 'forget'"),
         ("nothing at all", 2, "unknown group 'nothing'"),
+        ("audit", 2, "write `magnetar admin audit` first, then its options"),
     ],
 )
 def test_failure_is_one_clear_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import pulsar
 import pytest
 
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.topic_name import parse_topic_name
 from leaks.quarantine import ledger_record_key
+from leaks.rules import NO_PERSISTENT_TOPIC, PARTITION
 from magnetar.__main__ import main
 from protocol.ledger_metadata import ledger_key
 from tests.crash.broker_process import BrokerProcess
@@ -23,7 +26,6 @@ from tests.interop.support import connect
 KEPT, LEAKED = "kept", "leaked"
 LIST = "/managed-ledgers/public/default/persistent/"
 SCHEMA = f"/schema-versions/public/default/{LEAKED}"
-NO_TOPIC = "no persistent topic of its name exists; a non-persistent one would leave no node"
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,9 @@ def data(broker: BrokerProcess) -> Path:
     return broker.data / "metadata.sqlite"
 
 
-def status(broker: BrokerProcess, method: str, path: str) -> int:
+def status(broker: BrokerProcess, method: str, path: str, body: bytes | None = None) -> int:
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{broker.admin_url}{path}", method=method, headers=headers)
+    request = urllib.request.Request(f"{broker.admin_url}{path}", body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
@@ -120,8 +122,8 @@ def test_leaks_are_found_put_into_quarantine_and_back_exported_and_deleted(
     expected = {
         f"ledgers  orphan  {leaked}  no topic, cursor, schema, compaction or delayed delivery refers to it",
         f"metadata  cursor  {cursor}  its topic does not exist",
-        f"metadata  schema-index  {SCHEMA}  {NO_TOPIC}",
-        f"metadata  schema-version  {SCHEMA}/0000000000  {NO_TOPIC}",
+        f"metadata  schema-index  {SCHEMA}  {NO_PERSISTENT_TOPIC}",
+        f"metadata  schema-version  {SCHEMA}/0000000000  {NO_PERSISTENT_TOPIC}",
     }
     before = store(broker, "get", cursor)
     code, text = audit(broker, capsys)
@@ -152,6 +154,53 @@ def test_leaks_are_found_put_into_quarantine_and_back_exported_and_deleted(
     assert audit(broker, capsys, "--read-ledgers") == (0, "no findings; nothing was changed\n")
     assert store(broker, "children", "/admin/quarantine") == []
     assert store(broker, "get", ledger_key(kept)) is not None
+
+
+def test_topic_whose_name_ends_like_a_partition_is_no_leak(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brokers take a number with leading zeros for a part of the name; the audit quarantined the list of such a topic."""
+    client = connect(broker.url)
+    client.create_producer("persistent://public/default/day-partition-003").send(b"m")
+    client.close()
+    assert "day-partition-003" not in audit(broker, capsys)[1]
+
+
+def test_ledger_of_the_health_check_is_no_finding(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Monitors ask for it every few seconds, so the audit of a healthy cluster always had a finding."""
+    assert status(broker, "GET", "/admin/v2/brokers/health") == 200
+    assert "unknown-owner" not in audit(broker, capsys)[1]
+
+
+def test_schema_of_a_non_persistent_topic_in_use_is_no_leak(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path of a schema does not tell its topic's domain; the audit quarantined schemas that producers use."""
+    assert status(broker, "PUT", "/admin/v2/non-persistent/public/default/parts/partitions", b"2") == 204
+    client = connect(broker.url)
+    schema = pulsar.schema.StringSchema()
+    producers = [
+        client.create_producer(f"non-persistent://public/default/{name}", schema=schema)
+        for name in ("volatile", "parts")
+    ]
+    before = audit(broker, capsys, "--quarantine")[1]
+    for producer in producers:
+        producer.send("m")
+    client.close()
+    assert "volatile" not in before
+    assert "/parts" not in before
+
+
+@pytest.mark.parametrize("end", ["0", "7", "10", "00", "003", "x", "", "-1", "1x", "99999999999", "\u0663"])
+def test_rule_and_brokers_agree_which_names_are_partitions(end: str) -> None:
+    name = f"persistent://public/default/t-partition-{end}"
+    match = re.match(PARTITION, name)
+    partition = parse_topic_name(name).partition
+    # Beyond Java's int Apache's brokers have plain topics, ours have none of either kind.
+    assert (match is None) == (partition < 0 or partition >= 2**31)
+    assert match is None or (match[1], int(match[2])) == ("persistent://public/default/t", partition)
 
 
 def test_ledger_that_a_list_names_is_never_deleted(broker: BrokerProcess) -> None:

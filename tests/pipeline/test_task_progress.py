@@ -21,7 +21,9 @@ def _squared(number: int) -> Iterator[int]:
 
 
 def test_answers_come_in_the_order_of_the_tasks(spark: Any) -> None:
-    assert collected(spark, [3, 1, 2], _squared, lambda text: None) == [9, 1, 4]
+    assert collected(
+        spark, spark.sparkContext.parallelize([3, 1, 2], 3).flatMap(_squared), lambda text: None
+    ) == [9, 1, 4]
 
 
 def test_finished_tasks_are_told_while_others_run(spark: Any, tmp_path: Path) -> None:
@@ -38,4 +40,5 @@ def test_finished_tasks_are_told_while_others_run(spark: Any, tmp_path: Path) ->
         if "of 3 tasks done" in text:
             told.touch()
 
-    assert collected(spark, [0, 1, 2], wait_if_last, say, every_s=0.05)[2] == 1
+    tasks = spark.sparkContext.parallelize([0, 1, 2], 3).flatMap(wait_if_last)
+    assert collected(spark, tasks, say, every_s=0.05)[2] == 1

@@ -29,6 +29,7 @@ LIVES_BEGIN_AT = {"deletes-without-export": 6, "beginnings-are-certain": 1}
 LIVES_RULES = (
     "trims-what-is-needed",
     "retention-is-ignored",
+    "trims-nothing-at-the-end",
     "expires-at-once",
     "expires-the-whole-topic",
     "policies-stay",

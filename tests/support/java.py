@@ -52,11 +52,18 @@ def class_path(pom: Path, folder: Path) -> str:
 class ZooKeeper:
     """One server on loopback; sessions may be as short as one second."""
 
-    def __init__(self, classes: str, folder: Path, tls: tuple[Path, Path] | None = None) -> None:
-        """`tls`: a file with certificate and key, and one with the certificates that vouch for clients, both PEM."""
+    def __init__(
+        self, classes: str, folder: Path, tls: tuple[Path, Path] | None = None, *, metrics: bool = False
+    ) -> None:
+        """`tls`: a file with certificate and key, and one with the certificates that vouch for clients, both PEM.
+
+        `metrics`: it serves its own metrics, for which `classes` must have the provider.
+        """
         self.address = f"127.0.0.1:{free_port()}"
         self.secure_address = f"127.0.0.1:{free_port()}" if tls else ""
         """With TLS, and for clients with a certificate; empty without."""
+        self.metrics_address = f"127.0.0.1:{free_port()}" if metrics else ""
+        """Of its metrics for Prometheus; empty without."""
         self._tls = tls
         self._classes = classes
         self._folder = folder
@@ -68,7 +75,9 @@ class ZooKeeper:
         config = self._folder / "zoo.cfg"
         config.write_text(
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n" + self._tls_lines()
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            + self._tls_lines()
+            + self._metrics_lines()
         )
         command = [*QUICK_JAVA, "-Xmx128m", "-cp", self._classes]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -90,6 +99,16 @@ class ZooKeeper:
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
             f"ssl.keyStore.location={store}\nssl.keyStore.type=PEM\n"
             f"ssl.trustStore.location={trusted}\nssl.trustStore.type=PEM\nssl.clientAuth=need\n"
+        )
+
+    def _metrics_lines(self) -> str:
+        if not self.metrics_address:
+            return ""
+        host, port = self.metrics_address.split(":")
+        provider = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
+        return (
+            f"metricsProvider.className={provider}\nmetricsProvider.httpHost={host}\n"
+            f"metricsProvider.httpPort={port}\nmetricsProvider.exportJvmInfo=true\n"
         )
 
     def stop(self) -> None:

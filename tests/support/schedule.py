@@ -14,6 +14,7 @@ SPARK: Final = (
     "tests/pyspark_pulsar/",
     "tests/pipeline/jobs/test_budget.py",
     "tests/pipeline/jobs/test_history.py",
+    "tests/pipeline/jobs/test_hit_report.py",
     "tests/pipeline/jobs/test_on_the_sample.py",
     "tests/pipeline/jobs/test_pages_in_browser.py",
     "tests/pipeline/jobs/test_thrashing.py",

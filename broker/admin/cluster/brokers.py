@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
 from broker.model.errors import BrokerError
-from broker.service.administration.bundles import Bundles, bundles_of
+from broker.service.administration.bundles import OwnedBundles
 from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.clusters import ClusterNotFound
 from broker.service.namespaces import Json
@@ -110,16 +111,11 @@ async def owned_namespaces(request: web.Request) -> web.Response:
     """Returns the bundles of this broker that have open topics."""
     broker = request.app[BROKER]
     _check_id(broker, request.match_info["broker"])
-    found: dict[str, Json] = {}
-    bundles: dict[str, Bundles] = {}
-    for topic in broker.registry.topics.values():
-        namespace = topic.name.namespace
-        if namespace not in bundles and broker.namespaces.exists(namespace):
-            bundles[namespace] = bundles_of(broker.namespaces, namespace)
-        if namespace in bundles:
-            name = f"{namespace}/{bundles[namespace].of(str(topic.name))}"
-            found[name] = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return answer(found)
+    owned = OwnedBundles(broker.namespaces)
+    for _ in owned.add([(text, topic.name) for text, topic in broker.registry.topics.items()]):
+        await asyncio.sleep(0)
+    state: Json = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return answer(dict.fromkeys(owned.names(), state))
 
 
 async def shutdown(request: web.Request) -> web.Response:

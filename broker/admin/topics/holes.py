@@ -15,7 +15,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
-from broker.model.errors import BrokerError
+from broker.model.errors import LOST_ENTRY, BrokerError
 from broker.model.position import Position
 from broker.service.backlog.evictions import Eviction
 from broker.service.backlog.hole_report import HoleReport, HoleRun, report
@@ -76,10 +76,11 @@ async def why(request: web.Request) -> web.Response:
 
 
 def conclusion(subscription: Subscription, found: HoleReport, policy: HoleRedelivery) -> str:
-    """Returns the answer in a sentence for each place that has entries."""
-    if not found.places.total():
-        return "Everything that was read is acknowledged."
+    """Returns the answer in a sentence for each place that has entries, and one for entries that were not read."""
     sentences = [_sentence(place, found.places[place], found.consumers, policy) for place in Place]
+    if not found.places.total():
+        sentences = ["Everything that was read is acknowledged."]
+    sentences.append(_unread(subscription, subscription.cursor.backlog - found.places.total()))
     text = " ".join(one for one in sentences if one)
     if subscription.cursor.on_acknowledged is not None:
         text += (
@@ -87,6 +88,22 @@ def conclusion(subscription: Subscription, found: HoleReport, policy: HoleRedeli
             " (dispatcherPauseOnAckStatePersistentEnabled)."
         )
     return text
+
+
+def _unread(subscription: Subscription, entries: int) -> str:
+    """Returns why the rest of the backlog was not read; an empty text without one."""
+    if entries <= 0:
+        return ""
+    count = f"{entries:,} entries were" if entries > 1 else "1 entry was"
+    error = subscription.cursor.last_error
+    if error is not None:
+        # What stops a subscription at a damaged entry is in none of the places.
+        remedy = "; bring its file back, or set autoSkipNonRecoverableData=true to skip lost entries"
+        at = _text(subscription.cursor.read_position)
+        return f"{count} not read, because reading fails at {at}: {error}{remedy if isinstance(error, LOST_ENTRY) else ''}."
+    if not subscription.consumers:
+        return f"{count} not read: no consumer is connected."
+    return f"{count} not read: consumers must ask for more messages."
 
 
 def _sentence(place: Place, entries: int, consumers: Mapping[str, int], policy: HoleRedelivery) -> str:

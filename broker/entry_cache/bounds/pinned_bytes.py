@@ -3,6 +3,10 @@
 An entry's body may be a slice of the large buffer that it was received in; the whole buffer stays in memory as long as
 one of its slices is cached. Pinned bytes are counted per buffer as entries come and go, never by a walk over the cache.
 
+An entry that came from a bookie has bytes of its own, and its body leaves out only their first 36 bytes and the header. Such
+an entry is not tracked: the tracking would take several times the memory that it accounts for, and an entry would count
+for more after a storage read than after its publication.
+
 Law: a buffer is at most `entryCachePinnedRatioMax` times as long as its cached slices together. Entries that use too
 little of their buffer are copied when they are inserted; when removals leave too few slices, the rest are copied out and
 the buffer becomes free. So the pinned bytes stay a fixed part of the cached bytes under every policy.
@@ -144,8 +148,8 @@ class PinnedBytes:
         pinned = 0
         for entry in entries:
             body = entry.body
-            if type(body) is memoryview:
-                whole: bytearray = body.obj  # type: ignore[assignment]
+            # Receive buffers are written to. The bytes that a bookie has stored for one entry are immutable.
+            if type(body) is memoryview and type(whole := body.obj) is bytearray:
                 key = id(whole)
                 buffer = buffers.get(key)
                 if buffer is None:
@@ -165,8 +169,8 @@ class PinnedBytes:
         lost: dict[int, _Buffer] = {}
         for entry in entries:
             body = entry.body
-            if type(body) is memoryview:
-                key = id(body.obj)
+            if type(body) is memoryview and type(whole := body.obj) is bytearray:
+                key = id(whole)
                 buffer = lost.get(key)
                 if buffer is None:
                     buffer = lost[key] = self._buffers.get(key) or self._leaving[key]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.entry_cache.listener import HitKind, Obstacle, Redelivery, StorageRead
 from broker.entry_cache.observe.cache_events import (
@@ -46,10 +47,19 @@ class RecordedRun(list[Entry]):
     """How often entries had been removed by then: if none were since, all of these are still cached."""
 
 
+class WatcherFailure(NamedTuple):
+    """The end of an observer that failed."""
+
+    at_ns: int
+    """Time of the event that it failed at."""
+    reason: str
+    """The error: its class and text."""
+
+
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_record", "_removals", "_watch", "logs", "now_ns", "on", "ring")
+    __slots__ = ("_record", "_removals", "_watch", "logs", "now_ns", "on", "ring", "watcher_failure")
 
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
@@ -64,6 +74,8 @@ class Decisions:
         self._record = record
         # Unlike a recorder it may come and go while the cache is in use: it hears of no deliveries.
         self._watch: Callable[[Row], object] | None = None
+        self.watcher_failure: WatcherFailure | None = None
+        """The failure of the last observer, until `watch` is called again."""
         self.on = keep > 0 or record is not None
         """True while the ring, a recorder or a watcher listens."""
 
@@ -75,6 +87,7 @@ class Decisions:
     def watch(self, take: Callable[[Row], object] | None) -> None:
         """Begins or ends to pass inserts, reads and removals to an observer, at any time."""
         self._watch = take
+        self.watcher_failure = None
         self.on = self._record is not None or take is not None or self.ring.kept_max > 0
 
     @property
@@ -102,12 +115,11 @@ class Decisions:
         """Passes an event to the observer, and leaves it when it fails."""
         try:
             take(row)
-        except Exception:
+        except Exception as error:
             # It is called in the middle of inserts and reads: its defect would end the delivery of messages.
             self.watch(None)
-            log.exception(
-                "! the observer of cache events failed and is switched off; its page stays as it is"
-            )
+            self.watcher_failure = WatcherFailure(row[0], f"{type(error).__name__}: {error}")
+            log.exception("! the observer of cache events failed and is switched off; its page says so")
 
     # Entries that enter
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import Final
 
@@ -26,6 +25,7 @@ from broker.entry_cache.observe.cache_events import (
     Row,
     expected_reads_of,
 )
+from broker.entry_cache.observe.curve import Curve, Point
 from broker.entry_cache.observe.miniature import Miniature, Run
 from broker.entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
 from broker.entry_cache.policy import NO_LIMIT
@@ -39,8 +39,6 @@ ENTRIES_MAX: Final = 8_192
 """Entries of the sample; the largest miniature holds no more than these."""
 PER_SECOND_MAX: Final = 500
 """Entries of the sample that are inserted or read in a second: some ms of work."""
-READS_ENOUGH: Final = 1_000
-"""Sampled reads below which the curve says nothing."""
 ENTRIES_ENOUGH: Final = 64
 """Entries below which a miniature is too small to behave as its original."""
 HALF_LIFE_NS: Final = 300_000_000_000
@@ -55,52 +53,9 @@ TURN_NS: Final = 2_000_000
 _HIT, _INSERT, _EVICT = int(Op.HIT), int(Op.INSERT), int(Op.EVICT)
 _ASKED: Final = (int(Op.MISS), int(Op.COALESCED))
 _RUNS: Final = frozenset((_HIT, _INSERT, *_ASKED))
+_LOOKS: Final = (LOOKS_ONLY,)
+"""The reader's name in events of looks at single entries."""
 _SECOND_NS: Final = 1_000_000_000
-_NOTE: Final = (
-    "Readers are taken to come at the same times as now: a size with more misses would slow them down, and reads that"
-    " wait for redelivery are counted as they come."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One size of the curve."""
-
-    size_bytes: int
-    """The size of the cache."""
-    miss_ratio: float
-    """Reads that find no entry, divided by all."""
-    standard_error: float
-    """Of `miss_ratio`."""
-    evicted_expected: int
-    """Entries that it would have removed although reads of them were expected, about, since the sampling began."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The miss ratios of several sizes."""
-
-    since_ns: int
-    """When the sampling began."""
-    rate: float
-    """Share of the entries in the sample."""
-    reads: int
-    """Sampled reads that count."""
-    measured: float | None
-    """Miss ratio of the real cache in the same time; None without a read."""
-    unknown_share: float
-    """Share of sampled reads of entries from before the sampling, 0 to 1."""
-    points: Sequence[Point]
-    """By size, ascending; sizes of which the sample is too small are left out."""
-    note: str = _NOTE
-    """The limits of the estimate."""
-
-    @property
-    def is_enough(self) -> bool:
-        """True when the reads are enough for a statement."""
-        return self.reads >= READS_ENOUGH
-
-
 CursorsOf = Callable[[str], ActiveCursors | None]
 """Returns the active cursors of a log; None for one that is closed."""
 
@@ -138,6 +93,9 @@ class MissRatios:
     def take(self, row: Row) -> None:
         """Takes one event of the cache, in order."""
         op, count = row[1], row[6]
+        if row[9] == _LOOKS:
+            # Looks say nothing of how a cache serves its cursors, and fill none.
+            return
         if op == _HIT:
             self._hits += count
         elif op == _INSERT:
@@ -208,7 +166,7 @@ class MissRatios:
     def _refill(self, run: Run, reader: str) -> int:
         """Returns the expected reads with which the log would fetch the run; -1 where that fills no cache."""
         cursors = self._cursors_of(run.log)
-        if cursors is None or reader == LOOKS_ONLY or not self._counts_reads.get(run.log, True):
+        if cursors is None or not self._counts_reads.get(run.log, True):
             return -1
         position = cursors.position(reader)
         if position is None:

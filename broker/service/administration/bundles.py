@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from broker.model.errors import BrokerError
+from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json, Namespaces
 
 BUNDLES: Final = 4
@@ -24,6 +25,8 @@ HASH_MAX: Final = 0xFFFFFFFF
 """The largest hash, which belongs to the last bundle."""
 KEY: Final = "bundles"
 """Key of the bundles in the stored policies, and in Pulsar's JSON."""
+TOPICS_PER_SLICE: Final = 1_000
+"""Topics whose bundles are found between two pauses: about 1 ms."""
 _RANGE: Final = re.compile(r"(0x[0-9a-fA-F]{8})_(0x[0-9a-fA-F]{8})")
 
 
@@ -44,6 +47,43 @@ class BoundariesRefused(BrokerError):
 def bundles_of(namespaces: Namespaces, namespace: str) -> Bundles:
     """Returns the bundles of a namespace. NamespaceNotFound for an unknown one."""
     return Bundles.stored(namespaces.policies(namespace))
+
+
+class OwnedBundles:
+    """The bundles that have open topics, found in slices because a broker may have 100,000 topics."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+        self._bundles: dict[str, Bundles | None] = {}
+        self._found: set[tuple[str, int]] = set()
+
+    def add(self, topics: Iterable[tuple[str, TopicName]]) -> Iterator[None]:
+        """Adds the bundles of these topics, given by text and name; yields after each slice of them.
+
+        Topics of a namespace that does not exist are left out.
+        """
+        known, found = self._bundles, self._found
+        for number, (text, topic) in enumerate(topics, 1):
+            namespace = topic.namespace
+            if namespace not in known:
+                exists = self._namespaces.exists(namespace)
+                known[namespace] = bundles_of(self._namespaces, namespace) if exists else None
+            bundles = known[namespace]
+            if bundles is not None:
+                found.add((namespace, bundles.index_of(text)))
+            if number % TOPICS_PER_SLICE == 0:
+                yield
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def names(self) -> list[str]:
+        """Returns the bundles as `tenant/namespace/range`."""
+        return [
+            f"{namespace}/{bundles.all()[index]}"
+            for namespace, index in sorted(self._found)
+            if (bundles := self._bundles[namespace]) is not None
+        ]
 
 
 def hash_of(topic: str) -> int:
@@ -135,8 +175,12 @@ class Bundles:
 
     def of(self, topic: str) -> Bundle:
         """Returns the bundle of a topic."""
-        index = min(bisect_right(self.boundaries, hash_of(topic)), len(self.boundaries) - 1)
-        return Bundle(self.boundaries[index - 1], self.boundaries[index])
+        index = self.index_of(topic)
+        return Bundle(self.boundaries[index], self.boundaries[index + 1])
+
+    def index_of(self, topic: str) -> int:
+        """Returns the place of that bundle among all."""
+        return min(bisect_right(self.boundaries, hash_of(topic)), len(self.boundaries) - 1) - 1
 
     def find(self, namespace: str, text: str) -> Bundle:
         """Returns the bundle with this range. Raises BundleRefused in Pulsar's words."""

@@ -45,7 +45,10 @@ async def test_scrape_counts_adds_reads_and_deletions(bench: Bench) -> None:
     await bench.read(1, 0)
     await bench.read(1, 99)
     found = samples(render(bookie))
-    assert found["bookie_ledgers_count"] == 1
+    assert found["bookie_ledgers_count"] == found["bookie_storage_ledgers_count"] == 1
+    assert found["bookie_storage_entries_count"] == 10
+    assert found["bookie_storage_write_cache_size"] == found["bookie_write_cache_size"] > 0
+    assert found["bookie_storage_read_cache_size"] == 0
     assert found["bookie_entries_count"] == found["bookie_write_cache_count"] == 10
     assert found["bookkeeper_server_ADD_ENTRY_count|success=true"] == 11  # with the master key record
     assert found["bookkeeper_server_ADD_ENTRY_count|success=false"] == 1

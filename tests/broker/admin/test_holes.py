@@ -101,6 +101,7 @@ async def test_why_names_the_active_consumer_of_an_exclusive_subscription(
     told = await why(admin)
     assert told["places"]["ahead"] == 4, "before the last acknowledged entry; a consumer gets them anew"
     assert "to be read when a consumer asks" in told["conclusion"]
+    assert told["conclusion"].endswith("5 entries were not read: no consumer is connected.")
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -47,7 +47,7 @@ async def test_scrape_counts_the_work_of_a_client(broker: BrokerService, admin: 
         while (values := await scraped(admin))[unacked] != MESSAGES - ACKED:  # noqa: ASYNC110 - acks need no answer
             await asyncio.sleep(0.01)
     assert values[f"pulsar_in_messages_total{{{topic}}}"] == MESSAGES
-    assert values[f"pulsar_out_messages_total{{{topic}}}"] == MESSAGES
+    assert values[f'pulsar_out_messages_total{{{topic},subscription="s"}}'] == MESSAGES
     assert values[f"pulsar_producers_count{{{topic}}}"] == 1
     assert values[f"pulsar_consumers_count{{{topic}}}"] == 1
     assert values[f"pulsar_msg_backlog{{{topic}}}"] == MESSAGES - ACKED

@@ -364,6 +364,8 @@ def test_quorums_are_noted_when_there_is_one_bookie() -> None:
     ("overrides", "words"),
     [
         (["bookieAddress=a:1,b:1", "managedLedgerDefaultEnsembleSize=3"], "bookieAddress names only 2"),
+        (["bookieAddress=a:1,b:1", "bookieHttpPort=1,2,3"], "3 ports for 2 in bookieAddress"),
+        (["bookieAddress=a:1", "bookieHttpPort=65536"], "a port is a number from 1 to 65535"),
         (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
         (["bookieAddress=embedded,b:1"], "no others beside it"),
         (["bookieAddress=registered,b:1", "metadataStoreUrl=zk:h:1"], "or a list"),

@@ -12,7 +12,7 @@ from broker.admin.rights.table import RIGHTS
 from broker.admin.server import create_app
 from broker.compose.broker_service import BrokerService
 from broker.compose.console import Console
-from broker.console.access import ACTIONS, CONFIGURE, CONSOLE
+from broker.console.access import ACTIONS, CONFIGURE, CONSOLE, ON_SUBSCRIPTION
 from tests.support.memory_broker import memory_broker
 from tests.support.tokens import SECRET_URL, token
 
@@ -106,15 +106,38 @@ async def test_stream_ends_when_the_right_is_withdrawn(admin: ClientSession) -> 
         await answer.content.read()
 
 
+ON_EACH = {"peek", "skip", "reset", "expire", "unsubscribe"}
+
+
 async def test_rights_are_those_of_the_routes(admin: ClientSession) -> None:
-    root = await asked(admin, f"rights?topic={FOREIGN}", "root")
+    path = "/admin/v2/persistent/public/own/mine/subscription"
+    for name in ("s", "theirs"):
+        async with admin.put(f"{path}/{name}", headers=of("root")) as answer:
+            assert answer.status == 204, await answer.text()
+    grant = "/admin/v2/namespaces/public/own/permissions/subscription/theirs"
+    async with admin.post(grant, json=["another"], headers=of("root")) as answer:
+        assert answer.status == 204, await answer.text()
+    root = await asked(admin, f"rights?topic={OWN}", "root")
     assert (root["role"], root["console"], root["configure"]) == ("root", True, True)
     assert set(root["topic"].values()) == {True}
-    reader = await asked(admin, f"rights?topic={OWN}&subscription=s", "reader")
+    assert root["subscriptions"] == dict.fromkeys(("s", "theirs"), dict.fromkeys(ON_EACH, True))
+    reader = await asked(admin, f"rights?topic={OWN}", "reader")
     assert (reader["console"], reader["configure"]) == (False, False)
-    may = {action for action, allowed in reader["topic"].items() if allowed}
-    assert may == {"look", "peek", "skip", "reset", "expire", "unsubscribe"}
-    assert not any((await asked(admin, f"rights?topic={FOREIGN}", "reader"))["topic"].values())
+    assert {action for action, allowed in reader["topic"].items() if allowed} == {"look", "read"}
+    assert reader["subscriptions"] == {
+        "s": dict.fromkeys(ON_EACH, True),
+        "theirs": dict.fromkeys(ON_EACH, False),
+    }
+    # The routes say the same.
+    messages = "messages/persistent/public/own/mine/subscription"
+    await asked(admin, f"{messages}/s", "reader")
+    await asked(admin, f"{messages}/theirs", "reader", 401)
+    for name, status in (("s", 204), ("theirs", 401)):
+        async with admin.post(f"{path}/{name}/skip_all", headers=of("reader")) as answer:
+            assert answer.status == status, await answer.text()
+    foreign = await asked(admin, f"rights?topic={FOREIGN}", "reader")
+    assert not any(foreign["topic"].values())
+    assert foreign["subscriptions"] == {}
     await asked(admin, "rights?topic=a/b", "reader", 412)
 
 
@@ -146,7 +169,7 @@ async def test_every_action_is_a_route_and_every_route_has_a_row(broker: BrokerS
         if "console" in template:
             assert RIGHTS.find(method, template) is not None, template
     shapes = {(method, template.count("/"), template.rpartition("/")[2][:4]) for method, template in served}
-    for method, template in (*ACTIONS.values(), CONFIGURE, CONSOLE):
+    for method, template in (*ACTIONS.values(), *ON_SUBSCRIPTION.values(), CONFIGURE, CONSOLE):
         row = RIGHTS.find(method, template)
         assert row is not None, template
         assert (method, template.count("/"), template.rpartition("/")[2][:4]) in shapes or "{" in template

@@ -9,13 +9,10 @@ from typing import cast
 
 import pytest
 
-from broker.console.topic_detail import ENTRIES_PER_SLICE, cached_ranges, ranges_of
+from broker.console import topic_detail
+from broker.console.topic_detail import cached_ranges, newest_ranges, ranges_of
 from broker.entry_cache.range_cache import CachedLog, RangeCache
 from broker.model.entry import Entry
-
-
-def ranges(ids: list[int]) -> list[tuple[int, int]]:
-    return [one for one in ranges_of(ids) if one is not None]
 
 
 @pytest.mark.parametrize(
@@ -29,21 +26,16 @@ def ranges(ids: list[int]) -> list[tuple[int, int]]:
     ],
 )
 def test_ranges_are_maximal(ids: list[int], found: list[tuple[int, int]]) -> None:
-    assert ranges(ids) == found
+    assert list(ranges_of(ids)) == found
 
 
 def test_ranges_cover_exactly_the_ids() -> None:
     chance = random.Random(4)
     for _ in range(50):
         ids = sorted(chance.sample(range(300), chance.randrange(1, 250)))
-        found = ranges(ids)
+        found = list(ranges_of(ids))
         assert [entry for first, last in found for entry in range(first, last + 1)] == ids
         assert all(later[0] > earlier[1] + 1 for earlier, later in itertools.pairwise(found))
-
-
-def test_walk_over_many_ranges_pauses() -> None:
-    ids = list(range(0, 4 * ENTRIES_PER_SLICE, 2))
-    assert list(ranges_of(ids)).count(None) == 2
 
 
 class NotWalked(dict[int, Entry]):
@@ -64,3 +56,29 @@ def ledger_of(ids: list[int], entries: dict[int, Entry]) -> RangeCache:
 async def test_ledger_without_gaps_is_one_range_and_is_not_walked() -> None:
     whole, gaps = ledger_of([4, 5, 6], NotWalked()), ledger_of([0, 2, 3, 9], {})
     assert await cached_ranges({7: whole, 8: gaps}, [8, 7]) == {7: [(4, 6)], 8: [(0, 0), (2, 3), (9, 9)]}
+
+
+@pytest.mark.parametrize("per_slice", [3, 7, 1000])
+async def test_newest_ranges_are_listed_ascending_whatever_the_slices(
+    monkeypatch: pytest.MonkeyPatch, per_slice: int
+) -> None:
+    monkeypatch.setattr(topic_detail, "IDS_PER_SLICE", per_slice)
+    chance = random.Random(5)
+    for _ in range(50):
+        ids = sorted(chance.sample(range(100, 300), chance.randrange(1, 180)))
+        whole = list(ranges_of(ids))
+        # A backlog read inserts older entries behind newer ones.
+        cache = ledger_of(ids[len(ids) // 2 :] + ids[: len(ids) // 2], {})
+        cache.lowest_id, cache.highest_id = 90, 310
+        most = chance.randrange(1, 20)
+        assert await newest_ranges(cache, most) == whole[-most:]
+
+
+async def test_ranges_of_newer_entries_come_first_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_detail, "RANGES_MAX", 3)
+    old, new = ledger_of([0, 2, 4], {}), ledger_of([1, 3, 5], {})
+    assert await cached_ranges({7: old, 8: new}, [8, 7]) == {8: [(1, 1), (3, 3), (5, 5)]}
+    monkeypatch.setattr(topic_detail, "RANGES_MAX", 4)
+    assert (await cached_ranges({7: old, 8: new}, [8, 7]))[7] == [(4, 4)]

@@ -150,6 +150,20 @@ def test_pinned_bytes_count_the_rest_of_each_buffer_once() -> None:
     assert manager.pinned_bytes == 0
 
 
+def test_entries_of_storage_reads_pin_nothing() -> None:
+    """A bookie stores 36 bytes and the header before the body; all of them are bytes of that entry alone."""
+    manager = new_manager(size_bytes_max=10_000, policy="magnetar", pinned_ratio_max=1.5)
+    cache = manager.open("log")
+    for entry_id in range(100):
+        cache.insert_run([new_entry(entry_id, memoryview(bytes(252))[52:])], 1, now_ns=entry_id)
+        assert manager.pinned_bytes == 0
+    manager.run_pending(100)
+    assert manager.stats.size_evictions
+    assert manager.pinned_bytes == 0
+    cache.insert_run([new_entry(100, memoryview(bytearray(252))[52:])], 1, now_ns=100)
+    assert manager.pinned_bytes == 52
+
+
 def test_copied_entries_pin_nothing_and_keep_their_bytes() -> None:
     manager = new_manager(copy_entries=True)
     buffer = bytearray(b"abcdefgh" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from broker.faults.filtered_connection import FilteredConnection
@@ -59,7 +60,7 @@ def stage(*faults: Fault) -> tuple[FilteredConnection, Inner, Socket, HeldClock]
     script, held, inner, socket = FaultScript(), HeldClock(), Inner(), Socket()
     for fault in faults:
         script.add(fault)
-    connection = FilteredConnection(inner, script, held)
+    connection = FilteredConnection(inner, script, held, Counter())
     connection.connection_made(socket)
     return connection, inner, socket, held
 

@@ -58,6 +58,21 @@ async def test_looks_of_a_year_are_made_a_bounded_number_of_times() -> None:
     assert made[-1] - began_ms >= 364 * 86_400_000
 
 
+async def test_look_that_is_due_before_a_timer_comes_before_it_in_a_long_advance() -> None:
+    held, notes = HeldClock(), list[tuple[str, int]]()
+    expires = noting(held, notes, "look")
+
+    def look() -> None:
+        expires()
+        held.look_later(300, look)
+
+    held.look_later(300, look)
+    held.call_later(2400, noting(held, notes, "timer"))
+    await held.advance(365 * 86_400 * S, nothing)
+    assert [name for name, _ in notes[:3]] == ["look", "timer", "look"]
+    assert notes[1] == ("timer", 2400)
+
+
 async def test_advance_waits_for_the_work_of_a_timer_before_it_goes_on() -> None:
     held, order = HeldClock(), list[str]()
     work: list[Awaitable[None]] = []

@@ -50,6 +50,10 @@ def test_oldest_of_two_faults_happens_and_both_count() -> None:
         (Fault("SEND", "refuse", error="FullDisk"), "error='FullDisk'"),
         (Fault("SEND", "lose", error="ServiceNotReady"), "error='ServiceNotReady'"),
         (Fault("ACK", "refuse", error="ServiceNotReady"), "no answer with an error"),
+        (Fault("SEND", "unload"), "topic=''"),
+        (Fault("SEND", "unload", topic="t"), "topic='t'"),
+        (Fault("SEND", "drop", topic="persistent://a/b/t"), "topic='persistent"),
+        (Fault("STORAGE_ADD", "unload", topic="persistent://a/b/t"), "can be delayed or refused"),
         (Fault("STORAGE_ADD", "drop"), "can be delayed or refused"),
         (Fault("METADATA_WRITE", "refuse", error="FullDisk"), "error='FullDisk'"),
     ],
@@ -59,3 +63,19 @@ def test_fault_that_cannot_happen_is_refused(fault: Fault, said: str) -> None:
     with pytest.raises(BadFault, match=said.replace("'", ".")):
         script.add(fault)
     assert script.faults == {}
+
+
+def test_unload_fires_only_while_its_topic_is_open() -> None:
+    script, closed = FaultScript(), list[str]()
+    topic = "persistent://public/default/t"
+    fault = Fault("SEND", "unload", topic=topic, times=2)
+    script.add(fault)
+    assert happened(script, "SEND", 1) == []
+
+    def unload(name: str) -> bool:
+        closed.append(name)
+        return True
+
+    script.unload = unload
+    assert happened(script, "SEND", 2) == [1]
+    assert (fault.seen, fault.fired, closed) == (3, 1, [topic])

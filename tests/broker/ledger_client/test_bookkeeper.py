@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -113,6 +113,14 @@ def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.F
         recovery=False,
         done=lambda rc, _: answered.set_result(rc),
     )
+    return answered
+
+
+def add_run(client: BookKeeperLedgerClient, entry_ids: Sequence[int]) -> asyncio.Future[int]:
+    """A run of entries, of which every third is longer."""
+    answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    stored = [b"".join(seal(1, entry, entry - 1, 1, b"", bytes(9 - entry % 3))) for entry in entry_ids]
+    client.add_run(1, entry_ids, stored, master_key=master_key(b""), recovery=True, done=answered.set_result)
     return answered
 
 
@@ -260,6 +268,59 @@ async def test_unexpected_answer_drops_the_connection(
     await until(lambda: len(peer.requests) == 1)
     peer.writers[0].write(junk)
     assert await waiting == UNREACHABLE
+
+
+async def test_run_ends_with_its_last_answer_in_whatever_order_they_come(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient
+) -> None:
+    first, second, single = add_run(client, range(4)), add_run(client, (9, 7, 5)), add(client, 6)
+    await until(lambda: len(peer.requests) == 8)
+    (writer,) = peer.writers
+
+    def answer(*entries: int, rc: int = 0) -> bytes:
+        return b"".join([encode_add_response(2, rc, 1, entry) for entry in entries])
+
+    cut = answer(3, 1, 5, 6, 9)
+    writer.write(cut[:70])
+    await writer.drain()
+    writer.write(cut[70:] + answer(2, rc=105) + answer(7))
+    assert await second == 0
+    assert await single == 0
+    assert not first.done()
+    writer.write(answer(0))
+    assert await first == 105
+    # The table is empty: the same entry may be added again, as any.
+    again = add_run(client, (3,))
+    await until(lambda: len(peer.requests) == 9)
+    writer.write(answer(3))
+    assert await again == 0
+
+
+async def test_second_answer_to_an_entry_of_a_run_drops_the_connection(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient
+) -> None:
+    """Counted alone, it would stand for an entry that the bookie has not stored."""
+    run = add_run(client, range(3))
+    await until(lambda: len(peer.requests) == 3)
+    peer.writers[0].write(encode_add_response(2, 0, 1, 0) + encode_add_response(2, 0, 1, 1))
+    peer.writers[0].write(encode_add_response(2, 0, 1, 1))
+    assert await run == UNREACHABLE
+
+
+async def test_runs_are_failed_with_the_connection_and_refused_beyond_the_outstanding_bytes(
+    peer: ScriptedBookie,
+) -> None:
+    client = make(peer.port, timeout_s=0.5, outstanding_bytes_max=200)
+    await client.connected()
+    run = add_run(client, range(3))
+    assert await add_run(client, range(3, 6)) == TOO_MANY
+    # The silent bookie is dropped after the timeout, and its bytes are free again.
+    assert await asyncio.wait_for(run, 60) == UNREACHABLE
+    peer.answer = positive
+    await until_added(client, 3)
+    assert await add_run(client, range(3)) == 0
+    await client.close()
+    assert await add_run(client, range(3)) == UNREACHABLE
 
 
 async def test_close_fails_every_outstanding_request(peer: ScriptedBookie) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.server import BookieServer
+from broker.ledger_client.add_run import run_adds
 from broker.ledger_client.bookies import OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.digest import check, last_add_confirmed, master_key, seal
@@ -57,6 +58,20 @@ class Caller:
         self, ledger: int, entry: int, payload: bytes, *, key: bytes = KEY, recovery: bool = False
     ) -> int:
         return await self.start_add(ledger, entry, payload, key=key, recovery=recovery)
+
+    async def add_run(self, ledger: int, stored: Mapping[int, bytes], *, key: bytes = KEY) -> int:
+        answered: asyncio.Future[int] = self.loop.create_future()
+        inside = True
+
+        def done(rc: int) -> None:
+            assert not inside, "completed inside the call"
+            answered.set_result(rc)
+
+        entries = tuple(stored.values())
+        add = run_adds(self.client)
+        add(ledger, tuple(stored), entries, master_key=key, recovery=True, done=done)
+        inside = False
+        return await answered
 
     async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
         answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
@@ -285,3 +300,15 @@ async def test_wiped_store_skips_ids_that_bookies_have(caller: Caller) -> None:
         assert await caller.add(ledger, 0, b"payload") == OK
     ids = LedgerIdsUnused(LedgerIds(MemoryMetadataStore()), OneBookie("bookie:3181", caller.client))
     assert [await ids.next() for _ in range(2)] == [3002, 3003]
+
+
+@pytest.mark.parametrize("sizes", [(500,), (1, 70_000)])
+async def test_run_of_adds_stores_every_entry_or_says_why(caller: Caller, sizes: tuple[int, ...]) -> None:
+    stored = {
+        entry: b"".join(seal(7, entry, entry - 1, 1, b"", bytes([entry]) * sizes[entry % len(sizes)]))
+        for entry in range(200, 0, -2)
+    }
+    await caller.fence(7)
+    assert await caller.add_run(7, stored) == OK
+    assert [await caller.read(7, entry) for entry in stored] == [(OK, entry) for entry in stored.values()]
+    assert await caller.add_run(7, stored, key=OTHER_KEY) == UNAUTHORIZED

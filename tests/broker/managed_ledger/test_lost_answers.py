@@ -10,16 +10,22 @@ from broker.managed_ledger.managed_ledger_info import decode_ledger_info, manage
 from broker.managed_ledger.removal.deletion import ledgers_of
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put
-from broker.model.errors import MetadataError
-from tests.broker.managed_ledger.ledger_fakes import NAME, World, all_bodies, fill, recorder, until
+from broker.model.errors import MetadataError, NotEnoughBookies
+from broker.model.position import EARLIEST
+from tests.broker.managed_ledger.ledger_fakes import NAME, World, all_bodies, fill, recorder, shape, until
 
 
 class LosesAnswers(MemoryMetadataStore):
     """Loses the answer to the next write of several keys while `losing`."""
 
     losing = False
+    refusing = False
+    """The next ledger finds too few bookies."""
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        if self.refusing:
+            self.refusing = False
+            raise NotEnoughBookies("one bookie of two is here")
         versions = await super().put_all(puts)
         if self.losing:
             self.losing = False
@@ -67,4 +73,46 @@ async def test_ledger_whose_beginning_was_not_answered_is_not_orphaned(then: str
     assert len(await all_bodies(again)) == confirmed
     await fill(again, 1)
     await again.close()
+    assert await orphans(store) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_first_ledger_after_an_opening_trims_nothing(lost: bool) -> None:
+    """Readers that the restart has cut off come back to ledgers that every subscription has consumed."""
+    store = LosesAnswers()
+    world = World(store)
+    ledger = await world.open(entries_per_ledger_max=2)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 4)
+    cursor.acknowledge_cumulative(ledger.last_confirmed)
+    await ledger.close()
+    again = await world.after_crash().open(keep=False, entries_per_ledger_max=2)
+    if lost:
+        store.losing = True
+        again.writer.add(b"finds no ledger", 1, "lost")
+        await until(lambda: recorder(again).failed)
+    await fill(again, 1)
+    assert shape(again) == [2, 2, 1]
+    # The second one trims.
+    await fill(again, 2)
+    assert shape(again) == [2, 1]
+    await again.close()
+    assert await orphans(store) == []
+
+
+async def test_ledger_behind_a_refused_beginning_trims() -> None:
+    """The ledger before it was consumed while no ledger followed yet."""
+    store = LosesAnswers()
+    world = World(store)
+    ledger = await world.open(entries_per_ledger_max=2)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 2)
+    store.refusing = True
+    ledger.writer.add(b"finds no ledger", 1, "refused")
+    await until(lambda: recorder(ledger).failed)
+    cursor.acknowledge_cumulative(ledger.last_confirmed)
+    ledger.trimming.keep_ms = ledger.trimming.keep_bytes = 0
+    await fill(ledger, 1)
+    assert shape(ledger) == [1]
+    await ledger.close()
     assert await orphans(store) == []

@@ -181,6 +181,21 @@ async def test_sqlite_fails_and_recovers_when_the_disk_is_full(tmp_path: Path) -
     await store.close()
 
 
+async def test_sqlite_that_waits_for_its_disk_does_not_hold_the_loop(tmp_path: Path) -> None:
+    """Another connection has the file. Only the loop can end that, so a store that held the loop would fail."""
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(store.put("/a", b"1"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not writing.done()
+    other.execute("ROLLBACK")
+    other.close()
+    assert await writing == 0
+    await store.close()
+
+
 async def test_sqlite_names_the_file_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(MetadataError, match="missing"):
         SqliteMetadataStore(tmp_path / "missing" / "m.db")

@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 
 from bookie_stub.cluster.registration import Registration
 from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
-from broker.metadata.available_bookies import AvailableBookies
+from broker.metadata.available_bookies import AvailableBookies, Bookies
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from broker.metadata.zookeeper_requests import ZookeeperRequests
@@ -206,33 +206,35 @@ async def test_ledger_ids_are_unique_among_clients(
 async def test_available_bookies_follow_registrations(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
 ) -> None:
-    seen: list[dict[str, str]] = []
+    seen: list[Bookies] = []
     available = AvailableBookies(shared.requests, lambda bookies: seen.append(dict(bookies)))
     assert await available.open() == {}
 
-    async def are(wanted: dict[str, str]) -> None:
+    async def are(**wanted: tuple[str, str | None, bool]) -> None:
         await become(lambda: available.bookies == wanted, f"{wanted}")
 
-    def register(name: str, port: int) -> Registration:
+    def register(name: str, port: int, http_port: int | None = None) -> Registration:
         uri = ZookeeperUrl(zookeeper.address, f"{root}/ledgers")
         registration = Registration.connect(uri, name, 2.0)
-        registration.announce("127.0.0.1", port, read_only=False)
+        registration.announce("127.0.0.1", port, http_port, read_only=False)
         return registration
 
     first = await asyncio.to_thread(register, "first", 1)
-    await are({"first": "127.0.0.1:1"})
-    second = await asyncio.to_thread(register, "second:3181", 2)
-    await are({"first": "127.0.0.1:1", "second:3181": "127.0.0.1:2"})
+    await are(first=("127.0.0.1:1", None, False))
+    second = await asyncio.to_thread(register, "second", 2, 8000)
+    await are(first=("127.0.0.1:1", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", False))
+    await asyncio.to_thread(second.announce, "127.0.0.1", 2, 8000, read_only=True)
+    await are(first=("127.0.0.1:1", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", True))
     await asyncio.to_thread(first.close)
-    await are({"second:3181": "127.0.0.1:2"})
+    await are(second=("127.0.0.1:2", "127.0.0.1:8000", True))
     # A change during an expired session is seen in the next one.
     await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     first = await asyncio.to_thread(register, "first", 3)
-    await are({"first": "127.0.0.1:3", "second:3181": "127.0.0.1:2"})
+    await are(first=("127.0.0.1:3", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", True))
     assert seen[-1] == available.bookies
     for registration in (first, second):
         await asyncio.to_thread(registration.close)
-    await are({})
+    await are()
     await available.close()
 
 
@@ -246,7 +248,7 @@ async def test_available_bookies_are_followed_after_a_refused_read(
     folder = "/ledgers/available"
     await asyncio.to_thread(observer.create, f"{folder}/one:1", b"", makepath=True)
     available = AvailableBookies(shared.requests, lambda _: None)
-    assert await available.open() == {"one:1": "one:1"}
+    assert await available.open() == {"one:1": ("one:1", None, False)}
     # The broker may not read this node. The refusal sets no watch, so only a repeated read finds a later change.
     hidden = make_acl("world", "anyone", write=True, delete=True, admin=True)
     await asyncio.to_thread(observer.create, f"{folder}/two:2", b"", [hidden])
@@ -254,6 +256,6 @@ async def test_available_bookies_are_followed_after_a_refused_read(
     await asyncio.to_thread(observer.set_acls, f"{folder}/two:2", [make_acl("world", "anyone", all=True)])
     await become(lambda: "two:2" in available.bookies, "the new bookie")
     await asyncio.to_thread(observer.delete, f"{folder}/one:1")
-    await become(lambda: available.bookies == {"two:2": "two:2"}, "a later change")
+    await become(lambda: available.bookies == {"two:2": ("two:2", None, False)}, "a later change")
     assert caplog.text.count("not known") == 1
     await available.close()

@@ -44,6 +44,8 @@ def reading_of(**fields: Any) -> BrokerReading:
         authentication=AuthenticationCounts(),
         connections_active=0,
         ledgers_open=0,
+        bundles_owned=0,
+        lookups_pending=0,
         coordinators={},
         deletions=Deletions(),
         quota_checks=TimeHistogram(QUOTA_CHECK_BOUNDS_NS),

@@ -40,6 +40,7 @@ from broker.metrics.topic_families import (
     TOPICS_COUNT,
     TOTALS,
     TRANSACTIONS,
+    overflow_of,
 )
 from broker.metrics.window import NO_CONSUMER, NO_DELIVERIES, NO_PRODUCER, TopicWindows
 
@@ -82,7 +83,7 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicReading]:
                 entries_added=factor * 10,
                 entry_bytes_added=factor * 103_000,
                 write_latency=[factor * place for place in range(10)],
-                write_latency_sum_ms=factor * 0.37,
+                write_latency_sum_us=factor * 370,
                 entry_size=[factor * place * number for place in range(9)],
                 storage_size=number << 40,
                 size_quota=QuotaReading(evictions=number, evicted_entries=factor),
@@ -191,8 +192,9 @@ class TopicCollector(Collector):
         namespaces = sorted({t.namespace for t in self.topics})
         for family in (TOPICS_COUNT, *NAMESPACE, *TOTALS):
             metric = self.empty(family, ("namespace",) if family not in TOTALS else ())
+            behind = "/persistent" if family in NAMESPACE else ""
             groups: Mapping[tuple[str, ...], Callable[[TopicReading], bool]]
-            groups = {(name,): partial(_is_in, name) for name in namespaces}
+            groups = {(name + behind,): partial(_is_in, name) for name in namespaces}
             if family in TOTALS:
                 groups = {(): lambda _topic: True}
             for labels, belongs in groups.items():
@@ -202,11 +204,18 @@ class TopicCollector(Collector):
             yield metric
         for family, buckets in NAMESPACE_BUCKETS:
             metric = self.empty(family, ("namespace", "quantile"))
+            last = self.empty(overflow_of(family), ("namespace",))
             for name in namespaces:
-                for place, bucket in enumerate(buckets):
+                for place, bucket in enumerate((*buckets, "")):
                     value = self.total(f"{family.source}.{place}", partial(_is_in, name))
-                    metric.add_metric([self.cluster, name, bucket], value)
+                    value /= self.windows.seconds or 1
+                    of_ledgers = [self.cluster, f"{name}/persistent"]
+                    if bucket:
+                        metric.add_metric([*of_ledgers, bucket], value)
+                    else:
+                        last.add_metric(of_ledgers, value)
             yield metric
+            yield last
 
     def total(self, source: str, belongs: Callable[[TopicReading], bool]) -> float:
         return sum(look_up(source, t, self.windows.of(t.topic)) for t in self.topics if belongs(t))

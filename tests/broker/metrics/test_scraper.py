@@ -14,13 +14,16 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.curve import Curve, Point
 from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.metrics import broker_families, topic_families
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes
+from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import SubscriptionReading, TopicReading
 from broker.metrics.scraper import Scraper
+from tests.broker.metrics.network_of import interface
 from tests.broker.metrics.readings_of import reading_of, reads
 from tests.metrics_check import core_names, names_in
 
@@ -65,7 +68,8 @@ class FakeBroker:
 
     def scraper(self) -> Scraper:
         settings = ExpositionSettings(cluster="standalone")
-        return Scraper(settings, "1.2.3", self, lambda: self.now_ns)
+        network = NetworkSettings(folder=Path("/nonexistent"))
+        return Scraper(settings, "1.2.3", self, lambda: self.now_ns, network)
 
 
 async def text_of(scraper: Scraper, accept: str = "") -> str:
@@ -207,6 +211,51 @@ async def test_both_paths_answer_without_a_redirect_over_http() -> None:
         assert (await answer.text()).endswith("# EOF\n")
 
 
+async def test_scrape_has_the_policy_and_the_curve_while_it_is_sampled() -> None:
+    class Sampled(FakeBroker):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reading = super().broker()
+
+        def broker(self) -> BrokerReading:
+            return self.reading
+
+        def curve(self) -> Curve:
+            size_bytes = self.reading.manager.settings.size_bytes_max
+            return Curve(
+                0, 1.0, 9, 0.5, 0.0, [Point(size_bytes // 4, 0.75, 0.25, 0), Point(size_bytes, 0.5, 0.125, 0)]
+            )
+
+    sampled = Sampled()
+    text = await text_of(sampled.scraper())
+    assert 'pulsar_ml_cache_x_policy_info{cluster="standalone",policy="pip430"} 1.0' in text
+    assert "pulsar_ml_cache_x_curve" not in text
+    sampled.reading.cache.sampling = sampled
+    text = await text_of(sampled.scraper())
+    assert 'pulsar_ml_cache_x_curve_miss_ratio{cluster="standalone",factor="0.25"} 0.75' in text
+    assert 'pulsar_ml_cache_x_curve_standard_error{cluster="standalone",factor="1"} 0.125' in text
+
+
+async def test_scrape_labels_the_process_and_counts_bundles_and_bandwidth(tmp_path: Path) -> None:
+    class Owner(FakeBroker):
+        def broker(self) -> BrokerReading:
+            return replace(super().broker(), bundles_owned=3)
+
+    owner = Owner()
+    settings = NetworkSettings(("eth7",), 8.0, tmp_path)
+    interface(tmp_path / "eth7", received=0, sent=0)
+    scraper = Scraper(ExpositionSettings(cluster="c"), "1.2.3", owner, lambda: owner.now_ns, settings)
+    assert "pulsar_lb_bandwidth" not in await text_of(scraper)
+    interface(tmp_path / "eth7", received=500_000_000, sent=100_000_000)
+    owner.now_ns += 1_000_000_000
+    await scraper.roll_broker()
+    text = await text_of(scraper)
+    assert 'caffeine_cache_estimated_size{cache="owned-bundles",cluster="c"} 3.0' in text
+    assert 'process_open_fds{cluster="c"} ' in text
+    assert 'pulsar_lb_bandwidth_in_usage{cluster="c"} 50.0' in text
+    assert 'pulsar_lb_bandwidth_out_usage{cluster="c"} 10.0' in text
+
+
 def test_every_family_is_in_the_documentation() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     tables = (
@@ -223,13 +272,14 @@ def test_every_family_is_in_the_documentation() -> None:
         *topic_families.TOTALS,
         *broker_families.BROKER,
         *broker_families.BROKER_BY,
+        *broker_families.CURVE,
         *topic_families.TRANSACTIONS,
         topic_families.TOPICS_COUNT,
         *(family for family, _ in topic_families.NAMESPACE_BUCKETS),
         *(family for family, _ in broker_families.CONSTANTS),
     )
     names = {family.name for family in tables} | {name for name, _ in broker_families.SUMMARIES}
-    names.add(broker_families.QUOTA_CHECKS[0])
+    names |= {broker_families.QUOTA_CHECKS[0], broker_families.OWNED_BUNDLES[0]}
     # The page names the prefix of these once, above their table.
     prefix = "pulsar_ml_cache_pendingreads_"
     names |= {

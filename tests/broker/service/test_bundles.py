@@ -6,15 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.topic_name import parse_topic_name
 from broker.service.administration.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
+    KEY,
+    TOPICS_PER_SLICE,
     BoundariesRefused,
     Bundle,
     BundleRefused,
     Bundles,
+    OwnedBundles,
     hash_of,
 )
+from broker.service.namespaces import Namespaces
 
 NAME = "persistent://t1/n6/"
 
@@ -88,3 +94,15 @@ def test_split_keeps_the_other_boundaries() -> None:
 def test_boundaries_of_a_part_of_the_range_are_refused(texts: list[str]) -> None:
     with pytest.raises(BoundariesRefused):
         Bundles.checked(texts)
+
+
+async def test_owned_bundles_are_those_of_open_topics_in_known_namespaces() -> None:
+    namespaces = Namespaces(MemoryMetadataStore(), "standalone")
+    await namespaces.create_tenant("t1", {})
+    await namespaces.create("t1/n6", {KEY: Bundles.equal(2).json()})
+    texts = [f"{NAME}{number}" for number in range(TOPICS_PER_SLICE)] + ["persistent://t1/unknown/a"]
+    owned = OwnedBundles(namespaces)
+    slices = owned.add((text, parse_topic_name(text)) for text in texts)
+    assert sum(1 for _ in slices) == 1
+    assert owned.names() == ["t1/n6/0x00000000_0x80000000", "t1/n6/0x80000000_0xffffffff"]
+    assert len(owned) == 2

@@ -14,6 +14,7 @@ from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.errors import ServiceNotReady
 from broker.service import health
 from broker.service.health import ENTRIES_PER_LEDGER, KEY, HealthProbe
+from protocol.ledger_metadata import ledger_key
 from tests.fakes.ledgers import on_one_bookie
 
 
@@ -99,3 +100,28 @@ async def test_probe_ledgers_are_deleted() -> None:
     await bench.new_probe().check()
     assert bench.ledgers.deleted == [first, second]
     assert await bench.metadata.get(KEY) is not None
+
+
+async def test_ledger_of_a_probe_that_was_given_up_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that stops between the ledger and its name left one ledger for each probe, without a name."""
+    bench = Bench()
+    await bench.probe.check()
+    bench.now_ns += health.FRESH_NS
+    real = bench.metadata.put
+
+    async def hang(*_: object) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(health, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(bench.metadata, "put", hang)
+    for _ in range(4):
+        with pytest.raises(ServiceNotReady, match="within"):
+            await bench.probe.check()
+    monkeypatch.setattr(bench.metadata, "put", real)
+    monkeypatch.setattr(health, "TIMEOUT_S", 60.0)
+    await bench.probe.check()
+    key = await bench.metadata.get(KEY)
+    assert key is not None
+    ledgers = [number for number in range(100) if await bench.metadata.get(ledger_key(number)) is not None]
+    assert ledgers == [int(key.value)]

@@ -52,8 +52,8 @@ test("the curve is read between its points", () => {
 });
 
 test("the number of the first message counts those in front of it", () => {
-  assert.equal(messagesBefore("0", null), 0);
-  assert.equal(messagesBefore("800", null), 800);
-  assert.equal(messagesBefore("819", "20"), 800);
-  assert.equal(messagesBefore(null, null), null);
+  assert.equal(messagesBefore({ index: 0, entryMessages: 1 }), 0);
+  assert.equal(messagesBefore({ index: 800, entryMessages: 1 }), 800);
+  assert.equal(messagesBefore({ index: 819, entryMessages: 20 }), 800);
+  assert.equal(messagesBefore({ index: null, entryMessages: 1 }), null);
 });

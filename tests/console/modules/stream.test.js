@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { EventText } from "../pages/shell/event_text.js";
 import { History } from "../pages/shell/history.js";
+import { pauseBetweenLoads } from "../pages/shell/pace.js";
 import { format, parse, topicHash, topicName, topicPath } from "../pages/shell/routes.js";
 import { pauseMs } from "../pages/shell/stream.js";
 
@@ -57,4 +58,8 @@ test("addresses of views are read as they are written", () => {
   assert.deepEqual(parse("#/topics?search=%zz").query, { search: "%zz" });
   assert.equal(format("topics", [], { search: "", offset: 50 }), "#/topics?offset=50");
   assert.equal(topicPath("persistent://t/n/a b"), "persistent/t/n/a%20b");
+});
+
+test("loads that cost the broker much come less often", () => {
+  assert.deepEqual([0, 5, 10, 40, 1000].map((costMs) => pauseBetweenLoads(2000, costMs)), [2000, 2000, 2000, 8000, 60000]);
 });

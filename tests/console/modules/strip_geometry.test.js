@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { EntryLine, cursorRanges, gaps, merged, movedTo, rectangles, zoomed } from "../pages/charts/strip_geometry.js";
+import { EntryLine, beforeLine, cursorRanges, gaps, merged, movedTo, rectangles, zoomed } from "../pages/charts/strip_geometry.js";
 
 const LEDGERS = [
   { ledgerId: 3, entries: 50, cached: [] },
@@ -102,4 +102,15 @@ test("the shown part follows the selected entry", () => {
   assert.deepEqual(movedTo({ from: 30, to: 50 }, 50, 80), { from: 31, to: 51 });
   assert.deepEqual(movedTo({ from: 30, to: 50 }, 3, 80), { from: 3, to: 23 });
   assert.deepEqual(movedTo({ from: 30, to: 50 }, 40, 80), { from: 30, to: 50 });
+});
+
+test("a cursor in ledgers that are left out is told from one at their end", () => {
+  const lastBefore = at(2, 99);
+  const before = (markDelete, read) => beforeLine({ markDelete, read }, lastBefore);
+  assert.equal(before(at(2, 99), at(3, 0)), "", "all of them are acknowledged");
+  assert.equal(before(at(2, 98), at(3, 0)), "open");
+  assert.equal(before(at(1, 5), at(7, 3)), "open");
+  assert.equal(before(at(1, 5), at(2, 99)), "reads");
+  assert.equal(before(at(3, 4), at(3, 5)), "");
+  assert.equal(beforeLine({ markDelete: at(-1, -1), read: at(3, 0) }, null), "", "no ledger is left out");
 });

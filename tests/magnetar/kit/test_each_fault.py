@@ -182,15 +182,26 @@ async def test_refused_command_gets_the_error(
     await fired(fault)
 
 
+def counted(broker: magnetar.Broker) -> dict[str, int]:
+    """Returns the errors that clients were sent, by name."""
+    found = broker.ask("GET", "/magnetar/test/refusals")
+    assert isinstance(found, dict)
+    return found
+
+
 async def test_send_is_refused_with_each_error_of_the_protocol(
     broker: magnetar.Broker, conversation: Conversation
 ) -> None:
     await conversation.until("SEND")
+    before = counted(broker)
     for error in ServerError.keys():  # noqa: SIM118 - it is no mapping
         fault = broker.faults.refuse("SEND", error)
         conversation.send("SEND")
         assert code_of(await conversation.raw.receive("SEND_ERROR")) == error
         await fired(fault)
+    assert {error: count - before.get(error, 0) for error, count in counted(broker).items()} == dict.fromkeys(
+        ServerError.keys(), 1
+    )
 
 
 @pytest.mark.parametrize("error", ["FullDisk", "Fenced"])
@@ -230,6 +241,19 @@ async def test_unload_closes_the_producer_at_once(
     broker: magnetar.Broker, conversation: Conversation
 ) -> None:
     await conversation.until("SUBSCRIBE")
-    path = conversation.topic.replace("://", "/")
-    await asyncio.to_thread(broker.ask, "PUT", f"/admin/v2/{path}/unload")
+    await asyncio.to_thread(broker.unload, conversation.topic)
     await conversation.raw.receive("CLOSE_PRODUCER")
+
+
+async def test_unload_at_a_send_stores_the_message_and_closes_the_topic(
+    broker: magnetar.Broker, conversation: Conversation
+) -> None:
+    await conversation.until("SEND")
+    other = broker.faults.unload(broker.topic(), "SEND")
+    fault = broker.faults.unload(conversation.topic, "SEND")
+    conversation.send("SEND")
+    seen = {(await conversation.raw.receive()).type_name for _ in range(3)}
+    assert seen == {"SEND_RECEIPT", "CLOSE_PRODUCER", "CLOSE_CONSUMER"}
+    await fired(fault)
+    # Its topic was never opened, so it must not claim that it has closed it.
+    other.assert_fired(0)

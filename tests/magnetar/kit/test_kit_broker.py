@@ -17,17 +17,22 @@ import pulsar
 import pytest
 
 import magnetar
-from magnetar.kit import BrokerFailedError
+from magnetar.kit import BrokerFailedError, Clock, Faults
 from magnetar.kit.errors import KitError
 from tests.interop.support import connect
 from tests.support.tokens import SECRET_URL, token
+from tests.vectors.broker_process import BrokerProcess
 
 WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[magnetar.Broker]:
-    settings = {"subscriptionExpirationTimeMinutes": 60, "transactionCoordinatorEnabled": False}
+    settings = {
+        "subscriptionExpirationTimeMinutes": 60,
+        "transactionCoordinatorEnabled": False,
+        "preciseTimeBasedBacklogQuotaCheck": True,
+    }
     with magnetar.Broker(settings=settings) as running:
         yield running
 
@@ -180,6 +185,59 @@ def test_week_of_time_to_live_passes_at_once(broker: magnetar.Broker, client: pu
     assert backlog() == 0
 
 
+def test_old_backlog_goes_by_the_quota_of_its_age(broker: magnetar.Broker, client: pulsar.Client) -> None:
+    namespace = broker.namespace()
+    quota = {"limitTime": 3600, "limitSize": -1, "policy": "consumer_backlog_eviction"}
+    path = f"/admin/v2/namespaces/{namespace}/backlogQuota?backlogQuotaType=message_age"
+    broker.ask("POST", path, quota)
+    topic = broker.topic(namespace=namespace)
+    client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"old")
+    broker.clock.advance(minutes=50)
+    assert subscriptions(broker, topic)["s"]["msgBacklog"] == 1
+    broker.clock.advance(minutes=20)
+    wait_until(lambda: subscriptions(broker, topic)["s"]["msgBacklog"] == 0)
+
+
+def test_ledger_is_kept_for_the_time_of_retention(broker: magnetar.Broker, client: pulsar.Client) -> None:
+    namespace = broker.namespace()
+    retention = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    broker.ask("POST", f"/admin/v2/namespaces/{namespace}/retention", retention)
+    topic = broker.topic(namespace=namespace)
+    client.create_producer(topic).send(b"kept for an hour")
+    # The next open begins another ledger, so that the first one may be trimmed.
+    broker.unload(topic)
+    client.create_producer(topic)
+
+    def entries() -> object:
+        found: Any = broker.ask("GET", f"/admin/v2/{topic.replace('://', '/')}/internalStats")
+        return found["numberOfEntries"]
+
+    broker.clock.advance(minutes=50)
+    assert entries() == 1
+    broker.clock.advance(minutes=20)
+    wait_until(lambda: entries() == 0)
+
+
+def test_cached_entries_leave_after_their_time(broker: magnetar.Broker, client: pulsar.Client) -> None:
+    topic = broker.topic()
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"cached")
+    assert consumer.receive(WAIT_MS).data() == b"cached"
+    broker.clock.advance(minutes=1)
+    found: Any = broker.ask("GET", "/admin/v2/magnetar/console/cache")
+    assert found["entries"] == 0
+    assert found["evicted"]["ttl"]["entries"] > 0
+
+
+def test_unused_topic_goes_after_its_time(broker: magnetar.Broker, client: pulsar.Client) -> None:
+    namespace = broker.namespace()
+    topic = broker.topic(namespace=namespace)
+    client.create_producer(topic).close()
+    broker.clock.advance(minutes=5)
+    wait_until(lambda: broker.ask("GET", f"/admin/v2/persistent/{namespace}") == [])
+
+
 def test_unused_subscription_goes_after_its_time(broker: magnetar.Broker, client: pulsar.Client) -> None:
     topic = broker.topic()
     client.subscribe(topic, "unused").close()
@@ -314,6 +372,15 @@ def test_fault_that_has_not_happened_is_named(broker: magnetar.Broker) -> None:
 def test_fault_that_cannot_happen_is_refused(broker: magnetar.Broker) -> None:
     with pytest.raises(KitError, match="400 error='Fenced'"):
         broker.faults.refuse("SEND", "Fenced")
+
+
+def test_broker_without_test_controls_names_the_flag(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, memory=True) as plain:
+        for controls in (Clock(plain.addresses.admin).now, Faults(plain.addresses.admin).all):
+            with pytest.raises(
+                KitError, match="404 the broker has no test controls: start it with --test-faults"
+            ):
+                controls()
 
 
 def test_broker_runs_the_code_that_was_imported_and_no_module_of_the_test(tmp_path: Path) -> None:

@@ -8,11 +8,19 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import magnetar
+from broker.config.security_keys import TOKEN_PROVIDER
+from tests.support.tokens import SECRET_URL, token
 
 TESTS = """
-import pulsar, pytest
+import pulsar, pulsar.schema, pytest
 
 NAMESPACES = []
+
+class One(pulsar.schema.Record):
+    number = pulsar.schema.Integer(required=True)
+
+class Other(pulsar.schema.Record):
+    text = pulsar.schema.String(required=True)
 
 @pytest.fixture
 def client(pulsar_url):
@@ -26,6 +34,14 @@ def test_forgets_its_consumer(client, pulsar_topic, pulsar_namespace):
     consumer.receive(60_000)
     NAMESPACES.append(pulsar_namespace)
 
+def test_forgets_a_producer_that_is_not_stored(client, pulsar_namespace):
+    client.create_producer(f"non-persistent://{pulsar_namespace}/weather")
+
+def test_has_a_schema_refused(client, pulsar_topic):
+    client.create_producer(pulsar_topic, schema=pulsar.schema.JsonSchema(One)).close()
+    with pytest.raises(pulsar.PulsarException):
+        client.create_producer(pulsar_topic, schema=pulsar.schema.JsonSchema(Other))
+
 def test_tidies_up(client, pulsar_topic, pulsar_namespace):
     consumer = client.subscribe(pulsar_topic, "s")
     producer = client.create_producer(pulsar_topic)
@@ -35,13 +51,19 @@ def test_tidies_up(client, pulsar_topic, pulsar_namespace):
     producer.close()
     assert pulsar_namespace not in NAMESPACES
 
+def test_leaves_a_fault(pulsar_broker):
+    pulsar_broker.faults.refuse("PRODUCER", "AuthorizationError", times=0)
+
+def test_meets_no_fault_of_another(client, pulsar_topic):
+    client.create_producer(pulsar_topic).close()
+
 def test_needs_the_clock(pulsar_broker, pulsar_admin_url):
     pulsar_broker.clock.advance(minutes=1)
 """
 
 
-def run(folder: Path, *words: str) -> str:
-    (folder / "test_app.py").write_text(TESTS)
+def run(folder: Path, *words: str, tests: str = TESTS) -> str:
+    (folder / "test_app.py").write_text(tests)
     found_by_itself = "magnetar" in entry_points(group="pytest11").names
     # An environment from before the plugin does not name it; where it is found, naming it again is an error.
     named = [] if found_by_itself else ["-p", "magnetar.kit.pytest_plugin"]
@@ -52,17 +74,21 @@ def run(folder: Path, *words: str) -> str:
 
 def test_run_starts_a_broker_and_reports_what_is_left(tmp_path: Path) -> None:
     said = run(tmp_path)
-    assert "3 passed" in said, said
+    assert "7 passed" in said, said
     assert "left behind in Pulsar" in said
     assert "test_forgets_its_consumer: topic-" in said
     assert "subscription s: 1 consumers are open" in said
     assert "subscription s: 1 messages in the backlog" in said
-    assert "test_tidies_up: " not in said
+    assert "test_forgets_a_producer_that_is_not_stored: weather: 1 producers are open" in said
+    assert "test_has_a_schema_refused: 1 schemas refused as incompatible" in said
+    assert "test_leaves_a_fault: a fault has not happened: refuse on PRODUCER, at 1" in said
+    for name in ("test_tidies_up", "test_meets_no_fault_of_another", "test_needs_the_clock"):
+        assert f"{name}: " not in said
 
 
 def test_processes_of_xdist_have_a_broker_each_and_one_report(tmp_path: Path) -> None:
     said = run(tmp_path, "-n", "2")
-    assert "3 passed" in said, said
+    assert "7 passed" in said, said
     assert "test_forgets_its_consumer: topic-" in said
 
 
@@ -70,8 +96,39 @@ def test_one_line_switches_to_another_pulsar(tmp_path: Path) -> None:
     with magnetar.Broker() as other:
         urls = ["--pulsar-url", other.pulsar_url, "--pulsar-admin-url", other.admin_url]
         said = run(tmp_path, *urls)
-    assert "2 passed, 1 skipped" in said, said
+    assert "5 passed, 2 skipped" in said, said
     assert "a real Pulsar has no clock" in said
+    assert "a real Pulsar commits no faults" in said
+
+
+WITH_TOKEN = """
+import pulsar
+
+def test_message_arrives(pulsar_url, pulsar_topic, pulsar_token):
+    client = pulsar.Client(pulsar_url, pulsar.AuthenticationToken(pulsar_token))
+    consumer = client.subscribe(pulsar_topic, "s")
+    client.create_producer(pulsar_topic).send(b"x")
+    consumer.acknowledge(consumer.receive(60_000))
+    client.close()
+"""
+
+
+def test_other_pulsar_may_ask_for_a_token(tmp_path: Path) -> None:
+    settings = {
+        "authenticationEnabled": True,
+        "authenticationProviders": TOKEN_PROVIDER,
+        "tokenSecretKey": SECRET_URL,
+    }
+    (tmp_path / "token").write_text(token({"sub": "tests"}) + "\n")
+    with magnetar.Broker(settings=settings, token=token({"sub": "kit"})) as other:
+        urls = ["--pulsar-url", other.pulsar_url, "--pulsar-admin-url", other.admin_url]
+        assert "401" in run(tmp_path, *urls, tests=WITH_TOKEN)
+        said = run(tmp_path, *urls, "--pulsar-token", f"file:{tmp_path / 'token'}", tests=WITH_TOKEN)
+    assert "1 passed" in said, said
+
+
+def test_token_for_no_pulsar_is_refused(tmp_path: Path) -> None:
+    assert "--pulsar-token is for the Pulsar of --pulsar-url" in run(tmp_path, "--pulsar-token", "x")
 
 
 def test_half_of_an_address_is_refused(tmp_path: Path) -> None:

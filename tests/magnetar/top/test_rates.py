@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.clients.client import CommandError
-from magnetar.top.rates import NS_PER_S, Reading, overview
+from magnetar.top.rates import NS_PER_S, Reading, overview, subscriptions
 from magnetar.top.scrape import WANTED, parse
 
 APACHE = (Path(__file__).parent / "apache_4_2_4.txt").read_text()
@@ -128,3 +128,28 @@ def test_names_with_line_separators_of_unicode_are_read() -> None:
 def test_answer_that_is_no_scrape_is_named(text: str, reason: str) -> None:
     with pytest.raises(CommandError, match=reason):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("topic", "labels"),
+    [
+        ("persistent://n/s/t", 'topic="persistent://n/s/t"'),
+        ("persistent://n/s/t-partition-3", 'topic="persistent://n/s/t-partition-3"'),
+        ("persistent://n/s/t-partition-3", 'topic="persistent://n/s/t",partition="3"'),
+        ('persistent://n/s/a"b\\c', 'topic="persistent://n/s/a\\"b\\\\c"'),
+    ],
+)
+def test_subscriptions_of_one_topic_are_read(topic: str, labels: str) -> None:
+    names = "".join(
+        f'pulsar_subscription_{metric}{{cluster="c",{where},subscription="s"}} {value}\n'
+        for where, factor in ((labels, 1), ('topic="persistent://n/s/t-other"', 100))
+        for metric, value in (
+            ("back_log", 4 * factor),
+            ("blocked_on_unacked_messages", 1),
+            ("msg_rate_out", 2.5),
+        )
+    )
+    (found,) = subscriptions(parse(f"# TYPE x gauge\n{names}", topic), topic)
+    assert (found.name, found.backlog, found.blocked, found.out_messages) == ("s", 4, True, 2.5)
+    assert found.hit_ratio is None
+    assert subscriptions(parse(f"# TYPE x gauge\n{names}"), topic) == []

@@ -25,7 +25,7 @@ class Broker:
         self.readings = 0
         self.fails = False
 
-    def read(self) -> Reading:
+    def read(self, topic: str = "") -> Reading:
         if self.fails:
             raise CommandError("no broker answers")
         self.readings += 1
@@ -34,7 +34,9 @@ class Broker:
             labels = f'{{namespace="n/s",topic="persistent://n/s/{name}"}}'
             lines.append(f"pulsar_in_messages_total{labels} {number * self.readings}")
             lines.append(f"pulsar_msg_backlog{labels} {0 if name == 'c' else number}")
-        scrape = parse("\n".join(lines) + "\n")
+            for metric, value in (("back_log", 7), ("unacked_messages", number), ("consumers_count", 2)):
+                lines.append(f'pulsar_subscription_{metric}{labels[:-1]},subscription="s-{name}"}} {value}')
+        scrape = parse("\n".join(lines) + "\n", topic)
         return Reading(self.readings * NS_PER_S, scrape, scrape)
 
 
@@ -44,7 +46,7 @@ def screen_of(broker: Broker) -> TopScreen:
 
 
 def names(app: TopScreen) -> list[str]:
-    table = app.query_one(DataTable)
+    table = app.query_one("#topics", DataTable)
     return [str(table.get_row_at(index)[0]) for index in range(table.row_count)]
 
 
@@ -92,6 +94,28 @@ async def test_filter_hides_topics_until_escape(broker: Broker) -> None:
         await until(pilot, lambda: len(names(app)) == 3)
 
 
+def cells(app: TopScreen, name: str) -> list[list[str]]:
+    table = app.query_one(f"#{name}", DataTable)
+    return [[str(cell) for cell in table.get_row_at(index)] for index in range(table.row_count)]
+
+
+async def test_enter_shows_the_subscriptions_of_a_topic_until_escape(broker: Broker) -> None:
+    app = screen_of(broker)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await two_readings(pilot, app, broker)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: len(cells(app, "subscriptions")) == 1)
+        assert cells(app, "subscriptions") == [["s-b", "7", "2", "0", "0", "0 B", "0", "-", "2", ""]]
+        assert "topic    persistent://n/s/b" in text(app, "head")
+        assert not app.query_one("#topics", DataTable).display
+        await pilot.press("enter")
+        assert "persistent://n/s/b" in text(app, "head")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.query_one("#topics", DataTable).display)
+        assert "persistent://" not in text(app, "head")
+        assert len(names(app)) == 3
+
+
 async def test_pause_stops_readings_until_pressed_again(broker: Broker) -> None:
     app = screen_of(broker)
     async with app.run_test(size=(140, 30)) as pilot:
@@ -122,10 +146,10 @@ async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> N
     begun: list[int] = []
     answered = threading.Event()
 
-    def read() -> Reading:
+    def read(topic: str) -> Reading:
         begun.append(1)
         answered.wait()
-        return broker.read()
+        return broker.read(topic)
 
     app = TopScreen(read, 3600.0, "rate", "")
     async with app.run_test(size=(140, 30)) as pilot:
@@ -145,10 +169,10 @@ async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> N
 
 async def test_names_with_brackets_are_shown_as_they_are(broker: Broker) -> None:
     scrape = parse('# TYPE x gauge\npulsar_msg_backlog{topic="persistent://n/s/a[red]b[/c]"} 1\n')
-    app = TopScreen(lambda: Reading(0, scrape, scrape), 3600.0, "rate", "")
+    app = TopScreen(lambda _: Reading(0, scrape, scrape), 3600.0, "rate", "")
     async with app.run_test(size=(140, 30)) as pilot:
-        await until(pilot, lambda: app.query_one(DataTable).row_count == 1)
-        cell = app.query_one(DataTable).get_row_at(0)[0]
+        await until(pilot, lambda: app.query_one("#topics", DataTable).row_count == 1)
+        cell = app.query_one("#topics", DataTable).get_row_at(0)[0]
         assert isinstance(cell, Text)
         assert cell.plain == "n/s/a[red]b[/c]"
 

@@ -23,7 +23,7 @@ from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
-from pipeline.replays.grid import BrokerCounts, GridRow, Overrides, affordable_rate
+from pipeline.replays.grid import ENTRIES_MIN, BrokerCounts, GridRow, Overrides, affordable_rate
 from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
@@ -146,10 +146,19 @@ def test_budgets_that_are_none_are_refused_with_the_remedy() -> None:
 
 def test_large_records_are_sampled_without_being_asked() -> None:
     own = EntryCacheSettings(MIB, policy="pip430")
-    assert affordable_rate(10_000, own, [Overrides()] * 33) == 1.0
-    assert affordable_rate(100_000_000, own, [Overrides()] * 33) == 0.1
+    assert affordable_rate(10_000, 100.0, own, [Overrides()] * 33) == 1.0
+    assert affordable_rate(100_000_000, 100.0, own, [Overrides()] * 33) == 0.1
     by_objects = EntryCacheSettings(MIB, policy="magnetar")
-    assert affordable_rate(600_000, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+    assert affordable_rate(600_000, 100.0, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+
+
+def test_sample_is_large_enough_for_the_smallest_cache() -> None:
+    """A share of a hundredth of the entries would leave space for one entry in the smaller cache."""
+    own = EntryCacheSettings(MIB, policy="pip430")
+    sizes = [Overrides(size_bytes=MIB), Overrides(size_bytes=MIB // 8)]
+    assert affordable_rate(1_000_000_000, MIB / 1000, own, sizes) == ENTRIES_MIN / 125
+    without = EntryCacheSettings(0, policy="pip430")
+    assert affordable_rate(1_000_000_000, 1000.0, without, [Overrides()]) == 0.01
 
 
 def test_requests_are_counted_by_entry_and_not_by_row(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import sample_hash
-from pipeline.jobs.miss_ratio_curve import ENTRIES_MIN, Point, added, points_of
+from pipeline.jobs.miss_ratio_curve import Point, added, points_of
 from pipeline.replays.accesses import Accesses
+from pipeline.replays.grid import ENTRIES_MIN
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import replay_with
 from pipeline.replays.sampling import only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from argparse import Namespace
 from html import escape
 from pathlib import Path
@@ -24,7 +25,9 @@ from pipeline.jobs.hit_report import reads_by
 from pipeline.jobs.report import Report
 from pipeline.jobs.run import JOB_FUNCTIONS, Session
 from pipeline.replays.grid import override_grid, own_settings, replay_grid
+from pipeline.replays.inputs import read_inputs
 from pipeline.replays.making import accesses_of
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.traces.record_frames import read_record
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,19 +130,35 @@ def test_causes_add_up_to_the_misses(spark: Any) -> None:
 def test_grid_is_the_same_in_one_task_and_in_many(spark: Any) -> None:
     runs = find([SAMPLE]).lifetimes
     wanted = override_grid(("pip430-4.2", "fifo-ttl"), (1 << 20, 4 << 20))
-    together = replay_grid(spark, runs, wanted)
-    alone = [replay_grid(spark, runs, [overrides])[0] for overrides in wanted]
+    inputs = RecordInputs(spark, runs)
+    together = replay_grid(inputs, wanted)
+    alone = [replay_grid(inputs, [overrides])[0] for overrides in wanted]
     assert together == alone
     assert together[0].settings == own_settings(runs[0])
+
+
+def test_sample_is_replayed_again_without_its_files(spark: Any, tmp_path: Path) -> None:
+    """Spark has kept it: a job reads its record once, however often it replays."""
+    shutil.copytree(SAMPLE, tmp_path / "record")
+    inputs = RecordInputs(spark, find([tmp_path / "record"]).lifetimes, 0.5)
+    wanted = override_grid(("pip430-4.2", "magnetar"), (1 << 20,))
+    first = replay_grid(inputs, wanted)
+    lower = replay_grid(inputs, wanted[:1], rate=0.2)
+    shutil.rmtree(tmp_path / "record")
+    assert replay_grid(inputs, wanted) == first
+    assert replay_grid(inputs, wanted[:1], rate=0.2) == lower
+    assert lower == replay_grid(RecordInputs(spark, find([SAMPLE]).lifetimes, 0.2), wanted[:1])
 
 
 def test_no_general_policy_beats_belady_on_the_sample(spark: Any) -> None:
     (one,) = find([SAMPLE]).lifetimes
     size = 2 << 20
-    found = {policy: hits for policy, hits, _ in baseline_of((one, size, 1.0, ("FIFO", "LRU", "Belady")))}
+    batches = list(read_inputs(one))
+    answers = baseline_of(one, batches, 1.0, size_bytes=size, policies=("FIFO", "LRU", "Belady"))
+    found = {policy: hits for policy, hits, _ in answers}
     assert found["Belady"] >= max(found["FIFO"], found["LRU"])
     accesses = accesses_of(one)
-    assert requests_of(accesses).reads == replay_grid(spark, [one], override_grid())[0].reads
+    assert requests_of(accesses).reads == replay_grid(RecordInputs(spark, [one]), override_grid())[0].reads
 
 
 def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(

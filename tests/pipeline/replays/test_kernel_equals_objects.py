@@ -9,6 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from broker.entry_cache.settings import EntryCacheSettings
+from pipeline.replays.inputs import read_inputs
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import replay_with
@@ -53,7 +54,7 @@ def test_machine_code_counts_like_the_objects_on_random_records(
         lifetime = record.write(Path(folder))
         accesses = accesses_of(lifetime)
         ours = replay_with(accesses, wanted)
-        (theirs,) = replay_objects(lifetime, [wanted], accesses.tick_ns)
+        (theirs,) = replay_objects(lifetime, read_inputs(lifetime), [wanted], accesses.tick_ns)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}
     assert (ours.peak_bytes, ours.new_misses) == (theirs.peak_bytes, theirs.new_misses)
     assert accesses.events > STEPS

@@ -122,6 +122,30 @@ def test_clock_jumps_and_repeated_entries_become_remarks(tmp_path: Path) -> None
     assert found.rows == 4
 
 
+@pytest.mark.parametrize("rows", [1, 2, 65_536])
+def test_file_is_checked_alike_in_batches_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    writer = new_writer(tmp_path)
+    events = [
+        settings_row(),
+        append(0, [10] * 5, at_us=9_000_000),
+        append(0, [10] * 5, at_us=9_000_001, ledger=2),
+        append(3, [10] * 5, at_us=1_000),
+        hit(0, 3, at_us=1_001),
+        append(4, [20] * 5, at_us=1_002, ledger=2),
+    ]
+    writer.write(events, 0.0)
+    writer.close(0.0, None)
+    (path,) = tmp_path.rglob("*.parquet")
+    monkeypatch.setattr("broker.recorder.record_reader.BATCH_ROWS", rows)
+    check = check_file(path)
+    assert (check.rows, check.requests, check.hits, check.reads) == (6, 23, 3, 3)
+    assert (check.steps_back, check.doubled) == (1, 3)
+    assert (check.first_us, check.last_us) == (OFFSET_US, OFFSET_US + 9_000_001)
+    assert (check.appended, check.appended_bytes) == (20, 250)
+
+
 def test_missing_record_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="there is no "):
         find_files([tmp_path / "nowhere"])

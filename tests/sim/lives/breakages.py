@@ -43,6 +43,17 @@ def _retention_is_ignored() -> object:
     return mock.patch.object(trimming, "ledgers_to_trim", trim)
 
 
+def _trims_nothing_at_the_end() -> object:
+    """A ledger goes only while two others are behind it, so the last closed one of each topic stays."""
+
+    def trim(
+        ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
+    ) -> list[int]:
+        return _plain_trim(ledgers, slowest, now_ms, keep_ms=keep_ms, keep_bytes=keep_bytes)[:-1]
+
+    return mock.patch.object(trimming, "ledgers_to_trim", trim)
+
+
 def _expires_at_once() -> object:
     """The time to live is a thousandth of what the policy says."""
     return mock.patch.object(message_expiry, "_MS_PER_S", 1)
@@ -116,6 +127,7 @@ def _moves_without_copy() -> object:
 LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "trims-what-is-needed": _trims_what_is_needed,
     "retention-is-ignored": _retention_is_ignored,
+    "trims-nothing-at-the-end": _trims_nothing_at_the_end,
     "expires-at-once": _expires_at_once,
     "expires-the-whole-topic": _expires_the_whole_topic,
     "deletions-without-intent": _deletions_without_intent,

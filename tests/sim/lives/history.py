@@ -3,6 +3,7 @@
 * No ledger goes while a confirmed message in it is neither acknowledged by each subscription nor expired, nor while
   retention holds it.
 * Each subscription of a living topic gets every confirmed message that it has not acknowledged and that is not expired.
+* In the end no ledger is left that each subscription has acknowledged and retention does not hold.
 * No message of a deleted topic comes back; nothing of the topic is left after its deletion.
 * A leak stays until it is in quarantine and a whole copy of it is exported; nothing else ever enters the quarantine.
 * In the end an audit of the store finds nothing, no deletion and no quarantine is left, and no ledger needs a lost bookie.
@@ -435,11 +436,24 @@ class History:
         if left := [node.path for node in nodes if node.path.startswith((LEDGERS, NODES))]:
             raise Broken(f"the quarantine is not empty: {left}")
 
+    def _judge_first_ledger(self, topic: PersistentTopic, life: Life) -> None:
+        """Raises Broken for a ledger that nothing keeps: it would hold its space and that of all behind it for ever."""
+        first, *others = topic.ledger.ledgers.infos()
+        slowest = min(one.cursor.mark_delete_position for one in topic.subscriptions.values())
+        closed_ms = first.closed_at_ms or self.clock.now_ms()
+        keep_ms = life.kind.keep_ms
+        is_kept = keep_ms < 0 or self.clock.now_ms() - closed_ms < keep_ms
+        if others and slowest >= (first.ledger_id, first.entries - 1) and not is_kept:
+            raise Broken(
+                f"ledger {first.ledger_id} of {life.name} is left, although all have acknowledged it"
+            )
+
     async def _judge_life(self, broker: SimBroker, life: Life) -> None:
         topic = await broker.registry.get(parse_topic_name(life.name), create=False)
         assert isinstance(topic, PersistentTopic)
         readings = {name: await Reading.begin(self, topic, life, name) for name in life.kind.subscriptions}
         await asyncio.sleep(QUIET_S)
+        self._judge_first_ledger(topic, life)
         for name, reading in readings.items():
             got = {life.positions.get((one.ledger_id, one.entry_id)) for one in reading.port.got}
             reading.received()

@@ -7,7 +7,7 @@ import { clock, clockWithSeconds } from "../format/times.js";
 import { linePath, linear, nearest, ticks } from "./scales.js";
 
 const HEIGHT = 132;
-const MARGIN = { top: 8, right: 8, bottom: 20, left: 66 };
+const MARGIN = { top: 8, right: 8, bottom: 20, left: 74 };
 const TABLE_ROWS_MAX = 60;
 const LABEL_WIDTH = 90;
 /** The axis is at least as long as this, so that the first values of a fresh broker are not drawn apart. */
@@ -106,7 +106,7 @@ export class LineChart {
       lines.map((line, number) => svg("path", {
         class: `line line-${number}`, d: linePath(xs, line.map((value) => (value === null ? null : y(value)))),
       })),
-      this.#hover === null || place < 0 ? null : this.#marks(xs[place], lines.map((line) => line[place]), y));
+      place < 0 ? null : this.#marks(xs[place], lines.map((line) => line[place]), y));
     this.#tell(place);
   }
 
@@ -133,10 +133,12 @@ export class LineChart {
     });
   }
 
+  /** Marks the newest values, or with a line those under the pointer. */
   #marks(x, values, y) {
     const dots = values.map((value, number) =>
-      value === null || value === undefined ? null : svg("circle", { class: `dot line-${number}`, cx: x, cy: y(value), r: 3 }));
-    return svg("g", {}, svg("line", { class: "cross", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), dots);
+      value === null || value === undefined ? null : svg("circle", { class: `dot line-${number}`, cx: x, cy: y(value), r: 2.6 }));
+    const line = this.#hover === null ? null : svg("line", { class: "cross", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom });
+    return svg("g", {}, line, dots);
   }
 
   /** Writes the values at a place into the legend, and the sentence for screen readers. */

@@ -7,19 +7,27 @@
 
 import { h, replace, setAttributes, setText, svg } from "../dom/element.js";
 import { count, counted } from "../format/numbers.js";
-import { EntryLine, cursorRanges, movedTo, rectangles, zoomed } from "./strip_geometry.js";
+import { EntryLine, beforeLine, cursorRanges, movedTo, rectangles, zoomed } from "./strip_geometry.js";
 
 const LEDGER_HEIGHT = 30;
 const CURSOR_HEIGHT = 16;
 const NARROWEST_OPEN = 2;
 const LABEL_WIDTH = 44;
 const ZOOM = 4;
+/** Subscriptions in front of the strip that its note names. */
+const NAMED_MAX = 5;
 
 const LEGEND = [
   ["cached", "in the cache"], ["disk", "on disk"], ["acknowledged", "acknowledged"], ["open", "delivered, not acknowledged"],
   ["unlisted", "too many holes to draw"],
   ["ahead", "to be read"], ["gone", "trimmed"],
 ];
+
+const BEFORE = {
+  reads: "reads in ledgers before those shown; of those shown ",
+  open: "has entries to acknowledge in ledgers before those shown; of those shown ",
+  "": "",
+};
 
 /** Draws ledgers and cursors of one topic. */
 export class Strip {
@@ -28,6 +36,7 @@ export class Strip {
   #onPick;
   #line = new EntryLine([]);
   #cursors = [];
+  #lastBefore = null;
   #whole = true;
   #shown = { from: 0, to: 0 };
   #selected = null;
@@ -58,16 +67,18 @@ export class Strip {
    * Shows a topic.
    * @param {Object[]} ledgers of the topic's answer
    * @param {Object[]} cursors of its live values
-   * @param {{trimmed: ?number, ledgersMore: number}} before messages that were trimmed, ledgers that are left out
+   * @param {{trimmed: ?number, ledgersMore: number, lastBefore: ?Object}} before messages that were trimmed, ledgers that are
+   *   left out, and the position of their last entry
    */
-  show(ledgers, cursors, { trimmed, ledgersMore }) {
+  show(ledgers, cursors, { trimmed, ledgersMore, lastBefore }) {
+    this.#lastBefore = lastBefore;
     this.#line = new EntryLine(ledgers);
     this.#cursors = cursors;
     if (this.#whole) this.#shown = { from: 0, to: this.#line.total };
     // Trimming moves the indexes, and a chosen entry may be newer than the ledgers were at the last load.
     if (this.#position) this.#selected = this.#onLine(this.#line.index(this.#position));
     this.element.classList.toggle("holey", cursors.some((cursor) => cursor.holesMore > 0));
-    this.#showTrimmed(trimmed, ledgersMore);
+    this.#showTrimmed(trimmed, ledgersMore, cursors.filter((cursor) => beforeLine(cursor, lastBefore)));
     this.#draw();
   }
 
@@ -78,11 +89,13 @@ export class Strip {
   }
 
   /** Shows a piece of fixed length in front of the strip, because trimmed messages may be many more than those left. */
-  #showTrimmed(messages, ledgersMore) {
+  #showTrimmed(messages, ledgersMore, early) {
     this.element.classList.toggle("trimmed", messages > 0 || ledgersMore > 0);
     const gone = messages > 0 ? `${counted(messages, "older message")} ${messages === 1 ? "was" : "were"} trimmed. ` : "";
     const left = ledgersMore > 0 ? `${counted(ledgersMore, "older ledger")} not shown.` : "";
-    setText(this.#trimmed, gone + left);
+    const names = early.slice(0, NAMED_MAX).map((cursor) => cursor.name).join(", ");
+    const others = early.length > NAMED_MAX ? ` and ${count(early.length - NAMED_MAX)} more` : "";
+    setText(this.#trimmed, gone + left + (early.length ? ` Entries to read or to acknowledge are there for ${names}${others}.` : ""));
   }
 
   #legend() {
@@ -148,14 +161,15 @@ export class Strip {
       const ranges = cursorRanges(this.#line, cursor);
       const unread = this.#line.total - ranges.read;
       const open = ranges.open.reduce((sum, [first, end]) => sum + end - first, 0);
-      const text = `${cursor.name}: ${count(open)} delivered and not acknowledged in ${count(ranges.open.length)} `
+      const before = beforeLine(cursor, this.#lastBefore);
+      const text = `${cursor.name}: ${BEFORE[before]}${count(open)} delivered and not acknowledged in ${count(ranges.open.length)} `
         + `${ranges.open.length === 1 ? "range" : "ranges"}, ${unlistedText(cursor, ranges)}${count(unread)} to be read`;
       return h("div", { class: "strip-line" }, h("span", { class: "strip-label", title: cursor.name }, cursor.name),
-        this.#cursorRow(ranges, text));
+        this.#cursorRow(ranges, text, before));
     }));
   }
 
-  #cursorRow(ranges, text) {
+  #cursorRow(ranges, text, before) {
     const size = [this.#width, CURSOR_HEIGHT];
     const read = this.#x(ranges.read);
     return svg("svg", { class: "strip-row", role: "img", "aria-label": text, height: CURSOR_HEIGHT, viewBox: `0 0 ${size.join(" ")}` },
@@ -164,7 +178,9 @@ export class Strip {
       this.#rects("acknowledged", ranges.acknowledged, size),
       this.#rects("unlisted", ranges.unlisted, size),
       this.#rects("open", ranges.open, size, NARROWEST_OPEN),
-      read >= 0 && read <= this.#width ? svg("path", { class: "read", d: `M${read - 5} 0h10l-5 8z` }) : null,
+      read >= 0 && read <= this.#width && before !== "reads" ? svg("path", { class: "read", d: `M${read - 5} 0h10l-5 8z` }) : null,
+      // An arrow to the left: the place lies in ledgers that are not drawn.
+      before && this.#shown.from === 0 ? svg("path", { class: "read", d: "M0 8l8-5v10z" }) : null,
       this.#cross(CURSOR_HEIGHT));
   }
 
@@ -226,13 +242,21 @@ export class Strip {
 
   /** Writes the entry under the pointer, or the selected one, below the strip and for screen readers. */
   #tell(index) {
-    const position = index === null ? null : this.#line.position(index);
-    const text = position ? `Entry ${position.ledgerId}:${position.entryId}, ${this.#place(index)}` : this.#summary();
+    const text = index === null ? this.#summary() : this.#named(index);
     setText(this.#readout, text);
     setAttributes(this.slider, {
       "aria-valuemax": Math.max(0, this.#line.total - 1), "aria-valuenow": index ?? Math.max(0, this.#line.total - 1),
       "aria-valuetext": text,
     });
+  }
+
+  /** Names an entry. The selected one may be newer than the ledgers were at the last load, and then has no place yet. */
+  #named(index) {
+    const position = this.#line.position(index);
+    if (!position) return this.#summary();
+    const wanted = index === this.#selected && this.#position ? this.#position : position;
+    const drawn = wanted.ledgerId === position.ledgerId && wanted.entryId === position.entryId;
+    return `Entry ${wanted.ledgerId}:${wanted.entryId}, ${drawn ? this.#place(index) : "not drawn yet"}`;
   }
 
   #place(index) {

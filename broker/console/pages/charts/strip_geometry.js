@@ -90,6 +90,23 @@ export function cursorRanges(line, cursor) {
   return { acknowledged, open: gaps(acknowledged, behind, listed), unlisted: listed < read ? [[listed, read]] : [], read };
 }
 
+/**
+ * Says what a cursor has in front of the line, in the ledgers that are left out.
+ * @param {{markDelete: Position, read: Position}} cursor
+ * @param {?Position} lastBefore last entry of the ledgers that are left out, null if none has entries
+ * @returns {string} "reads" if its next entry lies there, "open" if an entry that it has passed is not acknowledged there,
+ *   or empty
+ */
+export function beforeLine({ markDelete, read }, lastBefore) {
+  if (!lastBefore) return "";
+  if (!isBehind(read, lastBefore)) return "reads";
+  return isBehind(lastBefore, markDelete) ? "open" : "";
+}
+
+function isBehind(one, other) {
+  return one.ledgerId > other.ledgerId || (one.ledgerId === other.ledgerId && one.entryId > other.entryId);
+}
+
 /** Joins ranges that touch or overlap; returns them in order. */
 export function merged(ranges) {
   const result = [];

@@ -20,6 +20,7 @@ export class Tiles {
   constructor(tiles) {
     // Wide screens show all tiles in one row or in two of the same length.
     this.element.style.setProperty("--tiles", tiles.length > 8 ? Math.ceil(tiles.length / 2) : tiles.length);
+    this.element.style.setProperty("--fewer-tiles", tiles.length > 5 ? Math.ceil(tiles.length / 2) : tiles.length);
     for (const [name, label] of tiles) {
       const value = h("span", { class: "big" });
       const detail = h("span", { class: "detail" });

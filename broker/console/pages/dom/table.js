@@ -15,6 +15,7 @@ import { h, setAttributes, setText } from "./element.js";
  * @property {string} [sort] name of the order that a click on the head asks for
  * @property {string} [title] explains the head
  * @property {boolean} [minor] left out on narrow screens
+ * @property {string} [name] class of the column's cells
  */
 
 /** A table of keyed rows. */
@@ -98,5 +99,5 @@ function headOf(column, onSort) {
 }
 
 function classOf(column) {
-  return [column.number && "number", column.minor && "minor"].filter(Boolean).join(" ") || null;
+  return [column.number && "number", column.minor && "minor", column.name].filter(Boolean).join(" ") || null;
 }

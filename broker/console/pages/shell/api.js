@@ -34,11 +34,6 @@ export async function change(method, path, body) {
   return readBody(await send(method, path, body));
 }
 
-/** Asks for the headers of an answer alone. */
-export async function headers(path) {
-  return (await send("HEAD", path)).headers;
-}
-
 /** Opens a stream of server-sent events. Returns the response, whose body is still to come. */
 export async function openStream(path, signal) {
   return send("GET", path, undefined, signal, "text/event-stream");

@@ -66,6 +66,9 @@ export class Frame {
   /** Marks the page in the navigation. */
   mark(view) {
     for (const [name, link] of this.#links) setAttributes(link, { "aria-current": name === view ? "page" : null });
+    // On a phone the row of links is wider than the screen.
+    const link = this.#links.get(view);
+    if (link) this.#nav.scrollLeft = link.offsetLeft - (this.#nav.clientWidth - link.offsetWidth) / 2;
   }
 
   /** Moves the focus to the title of the view. */

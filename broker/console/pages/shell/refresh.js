@@ -3,6 +3,7 @@
  */
 
 import { h, setText } from "../dom/element.js";
+import { pauseBetweenLoads } from "./pace.js";
 
 /** Repeats one load. */
 export class Refresh {
@@ -19,7 +20,7 @@ export class Refresh {
   /**
    * @param {function(AbortSignal): Promise<*>} load
    * @param {function(*): void} show gets the loaded data
-   * @param {number} everyMs pause between two loads; 0 loads once
+   * @param {number} everyMs pause between two loads; 0 loads once. Longer after data whose `costMs` is large
    */
   constructor(load, show, everyMs) {
     this.#load = load;
@@ -34,16 +35,18 @@ export class Refresh {
     this.#controller?.abort();
     const controller = new AbortController();
     this.#controller = controller;
+    let costMs = 0;
     try {
       const data = await this.#load(controller.signal);
       if (controller.signal.aborted || this.#closed) return;
       this.#tell(null);
       this.#show(data);
+      costMs = data?.costMs ?? 0;
     } catch (error) {
       if (controller.signal.aborted || this.#closed) return;
       this.#tell(error);
     }
-    this.#again();
+    this.#again(costMs);
   }
 
   /** Ends the loads. */
@@ -54,8 +57,8 @@ export class Refresh {
     document.removeEventListener("visibilitychange", this.#onVisible);
   }
 
-  #again() {
-    if (this.#everyMs && !document.hidden) this.#timer = setTimeout(() => this.now(), this.#everyMs);
+  #again(costMs) {
+    if (this.#everyMs && !document.hidden) this.#timer = setTimeout(() => this.now(), pauseBetweenLoads(this.#everyMs, costMs));
   }
 
   #tell(error) {

@@ -1,11 +1,11 @@
 /**
- * The bookies: their disks, the latency of their journals and their read caches.
+ * The bookies: their disks, the latency of their journals, their read caches, and the times of this broker's requests.
  */
 
 import { bar } from "../dom/bar.js";
 import { h, replace } from "../dom/element.js";
 import { facts, panel } from "../dom/parts.js";
-import { bytes, count, duration, percent } from "../format/numbers.js";
+import { bytes, count, counted, duration, percent } from "../format/numbers.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 
@@ -18,7 +18,8 @@ const LITTLE_FREE = 0.1;
 /** Opens the view. */
 export function openBookies() {
   const cards = h("div", { class: "cards" });
-  const show = ({ bookies }) => replace(cards, bookies.length ? bookies.map(card) : h("p", { class: "empty" }, "No bookie is known."));
+  const show = ({ bookies, more }) => replace(cards, bookies.length ? bookies.map(card) : h("p", { class: "empty" }, "No bookie is known."),
+    more ? h("p", { class: "quiet" }, `${counted(more, "more bookie")} not shown.`) : null);
   const refresh = new Refresh((signal) => get(PATH, { signal }), show, EVERY_MS);
   refresh.now();
   const element = h("div", {}, h("h1", { tabindex: "-1" }, "Bookies"), refresh.error, cards);
@@ -31,12 +32,8 @@ function card(bookie) {
       h("span", { class: "chip" }, KINDS[bookie.kind] ?? bookie.kind),
       bookie.connected === false ? h("span", { class: "chip bad" }, "not connected") : null),
     bookie.disks ? disks(bookie.disks) : null,
-    facts([
-      ["journal, median", bookie.journal ? latency(bookie.journal.p50Ms) : null],
-      ["journal, 99 %", bookie.journal ? latency(bookie.journal.p99Ms) : null],
-      ...readCache(bookie.readCache),
-    ]),
-    bookie.unknown ? h("p", { class: "quiet" }, bookie.unknown) : null);
+    h("div", { class: "rows" }, facts([...directories(bookie.writableDirectories), ...journal(bookie.journal), ...readCache(bookie.readCache), ...requests(bookie.requests)])),
+    bookie.notes.map((note) => h("p", { class: "quiet note" }, note)));
 }
 
 function stateChip(state) {
@@ -45,28 +42,45 @@ function stateChip(state) {
   return h("span", { class: `chip ${style}` }, text);
 }
 
+function directories(found) {
+  if (!found || found[1] === null) return [];
+  return [["ledger directories", `${count(found[0])} of ${count(found[1])} writable`]];
+}
+
+function journal(found) {
+  if (!found) return [];
+  return [["journal sync, 50 and 99\u00a0%", twoLatencies(found)]];
+}
+
 function readCache(cache) {
   if (!cache) return [];
   const reads = cache.hits + cache.misses;
+  const evicted = cache.evictedBeforeUse;
   return [
-    ["read cache hit ratio", percent(reads ? cache.hits / reads : null)],
-    ["evicted before use", `${count(cache.evictedBeforeUse)} entries`],
+    ["read cache hit ratio", reads ? percent(cache.hits / reads) : "no reads yet"],
+    ["evicted before first use", evicted === null ? "not counted by it" : `${count(evicted)} entries`],
   ];
 }
 
+function requests(found) {
+  if (!found) return [];
+  return [["write from here, 50 and 99\u00a0%", twoLatencies(found.write)], ["read from here, 50 and 99\u00a0%", twoLatencies(found.read)]];
+}
+
+/** Writes median and 99th percentile; null is a time in which nothing was measured. */
+function twoLatencies(found) {
+  if (!found || found.p50Ms === null) return "none in a minute";
+  return `${duration(found.p50Ms / 1000)}, ${duration(found.p99Ms / 1000)}`;
+}
+
 function disks(rows) {
-  const head = ["Disk", "Used", "Free"].map((text) => h("th", { scope: "col" }, text));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Disks" },
-    h("table", {}, h("caption", { class: "unseen" }, "Disks"), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map(disk))));
+  return h("ul", { class: "disks", "aria-label": "Disks" }, rows.map(disk));
 }
 
 function disk(one) {
   const size = one.usedBytes + one.freeBytes;
   const full = !one.writable || one.freeBytes < size * LITTLE_FREE;
-  return h("tr", {}, h("th", { scope: "row" }, h("code", {}, one.path), one.writable ? null : h("span", { class: "chip bad" }, "full")),
-    h("td", {}, bar(size ? one.usedBytes / size : 0, bytes(one.usedBytes), full ? "bad" : "")), h("td", {}, bytes(one.freeBytes)));
-}
-
-function latency(ms) {
-  return duration(ms === null ? null : ms / 1000);
+  const text = `${bytes(one.freeBytes)} free of ${bytes(size)}`;
+  return h("li", {}, one.path ? h("code", {}, one.path) : "all ledger disks", one.writable ? null : h("span", { class: "chip bad" }, "full"),
+    bar(size ? one.usedBytes / size : 0, text, full ? "bad" : ""));
 }

@@ -22,7 +22,7 @@ const TILES = [["used", "In use"], ["hits", "Hit ratio"], ["in", "Entries insert
 /** Opens the view. */
 export function openCache(app) {
   const tiles = new Tiles(TILES);
-  const parts = [topicPart(), flowPart(), requeuePart(), queuePart(), expectedPart(), workingSetPart()];
+  const parts = [topicPart(), enteredPart(), flowPart(), requeuePart(), queuePart(), expectedPart(), workingSetPart()];
   const size = new SizePanel();
   const show = (cache) => {
     showTiles(tiles, cache);
@@ -31,12 +31,12 @@ export function openCache(app) {
   };
   const refresh = new Refresh((signal) => get(PATH, { signal }), show, EVERY_MS);
   refresh.now();
-  const [topics, flow, requeues, queue, expected, sets] = parts;
+  const [topics, entered, flow, requeues, queue, expected, sets] = parts;
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Entry cache"), whyForm(app)), refresh.error, tiles.element,
     h("div", { class: "columns" },
       h("div", { class: "stack" }, size.element, queue.element),
-      h("div", { class: "stack" }, topics.element, flow.element, requeues.element, expected.element)), sets.element);
+      h("div", { class: "stack" }, topics.element, entered.element, flow.element, requeues.element, expected.element)), sets.element);
   return { title: "Entry cache", element, close: () => refresh.close() };
 }
 
@@ -46,7 +46,8 @@ function showTiles(tiles, cache) {
   const evicted = Object.values(cache.evicted);
   tiles.set("used", bytes(cache.bytes), `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, policy ${cache.policy}`);
   tiles.set("hits", percent(reads ? hits / reads : null), `since the start: ${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
-  tiles.set("in", rate(cache.inserted.perSecond), `${short(cache.inserted.entries)} since the start`);
+  const entered = enteredRows(cache);
+  tiles.set("in", rate(sumOf(entered, "perSecond")), `${short(sumOf(entered, "entries"))} since the start`);
   tiles.set("out", rate(sumOf(evicted, "perSecond")), `${short(sumOf(evicted, "entries"))} since the start`);
   tiles.set("queue", short(cache.queue.length), "entries");
 }
@@ -72,6 +73,25 @@ function topicPart() {
     table.show(rows.map((row) => ({ ...row, share: row.bytes / most })));
   };
   return { element: panel("Bytes by topic", table.element), show };
+}
+
+function enteredRows({ inserted }) {
+  return [
+    { cause: "it was published", entries: inserted.publishedEntries, perSecond: inserted.publishedPerSecond },
+    { cause: "it was read from storage, with another cursor still to come", entries: inserted.fromStorageEntries, perSecond: inserted.fromStoragePerSecond },
+  ];
+}
+
+function enteredPart() {
+  const table = new Table({
+    caption: "Inserted entries by cause", key: (row) => row.cause,
+    columns: [
+      { label: "Entered because", header: true, text: (row) => row.cause },
+      { label: "Entries", number: true, text: (row) => short(row.entries) },
+      { label: "Rate", number: true, text: (row) => rate(row.perSecond) },
+    ],
+  });
+  return { element: panel("Insertions", table.element), show: (cache) => table.show(enteredRows(cache)) };
 }
 
 function flowPart() {

@@ -6,6 +6,7 @@ import { Curve, missRatioAt } from "../charts/curve.js";
 import { freshId, h, replace, setAttributes, setText } from "../dom/element.js";
 import { panel } from "../dom/parts.js";
 import { bytes, counted, duration, percent } from "../format/numbers.js";
+import { clockWithSeconds } from "../format/times.js";
 
 const MIB = 1 << 20;
 const STEPS = 200;
@@ -20,6 +21,7 @@ export class SizePanel {
   #line = h("code", { class: "line-of-conf" });
   #note = h("p", { class: "quiet" });
   #waiting = h("p", { class: "empty" });
+  #stopped = h("p", { class: "error", role: "alert" });
   #drawing;
   #table = h("div");
   #details;
@@ -32,15 +34,16 @@ export class SizePanel {
     this.#drawing = h("div", { hidden: true }, this.#curve.element,
       h("div", { class: "field" }, h("label", { for: id }, "Compare another size"), this.#slider),
       this.#answer, h("p", {}, "In broker.conf: ", this.#line), this.#details);
-    this.element = panel("The effect of another size", this.#waiting, this.#drawing, this.#note);
+    this.element = panel("The effect of another size", this.#stopped, this.#waiting, this.#drawing, this.#note);
   }
 
   /** Shows the answer of the cache's page. */
   show({ missRatioCurve: curve }) {
     const ready = Boolean(curve && curve.points?.length > 1);
     this.#drawing.hidden = !ready;
-    this.#waiting.hidden = ready;
+    this.#waiting.hidden = ready || Boolean(curve?.stopped);
     setText(this.#waiting, "The broker samples reads since this page was opened. The curve appears when there are some.");
+    setText(this.#stopped, stoppedText(curve?.stopped));
     setText(this.#note, noteOf(curve));
     if (!ready) return;
     const first = this.#shown === null;
@@ -97,6 +100,12 @@ function change(here, there) {
   const points = (there - here) * 100;
   if (Math.abs(points) < 0.1) return "as many as now";
   return `${Math.abs(points).toFixed(1)} percentage points ${points < 0 ? "fewer" : "more"} than now`;
+}
+
+/** Says that the sampling failed: the curve is that of the time before, and does not follow the cache any more. */
+function stoppedText(stopped) {
+  if (!stopped) return "";
+  return `The curve stopped at ${clockWithSeconds(Date.now() - stopped.secondsAgo * 1000)}: ${stopped.reason}. The log has the details. It begins anew when no page has asked for it for ten minutes.`;
 }
 
 function noteOf(curve) {

@@ -21,7 +21,7 @@ export class EntryPanel {
 
   /**
    * @param {string} topic
-   * @param {{peek: boolean, why: boolean}} rights of the role
+   * @param {{read: boolean, why: boolean}} rights of the role
    */
   constructor(topic, rights) {
     this.#topic = topic;
@@ -59,7 +59,7 @@ export class EntryPanel {
   }
 
   async #messages({ ledgerId, entryId }) {
-    if (!this.#rights.peek) return null;
+    if (!this.#rights.read) return null;
     try {
       const path = `/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}?count=1`;
       const { messages, more: unsent } = await get(path);

@@ -23,8 +23,13 @@ export function loginView(refusal, retry) {
   };
   const submit = (event) => {
     event.preventDefault();
-    if (method.value === "token") keepToken(token.input.value);
-    else keepPassword(user.input.value, password.input.value);
+    try {
+      if (method.value === "token") keepToken(token.input.value);
+      else keepPassword(user.input.value, password.input.value);
+    } catch (fault) {
+      setText(error, fault.message);
+      return;
+    }
     retry();
   };
   method.addEventListener("change", choose);

@@ -30,14 +30,18 @@ const CHARTS = [
   { title: "Publish latency", format: milliseconds, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
   { title: "Cache hit ratio", format: percent, top: 1, series: [["hits", "hitRatio"]] },
   { title: "Backlog", format: short, series: [["entries", "backlog"]] },
-  { title: "Journal latency", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] },
 ];
+/** Of a bookie in the broker's process; of others the page of bookies tells the times. */
+const JOURNAL = { title: "Journal latency", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] };
+/** In its place where the journal is elsewhere. */
+const LAG = { title: "Event loop lag", format: milliseconds, series: [["longest of the last seconds", "loopLagMs"]] };
 
 /** Opens the view. */
 export function openOverview({ live }) {
   const tiles = new Tiles(TILES);
-  const charts = CHARTS.map(({ series, ...options }) =>
-    new LineChart({ ...options, series: series.map(([label, name]) => ({ label, name })) }));
+  const charts = CHARTS.map(newChart);
+  const [journal, lag] = [newChart(JOURNAL), newChart(LAG)];
+  const all = [...charts, journal, lag];
   const warnings = h("ol", { class: "warnings" });
   let spanMs = HOUR_MS;
 
@@ -46,15 +50,22 @@ export function openOverview({ live }) {
     const { seconds, tens } = live.history;
     // Of a fresh broker the seconds tell more.
     const columns = spanMs === HOUR_MS && tens.length >= ROWS_WANTED ? tens : seconds;
-    for (const chart of charts) chart.show(columns, spanMs);
+    const here = columns.column("journalP50Ms").some((value) => value !== null);
+    journal.element.hidden = !here;
+    lag.element.hidden = here;
+    for (const chart of all) chart.show(columns, spanMs);
     replace(warnings, live.warnings.length ? live.warnings.slice(0, WARNINGS_SHOWN).map(warningRow) : h("li", { class: "quiet" }, "None."));
   };
   const spans = spanButtons((chosen) => { spanMs = chosen; draw(); });
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Overview"), spans),
-    tiles.element, h("div", { class: "charts" }, charts.map((chart) => chart.element)),
+    tiles.element, h("div", { class: "charts" }, all.map((chart) => chart.element)),
     h("section", { class: "panel" }, h("h2", {}, "Newest warnings"), warnings, h("p", {}, h("a", { href: format("log") }, "All warnings"))));
   return { title: "Overview", element, close: live.watch(draw) };
+}
+
+function newChart({ series, ...options }) {
+  return new LineChart({ ...options, series: series.map(([label, name]) => ({ label, name })) });
 }
 
 function spanButtons(choose) {
@@ -75,7 +86,7 @@ function showTiles(tiles, now) {
   tiles.set("hits", percent(now.hitRatio), `since the start: ${percent(now.hitRatioTotal)}`);
   tiles.set("cache", bytes(now.cacheBytes), `of ${bytes(now.cacheMaxBytes)}, ${short(now.cacheEntries)} entries`);
   tiles.set("backlog", short(now.backlog), "entries not acknowledged");
-  tiles.set("storage", bytes(now.storageBytes), `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
+  tiles.set("storage", bytes(now.storageBytes), now.journalP50Ms === null ? "of all topics" : `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
   tiles.set("topics", count(now.topics), `open, ${counted(now.subscriptions, "subscription")}`);
   tiles.set("clients", count(now.connections), `${counted(now.producers, "producer")}, ${counted(now.consumers, "consumer")}`);
   tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last seconds");

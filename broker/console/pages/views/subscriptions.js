@@ -19,7 +19,7 @@ export class SubscriptionPanel {
   element;
   #app;
   #topic;
-  #rights;
+  #rights = {};
   #table;
   #more = h("p", { class: "quiet" });
   #peeked = h("div", { class: "peeked" });
@@ -28,16 +28,20 @@ export class SubscriptionPanel {
   /**
    * @param {Object} app
    * @param {string} topic
-   * @param {Object} rights that the role has on the topic
    * @param {function(): void} changed called after an action
    */
-  constructor(app, topic, rights, changed) {
+  constructor(app, topic, changed) {
     this.#app = app;
     this.#topic = topic;
-    this.#rights = rights;
     this.#changed = changed;
     this.#table = new Table({ caption: "Subscriptions", columns: this.#columns(), key: (one) => one.name, empty: "No subscriptions." });
     this.element = panel("Subscriptions", this.#table.element, this.#more, this.#peeked);
+  }
+
+  /** Takes the rights of the role: by subscription, the actions with true or false. */
+  allow(rights) {
+    this.#rights = rights;
+    this.element.classList.toggle("no-actions", !Object.values(rights).some((one) => Object.values(one).some(Boolean)));
   }
 
   /** Shows the cursors of the live values. */
@@ -47,7 +51,7 @@ export class SubscriptionPanel {
   }
 
   #columns() {
-    const columns = [
+    return [
       { label: "Subscription", header: true, text: (one) => one.name },
       { label: "Type", minor: true, text: (one) => one.kind + (one.durable === false ? ", not durable" : "") },
       { label: "Backlog", number: true, text: (one) => short(one.backlog), title: "Entries that are not acknowledged" },
@@ -57,27 +61,26 @@ export class SubscriptionPanel {
       { label: "Delayed", number: true, minor: true, text: (one) => short(one.delayed) },
       { label: "Hit ratio", number: true, minor: true, text: (one) => percent(one.hitRatio) },
       { label: "Consumers", number: true, minor: true, text: (one) => count(one.consumers.length + (one.consumersMore ?? 0)) },
-    ];
-    const actions = this.#actions();
-    if (actions.length) {
-      columns.push({
-        label: "Actions", text: (one) => one.name,
+      {
+        // Drawn again when the rights change.
+        label: "Actions", name: "actions", text: (one) => [one.name, ...this.#actions(one.name).map(([text]) => text)].join(),
         node: (one) => h("div", { class: "buttons small", role: "group", "aria-label": `Actions on ${one.name}` },
-          actions.map(([text, act, style]) => button(text, () => act(one.name), style))),
-      });
-    }
-    return columns;
+          this.#actions(one.name).map(([text, act, style]) => button(text, () => act(one.name), style))),
+      },
+    ];
   }
 
-  #actions() {
-    const acting = (action) => async (name) => { if (await action(this.#app, this.#topic, name)) this.#changed(); };
+  /** Returns the actions that the role may take on a subscription. */
+  #actions(name) {
+    const allowed = this.#rights[name] ?? {};
+    const acting = (action) => async (of) => { if (await action(this.#app, this.#topic, of)) this.#changed(); };
     return [
-      [this.#rights.peek, "Peek", (name) => this.#peek(name)],
-      [this.#rights.skip, "Skip", acting(skip)],
-      [this.#rights.reset, "Reset", acting(reset)],
-      [this.#rights.expire, "Expire", acting(expire)],
-      [this.#rights.unsubscribe, "Delete", acting(deleteSubscription), "danger"],
-    ].filter(([allowed]) => allowed).map(([, ...action]) => action);
+      [allowed.peek, "Peek", (of) => this.#peek(of)],
+      [allowed.skip, "Skip", acting(skip)],
+      [allowed.reset, "Reset", acting(reset)],
+      [allowed.expire, "Expire", acting(expire)],
+      [allowed.unsubscribe, "Delete", acting(deleteSubscription), "danger"],
+    ].filter(([may]) => may).map(([, ...action]) => action);
   }
 
   async #peek(name) {

@@ -78,15 +78,16 @@ class TopicView {
     const asked = new URLSearchParams({ topic: this.#name });
     const [answer, rights] = await Promise.all([
       get(`${PATH}/topics/${topicPath(this.#name)}`, { signal }),
-      get(`${PATH}/rights?${asked}`, { signal }).then((found) => ({ ...found.topic, why: found.console })),
+      get(`${PATH}/rights?${asked}`, { signal }).then((found) => ({ ...found.topic, why: found.console, subscriptions: found.subscriptions })),
     ]);
-    return [{ ...answer, trimmed: rights.peek ? await this.#trimmed.count(answer) : null }, rights];
+    return [{ ...answer, trimmed: rights.read ? await this.#trimmed.count(answer) : null }, rights];
   }
 
   #show(answer, rights) {
     const first = this.#answer === null;
     this.#answer = answer;
     if (first) this.#build(rights);
+    this.#subscriptions.allow(rights.subscriptions);
     this.#policies.show(answer.policies);
     this.#drawLive(answer.live);
     if (first) this.#showChosen();
@@ -94,7 +95,7 @@ class TopicView {
 
   #build(rights) {
     this.#entry = new EntryPanel(this.#name, rights);
-    this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, rights, () => this.#refresh.now());
+    this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, () => this.#refresh.now());
     const hadFocus = this.element.contains(document.activeElement);
     replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#tiles.element,
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,

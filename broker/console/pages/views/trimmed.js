@@ -3,11 +3,8 @@
  * one that is still there is the count of those in front of it.
  */
 
-import { headers } from "../shell/api.js";
+import { get } from "../shell/api.js";
 import { topicPath } from "../shell/routes.js";
-
-const INDEX = "X-Pulsar-Broker-Entry-METADATA-index";
-const BATCH = "X-Pulsar-num-batch-message";
 
 /** Counts the trimmed messages of one topic. */
 export class Trimmed {
@@ -37,8 +34,8 @@ export class Trimmed {
 
   async #ask({ ledgerId, entryId }) {
     try {
-      const found = await headers(`/admin/v2/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}`);
-      return messagesBefore(found.get(INDEX), found.get(BATCH));
+      const { messages } = await get(`/admin/v2/magnetar/console/messages/${topicPath(this.#topic)}/ledger/${ledgerId}/entry/${entryId}?count=1`);
+      return messagesBefore(messages[0]);
     } catch {
       // The ledger may have been trimmed since the list was made; the next list has another one.
       return null;
@@ -48,9 +45,8 @@ export class Trimmed {
 
 /**
  * Returns the messages in front of an entry.
- * @param {?string} index number of the last message of the entry, from 0
- * @param {?string} batch messages in the entry, null for one that is no batch
+ * @param {{index: ?number, entryMessages: number}} message of the entry; `index` is the number of its last message, from 0
  */
-export function messagesBefore(index, batch) {
-  return index === null ? null : Number(index) - Number(batch ?? 1) + 1;
+export function messagesBefore({ index, entryMessages }) {
+  return index === null ? null : index - entryMessages + 1;
 }

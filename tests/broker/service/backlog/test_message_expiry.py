@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from broker.managed_ledger import managed_ledger, single_entry
+from broker.model.entry import Entry
 from broker.model.errors import EntryDamaged
 from broker.model.position import EARLIEST, Position
+from broker.model.range_set import EntryRange
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
@@ -100,6 +103,29 @@ async def test_time_to_live_of_a_delayed_message_begins_at_its_delivery_time() -
     assert left(subscription) == [1], "60 s after its delivery time, which is not above the limit"
     await look(stage, topic, 1)
     assert left(subscription) == []
+
+
+async def test_both_times_of_a_delayed_message_come_from_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second read may give another object; a look that needs an entry's times again has them."""
+    stage = Stage(ttl_s=60)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3, delays_ms=[600_000, 0, 30_000])
+    read = Counter[int]()
+    real = single_entry.read_readable
+
+    async def counted(context: Any, storage_reads: Any, wanted: EntryRange) -> list[Entry]:
+        read.update(range(wanted.first, wanted.last + 1))
+        entries: list[Entry] = await real(context, storage_reads, wanted)
+        return entries
+
+    monkeypatch.setattr(managed_ledger, "read_readable", counted)
+    for after_ms in (61_000, 1_000, 28_000):
+        await look(stage, topic, after_ms)
+    assert left(subscription) == [0, 2]
+    await look(stage, topic, 1_000)
+    assert left(subscription) == [0]
+    assert read == {0: 1, 1: 1, 2: 1}
 
 
 async def test_delayed_message_that_is_due_waits_for_its_consumer() -> None:

@@ -78,6 +78,18 @@ async def test_slowest_subscription_counts_and_holes_do_not() -> None:
     assert await may_produce(stage, topic) is None
 
 
+async def test_backlog_reaches_the_end_of_the_log_though_nothing_was_read() -> None:
+    """The article counts up to the read position, by which a subscription that never reads would stop no producer."""
+    stage = Stage(quota_bytes=500)
+    topic = await stage.open()
+    subscription = await backlog(stage, topic, 20)
+    assert subscription.cursor.read_position.entry_id == 0
+    slowest = topic.quotas.slowest()
+    assert slowest is not None
+    assert slowest.size_bytes == size_of(topic)
+    assert await may_produce(stage, topic) is QuotaExceeded
+
+
 async def test_eviction_by_size_takes_the_oldest_from_those_who_are_behind() -> None:
     stage = Stage(quota_bytes=1000, quota_reaction=EVICTION)
     topic = await stage.open()

@@ -1,0 +1,89 @@
+"""run_adds: adds many stored entries of a ledger to one bookie, with one completion for all.
+
+Re-replication copies entries as they are stored, hundreds at a time. As single adds each costs a frame, a row in the table
+of outstanding requests and a completion: half of the worker's CPU. The client over TCP takes them as a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from broker.ledger_client.ledger_client import EntryAdds
+from broker.ledger_client.result_codes import OK
+
+RunDone = Callable[[int], None]
+"""(rc): OK when every entry is stored, else that of an entry that is not."""
+
+
+class AddRun(Protocol):
+    """Adds a run of entries."""
+
+    def __call__(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        stored: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: RunDone,
+    ) -> None:
+        """Adds stored entries, at least one; calls `done` once, when the bookie has answered all of them.
+
+        `entry_ids` are those of `stored`, all different. The other arguments are those of `EntryAdds.add`.
+        """
+        ...
+
+
+@runtime_checkable
+class RunAdds(Protocol):
+    """A bookie that takes a run at once."""
+
+    @property
+    def add_run(self) -> AddRun:
+        """Adds a run of entries."""
+        ...
+
+
+def run_adds(client: EntryAdds) -> AddRun:
+    """Returns the client's `add_run`, or one that makes single adds of a run.
+
+    Ask once for many runs: looking whether the client has one takes as long as many adds.
+    """
+    return client.add_run if isinstance(client, RunAdds) else partial(_add_each, client)
+
+
+def _add_each(
+    client: EntryAdds,
+    ledger_id: int,
+    entry_ids: Sequence[int],
+    stored: Sequence[bytes],
+    *,
+    master_key: bytes,
+    recovery: bool,
+    done: RunDone,
+) -> None:
+    answers = _Answers(len(stored), done)
+    for entry_id, entry in zip(entry_ids, stored, strict=True):
+        parts = (entry, b"", b"")
+        client.add(
+            ledger_id, entry_id, parts, master_key=master_key, recovery=recovery, done=answers.answered
+        )
+
+
+class _Answers:
+    """Counts the answers to single adds."""
+
+    def __init__(self, count: int, done: RunDone) -> None:
+        self._left = count
+        self._done = done
+        self._rc = OK
+
+    def answered(self, rc: int, _entry_id: int) -> None:
+        """Counts the answer to one add; the last one ends the run."""
+        self._left -= 1
+        self._rc = self._rc or rc
+        if not self._left:
+            self._done(self._rc)

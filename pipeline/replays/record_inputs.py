@@ -1,0 +1,73 @@
+"""The inputs of all broker lifetimes of a record, for the replays of one job.
+
+Spark keeps a sample of them on its disk, so that a job reads the files once, however often it replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import TypeAlias, TypeVar
+
+from pyspark import RDD, Broadcast, StorageLevel
+from pyspark.sql import SparkSession
+
+from broker.recorder.record_reader import BrokerLifetime
+from pipeline.replays.inputs import InputBatch, fewer, read_inputs
+from pipeline.task_progress import collected
+
+_Answer = TypeVar("_Answer")
+Replay: TypeAlias = Callable[[BrokerLifetime, list[InputBatch], float], Iterable[_Answer]]
+"""The work of a task on one lifetime's inputs: lifetime, inputs, and their share of the entries."""
+
+
+class RecordInputs:
+    """The inputs of some broker lifetimes, or of a sample of their entries."""
+
+    def __init__(self, spark: SparkSession, lifetimes: Sequence[BrokerLifetime], rate: float = 1.0) -> None:
+        """`rate`: the share of the entries, above 0 and at most 1."""
+        self.lifetimes = lifetimes
+        """In the order of the answers."""
+        self.rate = rate
+        """The share of the entries."""
+        self._spark = spark
+        self._shared = spark.sparkContext.broadcast(list(lifetimes))
+        # A partition for each lifetime, since its events have one order.
+        read = spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).flatMap(
+            partial(read_inputs, rate=rate)
+        )
+        # The whole record would take several times its size on disk, so it is read again for each replay.
+        self._batches: RDD[InputBatch] = read.persist(StorageLevel.DISK_ONLY) if rate < 1 else read
+
+    @property
+    def parallelism(self) -> int:
+        """The number of tasks that run at once."""
+        return self._spark.sparkContext.defaultParallelism
+
+    def replayed(
+        self, replays: Sequence[Sequence[Replay[_Answer]]], rate: float, say: Callable[[str], None]
+    ) -> list[_Answer]:
+        """Return the answers of one task for each replay, in any order.
+
+        `replays`: by lifetime. `rate`: a share of the entries, at most that of these inputs. `say` is called with the
+        number of finished tasks. An error of a task is raised as Spark's.
+        """
+        rounds = [
+            self._batches.mapPartitionsWithIndex(partial(_replay, self._shared, min(rate, self.rate), one))
+            for one in zip_longest(*replays)
+        ]
+        return collected(self._spark, self._spark.sparkContext.union(rounds), say)
+
+
+def _replay(
+    shared: Broadcast[list[BrokerLifetime]],
+    rate: float,
+    replays: Sequence[Replay[_Answer] | None],
+    index: int,
+    batches: Iterator[InputBatch],
+) -> Iterable[_Answer]:
+    """Do the work of a lifetime; without any if other lifetimes have more tasks."""
+    replay, lifetime = replays[index], shared.value[index]
+    if replay is not None:
+        yield from replay(lifetime, [fewer(lifetime, batch, rate) for batch in batches], rate)
