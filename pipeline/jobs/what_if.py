@@ -40,7 +40,8 @@ def what_if(
     """
     report = Report("what-if", "What if", checked.summary())
     _warn(checked, wanted, rate, say)
-    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *wanted], say=say)
+    others = [overrides for overrides in wanted if overrides != OWN]
+    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *others], say=say)
     report.text += own_lines(checked, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
     report.tables["what_if"] = Table(

@@ -72,6 +72,13 @@ def test_sample_is_small_and_complete() -> None:
     assert sum(path.stat().st_size for path in SAMPLE.rglob("*") if path.is_file()) < 300 * 1024
 
 
+def test_what_if_shows_the_own_settings_once(spark: Any) -> None:
+    alone, _, _ = run(spark, "what-if", str(SAMPLE))
+    assert len(alone.tables["what_if"].rows) == 1
+    beside, _, _ = run(spark, "what-if", str(SAMPLE), "--sizes-mb", "1")
+    assert len(beside.tables["what_if"].rows) == 2
+
+
 def test_manual_has_every_job() -> None:
     assert {command.split()[0] for command in COMMANDS} == set(JOBS)
 
