@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -340,6 +340,10 @@ class BookKeeperLedgerClient:
     def run_added(self, rc: int, ledger_id: int, entry_ids: list[int]) -> None:
         """Pass answers to runs, and the others to single adds."""
         answered = set(entry_ids)
+        # A second answer to an entry is another run's or a single add's; an add that was not asked for is an error.
+        again = (
+            [] if len(answered) == len(entry_ids) else [*(Counter(entry_ids) - Counter(answered)).elements()]
+        )
         runs = self.runs.get(ledger_id, [])
         ended = []
         for run in runs:
@@ -360,7 +364,10 @@ class BookKeeperLedgerClient:
             run.done(run.rc)
         for entry_id in entry_ids:
             if entry_id in answered:
+                answered.remove(entry_id)
                 self.added(rc, ledger_id, entry_id)
+        if again:
+            self.run_added(rc, ledger_id, again)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
         """Fail outstanding requests, and connect again after a pause."""

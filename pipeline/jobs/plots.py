@@ -150,7 +150,8 @@ def flattens(values: Sequence[float]) -> bool:
 def _scale(axis: Any, scale: Scale, *, log: bool = False) -> None:
     """Write the axis in the unit of its values."""
     if scale == "time":
-        locator = dates.AutoDateLocator(maxticks=5)  # type: ignore[no-untyped-call]
+        # With the default of five ticks at least, four days would need more than five, and matplotlib warns.
+        locator = dates.AutoDateLocator(minticks=2, maxticks=5)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(
             dates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
