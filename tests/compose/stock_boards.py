@@ -96,7 +96,7 @@ def group_of(query: Query, groups: Iterable[Group]) -> Group | None:
 
 
 class Row(NamedTuple):
-    """What was found of one board, or of several."""
+    """The counts of one board, or of several."""
 
     queries: int = 0
     """Different queries."""
@@ -181,7 +181,7 @@ is written by `tests/compose/test_stock_boards.py`, which asks a Prometheus for 
 broker on ZooKeeper, two bookies, re-replication while it copies the ledgers of a third bookie that was killed,
 ZooKeeper, the node exporter and itself.
 
-## What the boards need
+## Needs of the boards
 
 * Scrape jobs are called `broker`, `bookie`, `zookeeper`, with `honor_labels: true` and a label `kubernetes_pod_name`;
   `conf/prometheus.yml` has them.

@@ -109,19 +109,20 @@ def fill_beside_broker(disk: Path) -> None:
 
 def logged_bytes(disk: Path) -> int:
     """Bytes of all entry logs on the disk."""
-    total = 0
-    for log in (disk / "bookie" / "ledgers" / "current").glob("*.log"):
-        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            total += log.stat().st_size
-    return total
+    return bytes_of(disk / "bookie" / "ledgers" / "current", "*.log")
 
 
 def journal_bytes(disk: Path) -> int:
     """Bytes of all journal files on the disk."""
+    return bytes_of(disk / "bookie" / "journal" / "current", "*.txn")
+
+
+def bytes_of(folder: Path, pattern: str) -> int:
+    """Bytes of the files that the running bookie has there."""
     total = 0
-    for journal in (disk / "bookie" / "journal" / "current").glob("*.txn"):
+    for path in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            total += journal.stat().st_size
+            total += path.stat().st_size
     return total
 
 

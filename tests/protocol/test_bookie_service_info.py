@@ -9,7 +9,7 @@ from protocol.bookie_service_info import BookieEndpoints, endpoints_of, service_
 RECORDED = bytes.fromhex("32230a06626f6f6b696510d5b6011a093132372e302e302e31220a626f6f6b69652d727063")
 """Of BookKeeper 4.17.3."""
 HTTP_SERVER = bytes.fromhex("321f0a0a6874747073657276657210d08c011a07302e302e302e30220468747470")
-"""What BookKeeper 4.17.2 writes in front of it with `httpServerEnabled=true` and `httpServerPort=18000`."""
+"""BookKeeper 4.17.2 writes this in front of it with `httpServerEnabled=true` and `httpServerPort=18000`."""
 
 
 def test_service_info_equals_bookkeepers() -> None:

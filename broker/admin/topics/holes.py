@@ -97,7 +97,7 @@ def _unread(subscription: Subscription, entries: int) -> str:
     count = f"{entries:,} entries were" if entries > 1 else "1 entry was"
     error = subscription.cursor.last_error
     if error is not None:
-        # What stops a subscription at a damaged entry is in none of the places.
+        # No place counts the entries behind a damaged one: they were never read, so they are no holes.
         remedy = "; bring its file back, or set autoSkipNonRecoverableData=true to skip lost entries"
         at = _text(subscription.cursor.read_position)
         return f"{count} not read, because reading fails at {at}: {error}{remedy if isinstance(error, LOST_ENTRY) else ''}."
