@@ -142,8 +142,9 @@ def override_grid(
 OBJECT_SETTINGS: Final = 4
 """Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
 OBJECT_REPLAYS: Final = 4_000_000
-"""Requests times settings that the broker's objects replay in about a minute on two cores. Samples cost `magnetar` two to six
-points (docs/reference/benchmarks.md), so take as many as that time allows."""
+"""Requests times settings that the broker's objects replay in about a minute on two cores.
+
+Samples cost `magnetar` two to six points (docs/reference/benchmarks.md), so take as many as that time allows."""
 ENTRIES_MIN: Final = 10
 """Entries that fit into the sample's share of a cache at least. With fewer, a replay says nothing about the whole cache."""
 KERNEL_REQUESTS: Final = 10_000_000
