@@ -149,7 +149,7 @@ def test_large_records_are_sampled_without_being_asked() -> None:
     assert affordable_rate(10_000, 100.0, own, [Overrides()] * 33) == 1.0
     assert affordable_rate(100_000_000, 100.0, own, [Overrides()] * 33) == 0.1
     by_objects = EntryCacheSettings(MIB, policy="magnetar")
-    assert affordable_rate(600_000, 100.0, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
+    assert affordable_rate(1_200_000, 100.0, by_objects, [Overrides()] * 33) == pytest.approx(0.1, rel=0.05)
 
 
 def test_sample_is_large_enough_for_the_smallest_cache() -> None:
