@@ -41,6 +41,7 @@ class Console:
             environment.wall_ms,
         )
         cache = CachePage(broker.cache, broker.registry.topics, environment.now_ns)
+        # By the machine's clock: one that a test advances would make a request take an hour.
         bookies = BookiesPage(environment.ledgers.bookies, time.monotonic_ns)
 
         def end_what_no_page_asks_for() -> None:

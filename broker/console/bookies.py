@@ -160,17 +160,12 @@ class BookiesPage:
     def _nothing(self, name: str) -> Shown:
         """Returns a bookie of which only the connection is known."""
         client = self._bookies.client(name)
+        # Clients without a connection have no such attribute.
         reachable = getattr(client, "reachable", None)
-        kind = (
-            "embedded"
-            if isinstance(client, EmbeddedLedgerClient)
-            else "memory"
-            if reachable is None
-            else "tcp"
-        )
+        kind = "memory" if reachable is None else "tcp"
         return {
             "id": name,
-            "kind": kind,
+            "kind": "embedded" if isinstance(client, EmbeddedLedgerClient) else kind,
             "connected": True if reachable is None else bool(reachable),
             "state": "unknown",
             "disks": None,
@@ -219,7 +214,9 @@ def _state(registered: bool | None, space: DiskSpace | None, metrics: BookieMetr
     read_only = registered if space is not None else None
     if metrics is not None and metrics.read_only is not None:
         read_only = metrics.read_only
-    return "unknown" if read_only is None else "readonly" if read_only else "writable"
+    if read_only is None:
+        return "unknown"
+    return "readonly" if read_only else "writable"
 
 
 def _disks(space: DiskSpace, *, writable: bool) -> Json:

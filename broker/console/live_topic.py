@@ -54,7 +54,7 @@ class LiveTopic:
         self._topic: TopicCounts | None = None
         # Counters of producers, consumers and subscriptions at the last look.
         self._before: dict[Hashable, tuple[int, int]] = {}
-        # Cached ranges that this look may still list.
+        # Consumers and holes that this look may still list.
         self._consumers_left = self._holes_left = 0
         self._after: dict[Hashable, tuple[int, int]] = {}
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from broker.managed_ledger import awaited_reads
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerList
@@ -71,18 +72,8 @@ async def look_at_entry(context: LedgerContext, position: Position) -> Entry:
     cached = context.cache.peek(ledger_id, entry_id)
     if cached is not None:
         return cached
-    answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
-
-    def done(entries: list[Entry], error: BrokerError | None) -> None:
-        if answer.done():  # The caller was cancelled.
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(entries[0])
-
-    context.environment.ledgers.read(ledger_id, entry_id, entry_id, context.settings.read_bytes_max, done)
-    return await answer
+    ledgers, bytes_max = context.environment.ledgers, context.settings.read_bytes_max
+    return (await awaited_reads.read_entries(ledgers, ledger_id, entry_id, entry_id, bytes_max))[0]
 
 
 def _check_position(context: LedgerContext, position: Position) -> None:

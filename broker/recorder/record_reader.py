@@ -159,16 +159,6 @@ def look_at(path: Path) -> FileOnDisk:
     return FileOnDisk(path, metadata.num_rows, path.stat().st_size, facts)
 
 
-def read_table(file: FileOnDisk) -> pa.Table:
-    """Returns all rows of a file. Raises RecordError if they are damaged."""
-    try:
-        # `partitioning=None`: otherwise pyarrow would add columns for `broker=`, `date=` and `hour=` in the
-        # path.
-        return pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
-    except _REFUSALS as error:
-        raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
-
-
 def batches(file: FileOnDisk, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a file in order, at most `BATCH_ROWS` at a time. Raises RecordError if they are damaged.
 
@@ -179,18 +169,6 @@ def batches(file: FileOnDisk, columns: Sequence[str] | None = None) -> Iterator[
             yield from opened.iter_batches(BATCH_ROWS, columns=columns)
     except _REFUSALS as error:
         raise RecordError(f"{file.path}: damaged: {_one_line(error)}") from None
-
-
-def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Yields the files of each lifetime with their rows; a damaged file is added to those rejected."""
-    for lifetime in found.lifetimes:
-        for file in lifetime.files:
-            try:
-                table = read_table(file)
-            except RecordError as error:
-                found.rejected.append(RejectedFile(file.path, str(error)))
-                continue
-            yield file, table
 
 
 def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:

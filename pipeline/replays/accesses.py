@@ -85,8 +85,6 @@ REST_NS: Final = 100_000_000
 
 A broker looks at an empty cache this often. A shorter time without a pass may be a turn of the loop that took long.
 """
-LOOKS_ONLY: Final = "__peek"
-"""The reader of admin calls, which looks at entries without filling the cache."""
 
 
 class Rows(NamedTuple):

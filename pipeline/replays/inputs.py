@@ -13,12 +13,13 @@ import numpy as np
 
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.observe.replay import OUTPUTS
+from broker.entry_cache.reader import LOOKS_ONLY
 from broker.recorder.record_reader import BrokerLifetime
 from broker.recorder.row_encoder import RUN_OPS, in_sample_alone
 from broker.recorder.row_encoder import Columns as Batch
 from broker.recorder.sampling import hash_limit, mixed
 from pipeline.machine_code import compiled
-from pipeline.replays.accesses import LOOKS_ONLY, Bools, Ints64
+from pipeline.replays.accesses import Bools, Ints64
 from pipeline.replays.columns import Columns, columns_of, read_batches
 from pipeline.replays.readers import (
     CursorState,

@@ -402,6 +402,7 @@ def _catch_up(cache: Cache, op: int, first: int, count: int, now_ns: int) -> Non
     """
     s = cache.s
     interval = s[c.TICK_NS]
+    # A longer gap between passes: the recorded broker rested, because its own cache was empty.
     if now_ns - s[c.LAST_TICK_NS] > max(2 * interval, REST_NS):
         while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
             # An empty queue makes every pass of the gap a no-op, so skip them together.

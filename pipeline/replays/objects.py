@@ -20,12 +20,13 @@ from broker.entry_cache.observe.recorded import Recorded
 from broker.entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
 from broker.entry_cache.observe.replay import OUTPUTS, Replay
 from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.reader import LOOKS_ONLY
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.recorder.record_reader import BrokerLifetime, events, events_of
 from broker.recorder.schema import COLUMNS
-from pipeline.replays.accesses import LOOKS_ONLY, REST_NS
+from pipeline.replays.accesses import REST_NS
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.replay import Outcome
 

@@ -78,7 +78,7 @@ def count_record(lifetime: BrokerLifetime, span_us: tuple[int, int]) -> RecordCo
         columns = columns_of(lifetime, number, batch)
         _count_reads(columns, readers.of(columns.topic, columns.sub), by_reader)
         _count_reads(columns, batch["ts"] // _MINUTE_US - span_us[0] // _MINUTE_US, by_minute)
-        _count_contents(columns, batch["ts"], span_us, held, present, changes)
+        _count_contents(columns, batch["ts"], span_us, step_us(span_us), held, present, changes)
         # Events after a topic was closed count as reads and not as uses: the cache has ignored them.
         columns = columns.take(rows_of_open_topics(columns.op, columns.topic, state))
         columns = columns.take(~np.isin(columns.op, (Op.OPEN, Op.CLOSE)))
@@ -123,13 +123,13 @@ def _count_contents(
     columns: Columns,
     ts: NDArray[np.int64],
     span_us: tuple[int, int],
+    step: int,
     held: NDArray[np.float64],
     present: NDArray[np.bool_],
     changes: NDArray[np.int64],
 ) -> None:
     """Add each insert and each eviction to the contents of its topic and to the changes of its step."""
     op, topic, size_bytes = columns.op, columns.topic, columns.bytes
-    step = max((span_us[1] - span_us[0]) // STEPS, 1)
     for i in range(len(op)):
         if op[i] == _INSERT or op[i] == _EVICT:
             change = size_bytes[i] if op[i] == _INSERT else -size_bytes[i]
