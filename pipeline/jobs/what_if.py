@@ -14,7 +14,7 @@ from broker.config.policy_names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, percent, share, time_text
-from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
+from pipeline.replays.grid import GridRow, Overrides, needs_objects, own_settings, replay_grid
 from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
@@ -41,7 +41,9 @@ def what_if(
     report = Report("what-if", "What if", checked.summary())
     _warn(checked, wanted, rate, say)
     others = [overrides for overrides in wanted if overrides != OWN]
-    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *others], say=say)
+    every = [OWN, *others]
+    object_rate = rate if needs_objects(checked.lifetimes, every) else 0.0
+    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate, object_rate), every, say=say)
     report.text += own_lines(checked, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
     report.tables["what_if"] = Table(
