@@ -55,7 +55,7 @@ _LIMITS = (
 
 
 def add_to(jobs: Jobs) -> None:
-    """Add the command to those of `magnetar pipeline`."""
+    """Adds the command to those of `magnetar pipeline`."""
     parser = jobs.add_parser(
         "audit",
         help="look for leaks in a snapshot of the metadata",
@@ -79,7 +79,7 @@ def add_to(jobs: Jobs) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run an audit. Return 0, or 1 after one line on stderr."""
+    """Runs an audit. Returns 0, or 1 after one line on stderr."""
     try:
         print(_audit(arguments))
     except CommandError as error:
