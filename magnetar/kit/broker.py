@@ -99,7 +99,8 @@ class Broker(PulsarUnderTest):
         if self._process is not None:
             raise KitError("the broker runs already")
         if self._log is None:
-            self._log = tempfile.TemporaryFile(prefix="magnetar-kit-")
+            # Closed by `close`, or when the start fails.
+            self._log = tempfile.TemporaryFile(prefix="magnetar-kit-")  # noqa: SIM115
         ready, writer = os.pipe()
         with FileIO(ready) as addresses:
             try:
