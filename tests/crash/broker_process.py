@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 300.0
-"""Long, as all limits of this folder: a niced run beside 40 busy processes gets a hundredth of a core. It costs nothing otherwise."""
+"""Long, as all limits of this folder: a niced run beside 40 busy processes gets a hundredth of a core."""
 STOP_TIMEOUT_S = 300.0
 SETTINGS = (
     "managedLedgerDefaultMarkDeleteRateLimit=0",
