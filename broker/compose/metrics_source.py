@@ -19,6 +19,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.administration.bundles import OwnedBundles
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
@@ -43,6 +44,8 @@ class BrokerRooms(Protocol):
     """The access record; None while nothing is recorded."""
     environment: ManagedLedgerEnvironment
     """Clocks, ledgers and the budget of reads."""
+    last_audit: LastAudit
+    """The result of the last audit of leaks."""
     net: ConnectionContext
     """The client connections."""
     loop_watch: LoopWatch
@@ -121,6 +124,7 @@ class MetricsSource:
             lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
             deletions=registry.deletions,
+            last_audit=self._broker.last_audit,
             quota_checks=registry.quota_checks,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,
