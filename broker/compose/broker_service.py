@@ -202,7 +202,7 @@ class BrokerService:
         if controls is not None:
             controls.unloads(self.registry, self._tasks.spawn)
         self.partitioned = PartitionedTopics(self.registry)
-        self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
+        self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
         self.authenticator = authenticator

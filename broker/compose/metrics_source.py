@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from broker.entry_cache.compose import ComposedCache
@@ -14,7 +14,7 @@ from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.topic_reader import TopicReader
+from broker.metrics.topic_reader import NO_READINGS, TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
@@ -90,9 +90,9 @@ class MetricsSource:
         self._bundles = 0
         self._bundles_due_ns = 0
 
-    def topics(self) -> Iterator[TopicReading]:
-        """Yields a reading of each open topic."""
-        return self._topics.topics()
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
+        """Yields a reading of each open topic; see `TopicReader.topics`."""
+        return self._topics.topics(before)
 
     def count_levels(self) -> Iterator[None]:
         """Counts the cached entries with expected reads, and the bundles that have open topics."""
