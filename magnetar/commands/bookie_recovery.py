@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("magnetar")
 
 _POLL_S = 1.0
+DELAY_MAX_S = 2**31 - 1
+"""Longest lostBookieRecoveryDelay; BookKeeper reads it into Java's int."""
 
 
 def main(argv: list[str]) -> int:
@@ -90,7 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     switch.add_argument("state", nargs="?", choices=("enable", "disable"), help="(prints it)")
     switch.set_defaults(run=_switch)
-    for action in (serve, decommission, listed, recover, switch):
+
+    delay = actions.add_parser(
+        "lostbookierecoverydelay",
+        help="print or change the cluster's wait for a lost bookie",
+        allow_abbrev=False,
+    )
+    delay.add_argument("seconds", nargs="?", type=_seconds, metavar="SECONDS", help="(prints it)")
+    delay.set_defaults(run=_delay)
+    for action in (serve, decommission, listed, recover, switch, delay):
         add_settings_options(action, "--conf", "--config", conf_help="bookkeeper.conf")
     return parser
 
@@ -171,6 +181,23 @@ async def _switch(arguments: argparse.Namespace) -> int:
         if arguments.state is not None:
             await cluster.marks.set_enabled(arguments.state == "enable")
         print("enabled" if await cluster.marks.enabled() else "disabled")
+    return 0
+
+
+def _seconds(text: str) -> int:
+    seconds = int(text)
+    if not 0 <= seconds <= DELAY_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text}: allowed is a whole number from 0 to {DELAY_MAX_S}")
+    return seconds
+
+
+async def _delay(arguments: argparse.Namespace) -> int:
+    settings, recovery = _settings(arguments)
+    async with _cluster_of(settings) as cluster:
+        if arguments.seconds is not None:
+            await cluster.marks.prepare()
+            await cluster.marks.set_delay_s(arguments.seconds)
+        print(await cluster.marks.delay_s(recovery.lost_bookie_delay_s))
     return 0
 
 
