@@ -181,6 +181,25 @@ def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[
     page.get_by_role("button", name="All").click()
 
 
+def test_entry_that_is_newer_than_the_strip_is_named_at_once(
+    watch: Watch, show: Callable[[str], Page]
+) -> None:
+    # The ledger does not exist, so the cache has no story of the entry.
+    watch.expected.add(404)
+    page = show("topic/persistent/public/default/orders")
+    expect(page.locator(".strip-rows .strip-line").first).to_be_attached()
+    # The first text about an entry: the next values of the topic draw the strip, and its text, again.
+    text = page.evaluate(
+        """() => new Promise((done) => {
+            const readout = document.querySelector(".readout");
+            const look = () => readout.textContent.startsWith("Entry") && done(readout.textContent);
+            new MutationObserver(look).observe(readout, { childList: true, characterData: true, subtree: true });
+            location.hash += "?entry=999999:7";
+        })"""
+    )
+    assert text == "Entry 999999:7, not drawn yet"
+
+
 def test_trimmed_part_of_a_log_is_counted(
     admin: Admin, client: pulsar.Client, topic: str, show: Callable[[str], Page]
 ) -> None:
