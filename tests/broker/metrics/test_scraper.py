@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from broker.metrics.http import metrics_routes
 from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import SubscriptionReading, TopicReading
 from broker.metrics.scraper import Scraper
+from broker.metrics.topic_reader import NO_READINGS
 from tests.broker.metrics.network_of import interface
 from tests.broker.metrics.readings_of import reading_of, reads
 from tests.metrics_check import core_names, names_in
@@ -55,7 +56,7 @@ class FakeBroker:
             yield
             self.reading = replace(self.reading, expected=level)
 
-    def topics(self) -> Iterator[TopicReading]:
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
         self.times_read += 1
         for number in range(self.count):
             yield TopicReading(
