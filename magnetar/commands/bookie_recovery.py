@@ -1,4 +1,4 @@
-"""`magnetar bookie autorecovery`, `decommission`, `listunderreplicated`, `recover`: copies of lost bookies' entries.
+"""`magnetar bookie autorecovery`, `decommission`, `recover` and the others of `RECOVERY`: copies of lost bookies' entries.
 
 They find the cluster by a bookie's settings (`metadataServiceUri` in `--conf`, or `--set`). Names and meaning of the
 commands are those of BookKeeper's shell. Exit codes: 0 done, 1 failed, 2 wrong usage.

@@ -37,9 +37,7 @@ Connect = Callable[[str], BookKeeperLedgerClient]
 
 
 async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
-    """Connect to enough bookies to write an entry.
-
-    Returns when as many are connected as the write quorum has.
+    """Connects to enough bookies to write an entry: as many as the write quorum.
 
     A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies, and
     SettingsError for files of TLS that cannot be used.
@@ -149,10 +147,7 @@ class RegisteredBookies:
         return None if bookie is None else bookie.read_only
 
     async def follow(self, metadata: MetadataStore) -> None:
-        """Begin to watch ZooKeeper, where the broker's metadata must be.
-
-        Raises MetadataError when it refuses.
-        """
+        """Begins to watch ZooKeeper, which must have the broker's metadata. Raises MetadataError when it refuses."""
         from broker.metadata.available_bookies import AvailableBookies
         from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
@@ -161,7 +156,7 @@ class RegisteredBookies:
         self._changed(await self._available.open())
 
     async def close(self) -> None:
-        """Stop watching, then close every connection."""
+        """Stops watching, then closes every connection."""
         if self._available is not None:
             await self._available.close()
         await self._set.close()

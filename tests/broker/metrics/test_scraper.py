@@ -220,11 +220,13 @@ async def test_scrape_has_the_policy_and_the_curve_while_it_is_sampled() -> None
         def __init__(self) -> None:
             super().__init__()
             self.reading = super().broker()
+            self.looks = 0
 
         def broker(self) -> BrokerReading:
             return self.reading
 
         def curve(self) -> Curve:
+            self.looks += 1
             size_bytes = self.reading.manager.settings.size_bytes_max
             return Curve(
                 0, 1.0, 9, 0.5, 0.0, [Point(size_bytes // 4, 0.75, 0.25, 0), Point(size_bytes, 0.5, 0.125, 0)]
@@ -238,6 +240,7 @@ async def test_scrape_has_the_policy_and_the_curve_while_it_is_sampled() -> None
     text = await text_of(sampled.scraper())
     assert 'pulsar_ml_cache_x_curve_miss_ratio{cluster="standalone",factor="0.25"} 0.75' in text
     assert 'pulsar_ml_cache_x_curve_standard_error{cluster="standalone",factor="1"} 0.125' in text
+    assert sampled.looks == 1
 
 
 async def test_scrape_labels_the_process_and_counts_bundles_and_bandwidth(tmp_path: Path) -> None:
