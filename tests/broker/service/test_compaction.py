@@ -25,7 +25,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.batches import Item, batch, items_of, single
-from tests.fakes.metadata import LateWrites, WritesUntilCrash
+from tests.fakes.metadata import WritesUntilCrash
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
 from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, TOPIC, Stage, port_of
@@ -455,39 +455,6 @@ async def test_crash_between_any_two_writes_keeps_the_view_and_leaves_no_ledger(
         raise AssertionError("the life never ends")
     # Crashes came before the first horizon, between the two, and behind the second one.
     assert len(horizons) == 3
-
-
-@pytest.mark.parametrize("compacts", [False, True])
-async def test_late_writes_of_a_broker_that_lost_the_topic_lose_no_key(compacts: bool) -> None:
-    """Its late horizon named a compacted ledger that the next broker had removed; the keys were gone with the log."""
-    # The first four writes make tenants and namespaces.
-    for writes in range(4, 60):
-        shared = MemoryMetadataStore()
-        way = LateWrites(shared, writes)
-        stage, ports = Stage(entries_per_ledger=3, metadata=way), list[FakeProducerPort]()
-        work = asyncio.ensure_future(life(stage, ports))
-        while not (way.dead or work.done()):
-            while stage.soon:
-                stage.soon.popleft()()
-            await asyncio.sleep(0)
-        second = Stage(entries_per_ledger=3, metadata=shared, before=stage)
-        topic = await second.open()
-        if compacts:
-            await compact(second, topic)
-        confirmed = sum(len(port.receipts) for port in ports)
-        way.release()
-        await second.settle()
-        work.cancel()
-        await asyncio.wait((work,))
-        await second.settle()
-        third = Stage(entries_per_ledger=3, metadata=shared, before=stage)
-        topic = await third.open()
-        await check_view(third, topic, confirmed)
-        assert await ledgers_of(shared) - await referenced(shared, topic.name.ledger_name) == set()
-        if not way.dead:
-            break
-    else:
-        raise AssertionError("the life never ends")
 
 
 async def check_view(stage: Stage, topic: PersistentTopic, confirmed: int) -> None:
