@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark_pulsar.client.cluster import ClusterSettings
@@ -136,6 +136,11 @@ class SourceOptions:
     """PEM by the name of the public key; the empty name stands for every other one. Secret."""
     discard_encrypted: bool = False
     """True leaves entries out that cannot be decrypted; False raises MalformedEntry."""
+
+    def with_token(self, token: bytes | None) -> SourceOptions:
+        """Returns a copy whose token file is replaced by `token` on machines without it; unchanged for None."""
+        security = self.cluster.security.with_token(token)
+        return replace(self, cluster=self.cluster._replace(security=security))
 
 
 @dataclass(frozen=True)

@@ -43,17 +43,14 @@ JOBS = {
 
 
 def main(argv: list[str]) -> int:
-    """Run a job. Return 0, or 1 after one line on stderr.
-
-    `compare` returns 1 also for a difference.
-    """
+    """Runs a job. Returns 0, or 1 after one line on stderr; `compare` returns 1 for a difference too."""
     arguments = _parsed(argv)
     code: int = arguments.run(arguments)
     return code
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    """Return the understood words; a misspelled job or option ends with the nearest name."""
+    """Returns the understood words; a misspelled job or option ends with the nearest name."""
     parser, jobs = _parsers()
     if argv and argv[0] not in jobs and not argv[0].startswith("-"):
         near = _nearest(argv[0], jobs) or f"; there are {', '.join(jobs)}"
@@ -68,7 +65,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:
-    """Return the question for the name that was probably meant; an empty text if none is near."""
+    """Returns the question for the name that was probably meant; an empty text if none is near."""
     found = get_close_matches(given, list(names), 1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -78,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """Return the parser of the command, and those of the jobs by name."""
+    """Returns the parser of the command, and those of the jobs by name."""
     parser = argparse.ArgumentParser(
         "magnetar pipeline",
         description="Jobs on Spark: on access records (entryCacheRecordDirectory), on snapshots of metadata, and live.",
@@ -353,7 +350,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _session_and_job(
     arguments: argparse.Namespace,
 ) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Report, bool]]]:
-    """Import Spark and the jobs, which takes a second that `--help` should not take."""
+    """Imports Spark and the jobs, which takes a second that `--help` should not take."""
     try:
         from pipeline.jobs.run import JOB_FUNCTIONS, Session
     except ImportError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,25 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
             "/there/is/none cannot be read: No such file or directory",
         ),
         (
+            {"pulsar.client.authParams": "token:x"},
+            "authParams is given without pulsar.client.authPluginClassName",
+        ),
+        (
+            {"pulsar.client.authPluginClassName": "token"},
+            "AuthenticationToken is empty: token:TEXT or file:///PATH",
+        ),
+        (
+            {"pulsar.client.authPluginClassName": "token", "pulsar.client.authParams": "{}"},
+            'AuthenticationToken is {"token": "…"}',
+        ),
+        (
+            {
+                "pulsar.client.authPluginClassName": "tls",
+                "pulsar.client.authParams": "tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
+            },
+            "AuthenticationTls shows its certificate over TLS alone: write pulsar+ssl:// in service.url",
+        ),
+        (
             {"pulsar.client.authPluginClassName": "Kerberos"},
             "built in are AuthenticationToken, AuthenticationBasic and",
         ),
@@ -109,6 +129,27 @@ def test_options_ignore_the_case_of_names() -> None:
     assert options.topics.names == ("persistent://a/b/c",)
     assert options.columns == ("value", "__key")
     assert options.start.default == "latest"
+
+
+def test_token_of_a_file_is_read_again_and_the_last_one_stands_in_without_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    given = {
+        **GIVEN,
+        "pulsar.client.authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "pulsar.client.authParams": f"file://{path}",
+    }
+    options = source_options(given, streaming=True)
+    security = options.cluster.security
+    path.write_text("second\n")
+    assert security.proof() == ("token", b"second")
+    path.write_text("")
+    assert security.proof() == ("token", b"first"), "as while another program writes the file"
+    path.unlink()
+    assert security.proof() == ("token", b"first")
+    assert options.with_token(b"third").cluster.security.proof() == ("token", b"third")
+    assert options.with_token(None) == options
+    assert "first" not in repr(options)
 
 
 def test_places_include_both_ends() -> None:
