@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from broker.entry_cache.compose import ComposedCache
@@ -14,11 +14,12 @@ from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.topic_reader import TopicReader
+from broker.metrics.topic_reader import NO_READINGS, TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.administration.bundles import OwnedBundles
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
@@ -43,6 +44,8 @@ class BrokerRooms(Protocol):
     """The access record; None while nothing is recorded."""
     environment: ManagedLedgerEnvironment
     """Clocks, ledgers and the budget of reads."""
+    last_audit: LastAudit
+    """The result of the last audit of leaks."""
     net: ConnectionContext
     """The client connections."""
     loop_watch: LoopWatch
@@ -87,9 +90,9 @@ class MetricsSource:
         self._bundles = 0
         self._bundles_due_ns = 0
 
-    def topics(self) -> Iterator[TopicReading]:
-        """Yields a reading of each open topic."""
-        return self._topics.topics()
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
+        """Yields a reading of each open topic; see `TopicReader.topics`."""
+        return self._topics.topics(before)
 
     def count_levels(self) -> Iterator[None]:
         """Counts the cached entries with expected reads, and the bundles that have open topics."""
@@ -121,6 +124,7 @@ class MetricsSource:
             lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
             deletions=registry.deletions,
+            last_audit=self._broker.last_audit,
             quota_checks=registry.quota_checks,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,

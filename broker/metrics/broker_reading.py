@@ -20,6 +20,7 @@ from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.transactions.coordinator import Coordinator
 
 
@@ -101,6 +102,8 @@ class BrokerReading:
     """Lookups of topics that are not yet answered."""
     coordinators: Mapping[int, Coordinator]
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
+    last_audit: LastAudit
+    """Findings of the last audit of leaks."""
     deletions: DeletionCounts
     """Deletions of topics, namespaces and tenants."""
     quota_checks: TimeHistogram

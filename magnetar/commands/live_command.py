@@ -21,7 +21,7 @@ _POLL_S = 1
 
 
 def add_to(jobs: Jobs) -> None:
-    """Add the command to those of `magnetar pipeline`."""
+    """Adds the command to those of `magnetar pipeline`."""
     parser = jobs.add_parser(
         "live",
         help="follow the cache's hit ratio and report drops",
@@ -65,7 +65,8 @@ def add_to(jobs: Jobs) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Follow the topic. Return 0, or 1 after one line on stderr; 130 after Ctrl-C.
+    """Follows the topic. Returns 0, or 1 after one line on stderr; 130 after Ctrl-C.
+
 
     Spark itself writes checkpoint and output, so their paths may have a scheme.
     """

@@ -40,10 +40,7 @@ JOBS = {
 
 
 def main(argv: list[str]) -> int:
-    """Run a job. Return 0, or 1 after one line on stderr.
-
-    `compare` returns 1 also for a difference.
-    """
+    """Runs a job. Returns 0, or 1 after one line on stderr; `compare` returns 1 for a difference too."""
     arguments = _parser().parse_args(argv)
     code: int = arguments.run(arguments)
     return code
@@ -294,7 +291,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _session_and_job(
     arguments: argparse.Namespace,
 ) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Report, bool]]]:
-    """Import Spark and the jobs, which takes a second that `--help` should not take."""
+    """Imports Spark and the jobs, which takes a second that `--help` should not take."""
     try:
         from pipeline.jobs.run import JOB_FUNCTIONS, Session
     except ImportError as error:

@@ -394,6 +394,10 @@ def _announce(addresses: Addresses, ready_file: Path | None) -> None:
         "admin+ssl": addresses.admin_url_tls,
     }
     text = json.dumps({**{name: url for name, url in found.items() if url}, "pid": os.getpid()})
+    if ready_file.is_fifo():
+        # Written as it is: a rename would put a file into its place, and the reader at the other end would wait for ever.
+        ready_file.write_text(text + "\n")
+        return
     # Renamed when complete, so a script that finds the file can read it at once.
     part = ready_file.with_name(ready_file.name + ".part")
     part.write_text(text + "\n")
