@@ -25,7 +25,7 @@ from autorecovery.fragments import Fragment
 from autorecovery.pace import Pace
 from autorecovery.replicas import good_count, read_entry
 from autorecovery.stats import WorkerStats
-from broker.ledger_client.add_run import run_adds
+from broker.ledger_client.add_run import AddRun, run_adds
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest
 from broker.ledger_client.result_codes import OK, error_of
@@ -181,12 +181,14 @@ class _Copy:
         """Adds a batch; the future is done when the bookie has answered all of it."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._add_run(
-            self._ledger_id,
-            entry_ids[: len(stored)],
-            stored,
-            master_key=self._digest.master_key,
-            recovery=True,
-            done=partial(self._written, written, len(stored), sum(map(len, stored))),
+            AddRun(
+                self._ledger_id,
+                entry_ids[: len(stored)],
+                stored,
+                master_key=self._digest.master_key,
+                recovery=True,
+                done=partial(self._written, written, len(stored), sum(map(len, stored))),
+            )
         )
         return written
 

@@ -16,6 +16,7 @@ from autorecovery.marks import Election, Marks
 from autorecovery.stats import RecoveryStats
 from autorecovery.worker import ReplicationWorker
 from broker.model.errors import BrokerError
+from protocol.underreplication import DELAY
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class AutoRecovery:
         `delay_s` becomes the cluster's lostBookieRecoveryDelay if none is stored. Raises MetadataError.
         """
         await self._marks.prepare(delay_s)
+        await self._tell_delay(delay_s)
         self._tasks = [
             asyncio.create_task(self._repeat(self._audit, "auditor"), name="auditor"),
             asyncio.create_task(self._repeat(self._work, "replication worker"), name="replication worker"),
@@ -61,6 +63,19 @@ class AutoRecovery:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(BrokerError):  # The vote ends with the session at the latest.
             await self._election.resign()
+
+    async def _tell_delay(self, set_s: int) -> None:
+        """Warns when the cluster's delay differs from the setting, which has an effect only at a cluster's first start."""
+        stored_s = await self._marks.delay_s(set_s)
+        if stored_s != set_s:
+            log.warning(
+                "lostBookieRecoveryDelay=%d has no effect: the cluster waits %d s, as %s in its metadata store says;"
+                " `magnetar bookie lostbookierecoverydelay %d` changes that",
+                set_s,
+                stored_s,
+                DELAY,
+                set_s,
+            )
 
     async def _audit(self) -> None:
         stats = self.stats.auditor

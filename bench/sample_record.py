@@ -88,7 +88,7 @@ def record(
     another workload when rounds are late.
     """
     with tempfile.TemporaryDirectory() as data:
-        recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
+        recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder.absolute())}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
             late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes, round_s)
             broker.stop()

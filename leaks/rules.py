@@ -126,6 +126,15 @@ def judge_unreferenced(*, decided: bool, of_pulsar: bool) -> Finding:
     )
 
 
+def is_old_enough(at_ms: int | None, seen_ms: int, grace_s: int) -> bool:
+    """Returns False for a node or ledger that was written less than the grace before it was seen.
+
+    Its owner may not be written yet: other programs than our brokers write the two one after the other. A store that keeps
+    no times gives None.
+    """
+    return at_ms is None or at_ms <= seen_ms - grace_s * 1000
+
+
 def is_owned(application: str | None, component: str | None) -> bool:
     """Returns True for a ledger whose own metadata names an owner with known references."""
     return application == "pulsar" and component in COMPONENTS

@@ -1,4 +1,4 @@
-"""The face for users: the command line `magnetar`, and `magnetar.Broker` for tests."""
+"""The command line `magnetar`, and `magnetar.Broker` for tests of applications."""
 
 from __future__ import annotations
 

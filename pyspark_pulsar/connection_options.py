@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
-from pyspark_pulsar.client.connection import Credentials, Security
 from pyspark_pulsar.client.oauth2 import ClientCredentials, parse_account
+from pyspark_pulsar.client.security import Credentials, Security, TokenFile
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.given_options import GivenOptions
 from tls.auth_params import PLUGINS as TLS_PLUGINS
@@ -17,7 +17,6 @@ from tls.errors import TlsError
 
 CONNECTION: Final = (
     "service.url",
-    "admin.url",
     "pulsar.client.authPluginClassName",
     "pulsar.client.authParams",
     "pulsar.client.operationTimeoutMs",
@@ -46,6 +45,7 @@ def cluster_settings(given: GivenOptions) -> ClusterSettings:
         None if shown is None else str(shown.certificate),
         None if shown is None else str(shown.key),
         _account(given),
+        _token_file(given),
     )
     if endpoints(url)[0].tls:
         try:
@@ -76,13 +76,22 @@ def _credentials(given: GivenOptions) -> Credentials | None:
     plugin = given.text("pulsar.client.authPluginClassName")
     params = given.text("pulsar.client.authParams") or ""
     if plugin is None:
+        if params:
+            raise OptionError(
+                "pulsar.client.authParams is given without pulsar.client.authPluginClassName, so nothing would be "
+                "proven: name the plugin, as in AuthenticationToken"
+            )
         return None
     if plugin in _OAUTH2:
         return None
     if plugin in TLS_PLUGINS:
+        if (given.text("service.url") or "").startswith("pulsar://"):
+            raise OptionError(
+                "AuthenticationTls shows its certificate over TLS alone: write pulsar+ssl:// in service.url"
+            )
         # The broker reads the name in the certificate of the connection; there is no text to send.
         return Credentials("tls", b"")
-    method = _METHODS.get(plugin.removeprefix("org.apache.pulsar.client.impl.auth."))
+    method = _METHODS.get(plugin.removeprefix(_PACKAGE))
     if method is None:
         raise OptionError(
             f"pulsar.client.authPluginClassName is {plugin!r}: built in are AuthenticationToken, AuthenticationBasic and"
@@ -90,15 +99,42 @@ def _credentials(given: GivenOptions) -> Credentials | None:
         )
     if method == "basic":
         return Credentials(method, _name_and_password(params).encode())
-    if params.startswith("file://"):
-        # Read on the driver, so that the workers need no copy of the file; the token then travels with the options.
-        path = params.removeprefix("file://")
-        try:
-            return Credentials(method, Path(path).read_bytes().strip())
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no path"
-            raise OptionError(f"pulsar.client.authParams: {path} cannot be read: {reason}") from None
-    return Credentials(method, params.removeprefix("token:").encode())
+    if params.startswith("file:"):
+        return None
+    token = _token_in(params)
+    if not token:
+        raise OptionError(
+            "pulsar.client.authParams of AuthenticationToken is empty: token:TEXT or file:///PATH is expected"
+        )
+    return Credentials(method, token.encode())
+
+
+def _token_in(params: str) -> str:
+    """Returns the token of `token:TEXT`, of the JSON `{"token": "TEXT"}`, or the text itself, as Java's client does."""
+    if not params.lstrip().startswith("{"):
+        return params.removeprefix("token:").strip()
+    try:
+        return str(json.loads(params)["token"])
+    except (ValueError, KeyError, TypeError):
+        raise OptionError('pulsar.client.authParams of AuthenticationToken is {"token": "…"}') from None
+
+
+def _token_file(given: GivenOptions) -> TokenFile | None:
+    """Returns the file that authParams of AuthenticationToken name; None for another way."""
+    plugin = (given.text("pulsar.client.authPluginClassName") or "").removeprefix(_PACKAGE)
+    params = given.text("pulsar.client.authParams") or ""
+    if _METHODS.get(plugin) != "token" or not params.startswith("file:"):
+        return None
+    path = params.removeprefix("file:").removeprefix("//")
+    try:
+        # The workers may have no copy of the file: they then use the token that is read here.
+        token = Path(path).read_bytes().strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no path"
+        raise OptionError(f"pulsar.client.authParams: {path} cannot be read: {reason}") from None
+    if not token:
+        raise OptionError(f"pulsar.client.authParams: {path} is empty: a token is expected")
+    return TokenFile(path, token)
 
 
 def _account(given: GivenOptions) -> ClientCredentials | None:
@@ -114,6 +150,7 @@ _OAUTH2: Final = (
     "oauth2",
 )
 """Names of the plugin: that of Java's class, its end, and that of the C++ client."""
+_PACKAGE: Final = "org.apache.pulsar.client.impl.auth."
 _METHODS = {
     "AuthenticationToken": "token",
     "token": "token",

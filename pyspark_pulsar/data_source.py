@@ -28,6 +28,7 @@ from pyspark_pulsar.python_worker import one_sentence
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
 from pyspark_pulsar.topic_names import base_topic
+from pyspark_pulsar.writing.access_check import check_access
 from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
 
 
@@ -84,21 +85,25 @@ class PulsarDataSource(DataSource):
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Creates the writer of a batch query. OptionError for mode "overwrite": nothing removes messages."""
+        """Creates the writer of a batch query. OptionError for mode "overwrite"; BrokerRefused and TlsRefused."""
         options = sink_options(self.options)
         if overwrite:
             raise OptionError('mode "overwrite" is impossible: a topic only grows; use mode("append")')
-        return PulsarBatchWriter(options, schema)
+        writer = PulsarBatchWriter(options, schema)
+        check_access(options.cluster, options.topic)
+        return writer
 
     @one_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Creates the writer of a stream. OptionError for outputMode "complete"."""
+        """Creates the writer of a micro-batch. OptionError for outputMode "complete"; BrokerRefused and TlsRefused."""
         options = sink_options(self.options)
         if overwrite:
             raise OptionError(
                 'outputMode "complete" is impossible: a topic only grows; use "append" or "update"'
             )
-        return PulsarStreamWriter(options, schema)
+        writer = PulsarStreamWriter(options, schema)
+        check_access(options.cluster, options.topic)
+        return writer
 
 
 def find_values(options: SourceOptions, given: StructType | None) -> ValueColumns:

@@ -6,6 +6,8 @@ Most are raised in a Python worker and pickled to the driver. Those whose constr
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class PulsarSourceError(Exception):
     """Base class of this package's exceptions."""
@@ -18,8 +20,11 @@ class OptionError(PulsarSourceError, ValueError):
 class BrokerRefused(PulsarSourceError):
     """A request that the broker answered with an error."""
 
+    speaker: ClassVar[str] = "the broker"
+    """The side that refused, for the error's text."""
+
     def __init__(self, doing: str, code: str, message: str) -> None:
-        super().__init__(f"{doing}: the broker says {code}: {message}")
+        super().__init__(f"{doing}: {self.speaker} says {code}: {message}")
         self.doing = doing
         """The request as a participle: "looking up TOPIC"."""
         self.code = code
@@ -31,8 +36,18 @@ class BrokerRefused(PulsarSourceError):
         return type(self), (self.doing, self.code, self.message)
 
 
+class IssuerRefused(BrokerRefused):
+    """A request for a token that its issuer refused, or did not answer; no broker was asked."""
+
+    speaker = "the issuer"
+
+
 class BrokerLost(PulsarSourceError):
     """A connection that failed to open or ended; the same request may succeed on a new one."""
+
+
+class TlsRefused(PulsarSourceError):
+    """A TLS handshake that client or broker refused; the same files would be refused again."""
 
 
 class MalformedEntry(PulsarSourceError):

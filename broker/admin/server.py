@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiohttp import web
 
+from broker.admin.cluster.audits import AUDIT_ROUTES
 from broker.admin.cluster.bookies import BOOKIE_ROUTES, keep_racks
 from broker.admin.cluster.broker_stats import BROKER_STATS_ROUTES
 from broker.admin.cluster.brokers import BROKER_ROUTES
@@ -203,6 +204,7 @@ def routes(more: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
         *CACHE_ROUTES,
         *HOLE_ROUTES,
         *LEDGER_ROUTES,
+        *AUDIT_ROUTES,
         *TENANT_ROUTES,
         *PERMISSION_ROUTES,
         *TRANSACTION_ROUTES,

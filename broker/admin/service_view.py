@@ -18,6 +18,7 @@ from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.clusters import Clusters
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -91,6 +92,8 @@ class BrokerView(Protocol):
     """Notes admin writes and refused accesses."""
     namespaces: Namespaces
     """Tenants, namespaces and their policies."""
+    last_audit: LastAudit
+    """The result of the last audit of leaks."""
     authenticator: Authenticator | None
     """Finds the roles of clients; None without authentication."""
     version: str

@@ -6,7 +6,7 @@ the next start. The search for lost entries obeys changes at run time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -46,5 +46,5 @@ def _begin(tasks: BackgroundTasks, rounds: TopicRounds | QuotaRounds | HoleRound
     tasks.spawn(rounds.run(), rounds.title)
 
 
-async def _expire(topic: PersistentTopic) -> None:
-    await topic.expiry.look()
+def _expire(topic: PersistentTopic) -> Awaitable[None]:
+    return topic.expiry.look()

@@ -63,6 +63,7 @@ from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -141,6 +142,8 @@ class BrokerService:
     """Decides about rights of roles."""
     audit: AuditTrail
     """Notes admin writes and refused accesses."""
+    last_audit: LastAudit
+    """The result of the last audit of leaks."""
     net: ConnectionContext
     """Everything that client connections share."""
     loop_watch: LoopWatch
@@ -199,12 +202,12 @@ class BrokerService:
         if controls is not None:
             controls.unloads(self.registry, self._tasks.spawn)
         self.partitioned = PartitionedTopics(self.registry)
-        self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment)
+        self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
         self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
 
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
-        self.audit = AuditTrail(clock.monotonic_ns)
+        self.audit, self.last_audit = AuditTrail(clock.monotonic_ns), LastAudit()
         self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()

@@ -1,16 +1,18 @@
 """LedgerUpkeep: the work on managed ledgers that falls due with time.
 
-Nothing in the managed ledger room has a timer; this part calls it with the time that it needs.
+Nothing in the managed ledger room has a timer; this part calls it with the time that it needs. A round over all topics has
+pauses: 100,000 topics in one call held the event loop for 115 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
+from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.service.backlog.rounds import TopicRounds, Work
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
 from broker.service.topic_registry import TopicRegistry
@@ -26,10 +28,13 @@ BACKLOG_INTERVAL_S: Final = 60.0
 class LedgerUpkeep:
     """Calls each managed ledger of a broker when something of it may be due."""
 
-    def __init__(self, registry: TopicRegistry, environment: ManagedLedgerEnvironment) -> None:
-        """Does nothing before `start`."""
+    def __init__(
+        self, registry: TopicRegistry, environment: ManagedLedgerEnvironment, tasks: BackgroundTasks
+    ) -> None:
+        """Does nothing before `start`. `tasks` runs the rounds, and cancels them when the broker stops."""
         self._registry = registry
         self._environment = environment
+        self._tasks = tasks
 
     def start(
         self,
@@ -46,12 +51,19 @@ class LedgerUpkeep:
         `brokerDeduplicationSnapshotFrequencyInSeconds`, 0 or less = never.
         """
         timers.every(DUE_INTERVAL_S, self._run_due)
-        timers.every(trim_interval_s, self._trim)
-        timers.every(ROLL_INTERVAL_S, self._roll)
-        timers.every(BACKLOG_INTERVAL_S, self._check_backlogs)
-        timers.every(compaction_interval_s, self._compact)
-        if snapshot_interval_s > 0:
-            timers.every(snapshot_interval_s, self._save_deduplication)
+        rounds: tuple[tuple[str, Work, float], ...] = (
+            ("trimming", self._trim, trim_interval_s),
+            ("rolling of ledgers", self._roll, ROLL_INTERVAL_S),
+            ("looks at backlogs", self._check_backlogs, BACKLOG_INTERVAL_S),
+            ("looks for compactions", self._compact, compaction_interval_s),
+            ("snapshots of sequence ids", self._save_deduplication, snapshot_interval_s),
+        )
+        for title, work, interval_s in rounds:
+            if interval_s > 0:
+                timers.every(interval_s, partial(self._begin, TopicRounds(self._registry, title, work)))
+
+    def _begin(self, rounds: TopicRounds) -> None:
+        self._tasks.spawn(rounds.run(), rounds.title)
 
     def _run_due(self) -> None:
         """Stores cursors that are due; fails reads that wait too long for permits or for storage."""
@@ -60,41 +72,23 @@ class LedgerUpkeep:
         self._environment.reads_limiter.expire_due(now_ns)
         self._environment.read_deadlines.fire_due(now_ns)
 
-    def _roll(self) -> None:
-        """Closes ledgers that have reached their greatest age, so that they can be trimmed later."""
-        now_ns = self._environment.now_ns()
-        for ledger in self._ledgers():
-            ledger.writer.roll_if_due(now_ns)
+    def _roll(self, topic: PersistentTopic) -> None:
+        """Closes a ledger that has reached its greatest age, so that it can be trimmed later."""
+        topic.ledger.writer.roll_if_due(self._environment.now_ns())
 
-    def _check_backlogs(self) -> None:
-        for ledger in self._ledgers():
-            ledger.cursors.check_backlogs()
+    def _check_backlogs(self, topic: PersistentTopic) -> None:
+        topic.ledger.cursors.check_backlogs()
 
-    def _compact(self) -> None:
-        """Begins the compaction of topics that have reached their threshold."""
-        policies = self._registry.policies
-        for topic in self._registry.topics.values():
-            if isinstance(topic, PersistentTopic) and not topic.closed:
-                topic.compaction.start_if_due(policies.of(topic.name, COMPACTION))
+    def _compact(self, topic: PersistentTopic) -> None:
+        """Begins the compaction of a topic that has reached its threshold."""
+        topic.compaction.start_if_due(self._registry.policies.of(topic.name, COMPACTION))
 
-    def _trim(self) -> None:
+    def _trim(self, topic: PersistentTopic) -> None:
         """Deletes ledgers that no subscription needs and whose retention is over."""
-        now_ms = self._environment.wall_ms()
-        for ledger in self._ledgers():
-            # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
-            # after the first publish still finds the messages.
-            ledger.trimming.trim(now_ms, without_cursors=True)
+        # Only this timer trims a log without a durable cursor, as in Pulsar: a consumer that subscribes a little
+        # after the first publish still finds the messages.
+        topic.ledger.trimming.trim(self._environment.wall_ms(), without_cursors=True)
 
-    def _save_deduplication(self) -> None:
-        """Saves the sequence ids of topics that got few entries since the last time."""
-        now_ns = self._environment.now_ns()
-        for topic in self._topics():
-            topic.save_deduplication(now_ns)
-
-    def _ledgers(self) -> Iterator[ManagedLedger]:
-        return (topic.ledger for topic in self._topics())
-
-    def _topics(self) -> Iterator[PersistentTopic]:
-        # No copy, because none of the calls opens or closes a topic before it returns. A call that awaits would need
-        # one.
-        return (topic for topic in self._registry.topics.values() if isinstance(topic, PersistentTopic))
+    def _save_deduplication(self, topic: PersistentTopic) -> None:
+        """Saves the sequence ids of a topic that got few entries since the last time."""
+        topic.save_deduplication(self._environment.now_ns())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
+from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
 from broker.loop.loop_watch import LoopWatch
@@ -14,13 +15,13 @@ from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import TopicReading
 from broker.metrics.scraper import Scraper
-from broker.metrics.topic_reader import TopicReader
+from broker.metrics.topic_reader import NO_READINGS, TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.administration.bundles import OwnedBundles
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -43,6 +44,8 @@ class BrokerRooms(Protocol):
     """The access record; None while nothing is recorded."""
     environment: ManagedLedgerEnvironment
     """Clocks, ledgers and the budget of reads."""
+    last_audit: LastAudit
+    """The result of the last audit of leaks."""
     net: ConnectionContext
     """The client connections."""
     loop_watch: LoopWatch
@@ -83,16 +86,24 @@ class MetricsSource:
             consumers=consumers,
             producers=producers,
         )
+        self._reads = ReadStats()
         self._expected = ExpectedLevel(0, 0)
         self._bundles = 0
         self._bundles_due_ns = 0
 
-    def topics(self) -> Iterator[TopicReading]:
-        """Yields a reading of each open topic."""
-        return self._topics.topics()
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
+        """Yields a reading of each open topic; see `TopicReader.topics`."""
+        return self._topics.topics(before)
+
+    def count_reads(self) -> Iterator[None]:
+        """Sums the reads through all caches, which 100,000 topics make a walk of 25 ms."""
+        reads = ReadStats()
+        yield from self._broker.cache.manager.count_reads(reads)
+        self._reads = reads
 
     def count_levels(self) -> Iterator[None]:
         """Counts the cached entries with expected reads, and the bundles that have open topics."""
+        yield from self.count_reads()
         cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
         expectations = cache.eviction_stats.expectations
         self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
@@ -109,18 +120,19 @@ class MetricsSource:
         net, registry, cache = self._broker.net, self._broker.registry, self._broker.cache
         return BrokerReading(
             cache=cache,
-            reads=cache.manager.reads(),
+            reads=self._reads,
             expected=self._expected,
             limiter=self._broker.environment.reads_limiter,
             record=self._broker.recorder,
             connections=net.counters,
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,
             connections_active=len(net.connections),
-            ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
+            ledgers_open=len(cache.manager.caches),
             bundles_owned=self._bundles,
             lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
             deletions=registry.deletions,
+            last_audit=self._broker.last_audit,
             quota_checks=registry.quota_checks,
             topic_loads=registry.loads,
             topic_loads_ms=registry.load_times_ms,

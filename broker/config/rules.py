@@ -28,6 +28,17 @@ def _metadata_store_url(settings: Settings) -> Computed:
     return Computed(f"file:{settings.str('magnetarDataDirectory')}/metadata.sqlite", "magnetarDataDirectory")
 
 
+def _bookie_address(settings: Settings) -> Computed:
+    # A cluster with ZooKeeper has bookies that register there. An address of our own choice would be waited for in vain.
+    if _is_in_zookeeper(settings):
+        return Computed((REGISTERED,), "metadataStoreUrl=zk:…")
+    return Computed(("localhost:3181",), "metadataStoreUrl is no ZooKeeper")
+
+
+def _is_in_zookeeper(settings: Settings) -> bool:
+    return settings.str("metadataStoreUrl").startswith("zk:")
+
+
 def _ensemble_size(settings: Settings) -> Computed:
     addresses = settings.list("bookieAddress")
     if REGISTERED in addresses:
@@ -65,6 +76,7 @@ BROKER_RULES: Final[dict[str, Rule]] = {
     "advertisedAddress": advertised_host,
     "magnetarHttpRequestTimeoutSeconds": _http_timeout,
     "metadataStoreUrl": _metadata_store_url,
+    "bookieAddress": _bookie_address,
     "managedLedgerDefaultEnsembleSize": _ensemble_size,
     "managedLedgerDefaultWriteQuorum": _usual_quorum_up_to("managedLedgerDefaultEnsembleSize"),
     "managedLedgerDefaultAckQuorum": _usual_quorum_up_to("managedLedgerDefaultWriteQuorum"),
@@ -163,7 +175,7 @@ def _check_bookies(settings: Settings) -> None:
     if REGISTERED in addresses:
         if len(addresses) > 1:
             raise settings.error("bookieAddress", "either those that are registered or a list")
-        if not settings.str("metadataStoreUrl").startswith("zk:"):
+        if not _is_in_zookeeper(settings):
             raise settings.error(
                 "bookieAddress", "bookies register in ZooKeeper; set metadataStoreUrl=zk:host:port"
             )

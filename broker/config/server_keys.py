@@ -26,7 +26,8 @@ MAGNETAR = Section("Magnetar", (
             "relative path starts at the working directory."),
     Key("magnetarInMemory", "bool", False, ours=True,
         doc="Keep nothing on disk: metadata and entries live in memory and are gone at exit. For tests."),
-    Key("bookieAddress", "list", ("localhost:3181",), standalone=("embedded",),
+    Key("bookieAddress", "list", None, standalone=("embedded",),
+        computed="registered if metadataStoreUrl is a ZooKeeper, else localhost:3181",
         form=(r"embedded|registered|.+:\d{1,5}",
               "embedded or host:port, the latter also several, or registered"), ours=True,
         doc="Bookies that store the entries: `embedded` runs a bookie inside the broker's process, "

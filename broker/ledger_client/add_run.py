@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.ledger_client.result_codes import OK
@@ -17,37 +17,33 @@ RunDone = Callable[[int], None]
 """(rc): OK when every entry is stored, else that of an entry that is not."""
 
 
-class AddRun(Protocol):
-    """Adds a run of entries."""
+class AddRun(NamedTuple):
+    """Stored entries of one ledger, at least one, that one bookie is to have."""
 
-    def __call__(
-        self,
-        ledger_id: int,
-        entry_ids: Sequence[int],
-        stored: Sequence[bytes],
-        *,
-        master_key: bytes,
-        recovery: bool,
-        done: RunDone,
-    ) -> None:
-        """Adds stored entries, at least one; calls `done` once, when the bookie has answered all of them.
-
-        `entry_ids` are those of `stored`, all different. The other arguments are those of `EntryAdds.add`.
-        """
-        ...
+    ledger_id: int
+    """The ledger."""
+    entry_ids: Sequence[int]
+    """The ids of `stored`, all different."""
+    stored: Sequence[bytes]
+    """The entries with their digests, as bookies store them."""
+    master_key: bytes
+    """Of the ledger."""
+    recovery: bool
+    """True for adds that a fenced ledger accepts."""
+    done: RunDone
+    """Called once, when the bookie has answered all of them."""
 
 
 @runtime_checkable
 class RunAdds(Protocol):
     """A bookie that takes a run at once."""
 
-    @property
-    def add_run(self) -> AddRun:
-        """Adds a run of entries."""
+    def add_run(self, run: AddRun) -> None:
+        """Adds a run."""
         ...
 
 
-def run_adds(client: EntryAdds) -> AddRun:
+def run_adds(client: EntryAdds) -> Callable[[AddRun], None]:
     """Returns the client's `add_run`, or one that makes single adds of a run.
 
     Ask once for many runs: looking whether the client has one takes as long as many adds.
@@ -55,21 +51,16 @@ def run_adds(client: EntryAdds) -> AddRun:
     return client.add_run if isinstance(client, RunAdds) else partial(_add_each, client)
 
 
-def _add_each(
-    client: EntryAdds,
-    ledger_id: int,
-    entry_ids: Sequence[int],
-    stored: Sequence[bytes],
-    *,
-    master_key: bytes,
-    recovery: bool,
-    done: RunDone,
-) -> None:
-    answers = _Answers(len(stored), done)
-    for entry_id, entry in zip(entry_ids, stored, strict=True):
-        parts = (entry, b"", b"")
+def _add_each(client: EntryAdds, run: AddRun) -> None:
+    answers = _Answers(len(run.stored), run.done)
+    for entry_id, entry in zip(run.entry_ids, run.stored, strict=True):
         client.add(
-            ledger_id, entry_id, parts, master_key=master_key, recovery=recovery, done=answers.answered
+            run.ledger_id,
+            entry_id,
+            (entry, b"", b""),
+            master_key=run.master_key,
+            recovery=run.recovery,
+            done=answers.answered,
         )
 
 

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.ledger_client.add_run import RunDone
+from broker.ledger_client.add_run import AddRun, RunDone
 from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.bookie_question import DiskSpace, ask_disk_space
 from broker.ledger_client.bookie_tls import TlsOfBookies, connect_with_tls
@@ -61,8 +61,8 @@ _Add = tuple[AddDone, int]
 _Oldest = tuple[object, ...]
 
 
-class _AddRun:
-    """Adds of one call without all of their answers."""
+class _WaitingRun:
+    """A run without all of its answers."""
 
     __slots__ = ("done", "rc", "size", "waiting")
 
@@ -117,7 +117,7 @@ class BookKeeperLedgerClient:
         self._more_adds: dict[_Key, deque[_Add]] = {}
         """Further adds of an entry that is out already, in order. Beside `_adds`, because nearly all entries are added
         once and a queue for each would cost more than the add."""
-        self.runs: dict[int, list[_AddRun]] = {}
+        self.runs: dict[int, list[_WaitingRun]] = {}
         """Runs without all of their answers, by ledger, in the order of asking; an empty list is removed."""
         self._reads: dict[_Key, deque[tuple[bytes, ReadDone]]] = {}
         """Plain and fencing reads by (ledger, entry); the first of each queue is out."""
@@ -204,32 +204,23 @@ class BookKeeperLedgerClient:
             output.append(header)
         output.append(body)
 
-    def add_run(
-        self,
-        ledger_id: int,
-        entry_ids: Sequence[int],
-        stored: Sequence[bytes],
-        *,
-        master_key: bytes,
-        recovery: bool,
-        done: RunDone,
-    ) -> None:
-        """See `AddRun`; the frames of all entries are made in one step."""
-        size = sum(map(len, stored))
+    def add_run(self, run: AddRun) -> None:
+        """Makes the frames of all entries in one step."""
+        stored, size = run.stored, sum(map(len, run.stored))
         if self._unavailable:
-            self._loop.call_soon(done, UNREACHABLE)
+            self._loop.call_soon(run.done, UNREACHABLE)
             return
         if self._add_bytes + size > self._outstanding_bytes_max:
-            self._loop.call_soon(done, RC_TOO_MANY_REQUESTS)
+            self._loop.call_soon(run.done, RC_TOO_MANY_REQUESTS)
             return
         self._add_bytes += size
-        self.runs.setdefault(ledger_id, []).append(_AddRun(entry_ids, size, done))
-        flags = _RECOVERY_FLAGS if recovery else 0
+        self.runs.setdefault(run.ledger_id, []).append(_WaitingRun(run.entry_ids, size, run.done))
+        flags = _RECOVERY_FLAGS if run.recovery else 0
         # `join` puts the prefix between two entries, so an empty one in front puts it before the first.
         if len(set(map(len, stored))) == 1:
-            frames = add_request_prefix(len(stored[0]), master_key, flags).join((b"", *stored))
+            frames = add_request_prefix(len(stored[0]), run.master_key, flags).join((b"", *stored))
         else:
-            frames = b"".join([encode_add_request(entry, master_key, flags) for entry in stored])
+            frames = b"".join([encode_add_request(entry, run.master_key, flags) for entry in stored])
         self._send(frames)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:

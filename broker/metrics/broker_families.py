@@ -57,6 +57,11 @@ BROKER: Final = (
         "deletions.oldest_age_s",
         "Time since the decision of the oldest deletion that is not finished; 0 without one.",
     ),
+    gauge(
+        "magnetar_audit_time_seconds",
+        "last_audit.time_s",
+        "Time of the last result of `magnetar admin audit`, in seconds since 1970; 0 before the first one.",
+    ),
     # From here on ours. Some repeat a number of Pulsar's, so that a board can be made of this prefix alone.
     counter("pulsar_ml_cache_x_hits_total", "reads.hit_entries", "Entries found in the cache."),
     counter("pulsar_ml_cache_x_hit_bytes_total", "reads.hit_bytes", "Their bytes."),
@@ -189,6 +194,13 @@ BROKER_BY: Final = (
         "policies",
         "1 for the cache policy in use.",
         label="policy",
+    ),
+    Family(
+        "magnetar_audit_findings",
+        "gauge",
+        "last_audit.findings",
+        "Findings of the last `magnetar admin audit` that could reach this broker, by class; no series before it.",
+        label="class",
     ),
     by(
         "provider_name auth_method",

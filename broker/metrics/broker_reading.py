@@ -20,6 +20,7 @@ from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.transactions.coordinator import Coordinator
 
 
@@ -94,13 +95,15 @@ class BrokerReading:
     connections_active: int
     """Client connections that are open."""
     ledgers_open: int
-    """Managed ledgers, one per open persistent topic."""
+    """Open managed ledgers: those of topics, and the logs of transactions."""
     bundles_owned: int
     """Bundles of namespaces that have open topics, counted by a walk at most a minute ago."""
     lookups_pending: int
     """Lookups of topics that are not yet answered."""
     coordinators: Mapping[int, Coordinator]
     """Transaction coordinators by number; none with `transactionCoordinatorEnabled=false`."""
+    last_audit: LastAudit
+    """Findings of the last audit of leaks."""
     deletions: DeletionCounts
     """Deletions of topics, namespaces and tenants."""
     quota_checks: TimeHistogram

@@ -69,15 +69,14 @@ class BrokerCollector(Collector):
         reading = self._read()
         for family in (*BROKER, *JOINED_READS):
             yield self._family(family, {(): cast(float, self._value(family, reading))})
-        # Without coordinators, or a curve, the families would have a head and no series.
+        # Without coordinators the families would have a head and no series.
         of_coordinators = COORDINATORS if reading.coordinators else ()
-        of_curve = CURVE if reading.curve else ()
-        for family in (*BROKER_BY, *of_coordinators, *of_curve):
-            counted = cast(Mapping[object, float], self._value(family, reading))
-            # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
-            values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}
-            values.update((_label_values(key), count) for key, count in counted.items())
-            yield self._family(family, values, *family.label.split())
+        for family in (*BROKER_BY, *of_coordinators):
+            yield self._labelled(family, self._value(family, reading))
+        # Asked for once: each look at a curve computes it anew from all miniatures.
+        if curve := reading.curve:
+            for family in CURVE:
+                yield self._labelled(family, value_at({"curve": curve}, *family.source.split(".")))
         for family in HISTOGRAMS:
             measured = _by_label(cast(Mapping[object, TimeHistogram], self._value(family, reading)))
             yield self._histogram(family, measured)
@@ -90,6 +89,13 @@ class BrokerCollector(Collector):
     def _value(self, family: Family, reading: BrokerReading) -> object:
         first, *rest = family.source.split(".")
         return value_at(self._window, *rest) if first == "window" else value_at(reading, first, *rest)
+
+    def _labelled(self, family: Family, found: object) -> GaugeMetricFamily | CounterMetricFamily:
+        counted = cast(Mapping[object, float], found)
+        # Zeros before the first count: Prometheus' rate() misses the first growth of a series that begins at 1.
+        values: dict[tuple[str, ...], float] = {(value,): 0 for value in family.values}
+        values.update((_label_values(key), count) for key, count in counted.items())
+        return self._family(family, values, *family.label.split())
 
     def _family(
         self, family: Family, values: Mapping[tuple[str, ...], float], *labels: str

@@ -8,7 +8,7 @@ comes from `exposition.py`, the rest from prometheus-client's registry (`collect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.network import NetworkSettings, NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes
 from broker.metrics.readings import TopicReading
+from broker.metrics.topic_reader import NO_READINGS
 from broker.metrics.window import BrokerWindow, TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Scrape(NamedTuple):
 class BrokerSource(Protocol):
     """The readings of a broker; `MetricsSource` takes them from its rooms."""
 
-    def topics(self) -> Iterable[TopicReading]:
-        """Yields a reading of each topic.
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterable[TopicReading]:
+        """Yields a reading of each topic, for one that has counted nothing since `before` the same object again.
 
         The scraper consumes it over several turns of the loop, so it must iterate over a copy of the topics.
         """
@@ -50,6 +51,10 @@ class BrokerSource(Protocol):
 
     def broker(self) -> BrokerReading:
         """Returns the objects that count for the whole broker."""
+        ...
+
+    def count_reads(self) -> Iterator[None]:
+        """Sums the reads of all topics, in slices of some ms; `broker` shows the sum until the next walk."""
         ...
 
     def count_levels(self) -> Iterator[None]:
@@ -99,10 +104,12 @@ class Scraper:
 
     async def roll_topics(self) -> None:
         """Closes the window of the topics now."""
-        await _in_slices(self._topic_windows.roll(self._source.topics(), self._now_ns()))
+        windows = self._topic_windows
+        await _in_slices(windows.roll(self._source.topics(windows.readings), self._now_ns()))
 
     async def roll_broker(self) -> None:
         """Closes the window of the cache and the process now."""
+        await _in_slices(self._source.count_reads())
         now_ns = self._now_ns()
         self._broker_window.roll(self._source.broker(), now_ns)
         self._cpu.roll(now_ns)

@@ -5,7 +5,8 @@ Called for every scrape and window of topics, so it copies numbers and computes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from broker.metrics.readings import (
@@ -31,6 +32,8 @@ from broker.service.transactions.transaction_buffer import TransactionBuffer
 
 NS_PER_US: Final = 1000
 """Nanoseconds in a microsecond."""
+NO_READINGS: Final[Mapping[str, TopicReading]] = MappingProxyType({})
+"""Readings of before, where there are none."""
 
 
 class TopicReader:
@@ -45,15 +48,17 @@ class TopicReader:
         self._consumers = consumers
         self._producers = producers
 
-    def topics(self) -> Iterator[TopicReading]:
-        """Yields a reading of each topic that is open now.
+    def topics(self, before: Mapping[str, TopicReading] = NO_READINGS) -> Iterator[TopicReading]:
+        """Yields a reading of each topic that is open now; for an idle topic that of `before`, with its levels of then.
 
-        Goes over a copy of the registry, because the caller gives the loop a turn now and then, and topics are opened
-        and unloaded meanwhile.
+        A topic is idle without consumers, and while none of the counters that windows compare has moved. Goes over a copy
+        of the registry, because the caller gives the loop a turn now and then, and topics are opened and unloaded
+        meanwhile.
         """
         for topic in list(self._registry.topics.values()):
             if isinstance(topic, PersistentTopic):
-                yield self._persistent(topic)
+                then = before.get(str(topic.name))
+                yield then if then is not None and _is_idle(topic, then) else self._persistent(topic)
             elif isinstance(topic, NonPersistentTopic):
                 yield self._non_persistent(topic)
 
@@ -197,6 +202,36 @@ class TopicReader:
             )
             for one in consumers
         ]
+
+
+def _is_idle(topic: PersistentTopic, then: TopicReading) -> bool:
+    """Returns True if a window between both would be all zero.
+
+    It costs a fifth of a reading, and most topics of a large broker are idle. Other counters move with those compared here:
+    bytes and latencies with entries and messages.
+    """
+    stats, subscriptions = topic.ledger.stats, topic.subscriptions
+    if (
+        then.consumers
+        or topic.messages_in != then.msgs_in
+        or stats.entries_added != then.entries_added
+        or stats.add_errors != then.add_errors
+        or stats.entries_read != then.entries_read
+        or stats.read_errors != then.read_errors
+        or topic.ledger.cache.reads.miss_entries != then.cache_misses
+        or len(subscriptions) != len(then.subscriptions)
+    ):
+        return False
+    for one, reading in zip(subscriptions.values(), then.subscriptions, strict=True):
+        if (
+            one.consumers
+            or one.name != reading.name
+            or one.retired_messages_out != reading.msgs_out
+            or one.retired_redelivered != reading.msgs_redelivered
+            or one.expired.total != reading.expired
+        ):
+            return False
+    return True
 
 
 def _quota(evictions: Evictions, kind: str) -> QuotaReading:

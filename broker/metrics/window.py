@@ -8,7 +8,7 @@ so the new window replaces the old one only when it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
@@ -162,10 +162,16 @@ class TopicWindows:
         """Returns the topic's last whole window, all zero if no whole window has seen it."""
         return self._windows.get(topic, NOTHING_YET)
 
+    @property
+    def readings(self) -> Mapping[str, TopicReading]:
+        """By topic, the reading that the window under way begins with."""
+        return self._previous
+
     def roll(self, topics: Iterable[TopicReading], now_ns: int) -> Iterator[None]:
         """Closes the window. Yields after every SLICE_TOPICS topics, so that the caller can give the loop a turn.
 
-        Does nothing when no time has passed since the last roll.
+        A topic whose object is that of `readings` has counted nothing, and gets no window of its own. Does nothing when
+        no time has passed since the last roll.
         """
         seconds = (now_ns - self._rolled_ns) / 1e9
         if seconds <= 0:
@@ -176,7 +182,12 @@ class TopicWindows:
         counts = NO_LATENCIES
         total_us = 0
         for number, reading in enumerate(topics, 1):
+            if number % SLICE_TOPICS == 0:
+                yield
             before = self._previous.get(reading.topic)
+            previous[reading.topic] = reading
+            if before is reading:
+                continue
             # Counters that fell belong to a topic that was unloaded or made again: they count from 0.
             if (
                 before is None
@@ -188,9 +199,6 @@ class TopicWindows:
             counts = tuple(map(add, counts, window.write_latency))
             total_us += window.write_latency_sum_us
             windows[reading.topic] = window
-            previous[reading.topic] = reading
-            if number % SLICE_TOPICS == 0:
-                yield
         self._rolled_ns = now_ns
         self.seconds = seconds
         self._previous = previous

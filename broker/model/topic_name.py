@@ -60,14 +60,18 @@ class TopicName:
     @property
     def partition(self) -> int:
         """The partition's number, -1 for a topic that is none."""
-        match = _PARTITION.fullmatch(self.local)
+        match = self._partition_match()
         return int(match[2]) if match else -1
 
     @property
     def base(self) -> TopicName:
         """The partitioned topic of a partition, or the topic itself."""
-        match = _PARTITION.fullmatch(self.local)
+        match = self._partition_match()
         return TopicName(self.domain, self.tenant, self.namespace_local, match[1]) if match else self
+
+    def _partition_match(self) -> re.Match[str] | None:
+        # The search first: it costs a tenth of the pattern, and most topics are no partitions.
+        return _PARTITION.fullmatch(self.local) if "-partition-" in self.local else None
 
     def with_partition(self, index: int) -> TopicName:
         """Return the name of this topic's partition."""

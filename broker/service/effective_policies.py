@@ -86,8 +86,10 @@ class EffectivePolicies:
     def _on_topic(self, name: TopicName, policy: Policy[T]) -> T | None:
         if policy.topic_name and self.settings.topic_policies:
             topic = str(name.base)
-            for key in (policy.topic_name, GLOBAL + policy.topic_name):
-                value = self._read(policy, self._namespaces.topic_policy(topic, key), topic)
+            stored = self._namespaces.topic_policies(topic)
+            # Nearly all topics have none, and periodic looks ask for several values of each topic.
+            for key in (policy.topic_name, GLOBAL + policy.topic_name) if stored else ():
+                value = self._read(policy, stored.get(key), topic)
                 if value is not None:
                     return value
         return None

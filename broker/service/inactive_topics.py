@@ -48,10 +48,10 @@ def is_due(topic: Topic, policies: EffectivePolicies, now_ns: int) -> bool:
         topic.used_at_ns = now_ns
         return False
     unused_ns = now_ns - topic.used_at_ns
-    retained_minutes = policies.of(topic.name, RETAINED).minutes
-    if retained_minutes < 0 or unused_ns < retained_minutes * 60 * _S:
+    if unused_ns < policy.after_s * _S:
         return False
-    return unused_ns >= policy.after_s * _S
+    retained_minutes = policies.of(topic.name, RETAINED).minutes
+    return 0 <= retained_minutes * 60 * _S <= unused_ns
 
 
 class InactiveTopics:

@@ -169,6 +169,10 @@ class Namespaces:
             raise NamespaceNotFound("Namespace does not exist")
         return MappingProxyType(policies)
 
+    def topic_policies(self, topic: str) -> Mapping[str, Json]:
+        """Returns everything that is set on a topic; partitions use their base name."""
+        return self._topic_policies.get(topic, _NOTHING)
+
     def topic_policy(self, topic: str, key: str) -> Json:
         """Returns the value set on a topic, or None; partitions use their base name."""
         return self._topic_policies.get(topic, _NOTHING).get(key)

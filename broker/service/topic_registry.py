@@ -141,6 +141,10 @@ class TopicRegistry:
             if topic is not None and not topic.closed:
                 return topic
             task = self._opening.get(str(name))
+            if task is not None and task.done():
+                # It stays in the table until its callback runs. To await it does not yield: repeating its failure would
+                # keep the loop busy for ever, and the callback would never run.
+                task = None
             begun_here = task is None
             if task is None:
                 task = asyncio.ensure_future(self._open(name, create=create, by_admin=by_admin))
@@ -155,7 +159,8 @@ class TopicRegistry:
                     raise
 
     def _opened(self, name: str, task: asyncio.Task[Topic]) -> None:
-        del self._opening[name]
+        if self._opening.get(name) is task:
+            del self._opening[name]
         if not task.cancelled():
             # Marks an error as seen: asyncio would log it when all waiting requests were cancelled.
             task.exception()

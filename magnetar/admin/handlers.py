@@ -96,7 +96,7 @@ def raw(call: Call) -> int:
 
 
 def wait(call: Call) -> int:
-    """Prints the state of a process; with `--wait-complete` once it has ended. 1 after an error."""
+    """Prints the state of a process; `--wait-complete` waits for its end. Returns 1 after an error."""
     while True:
         state = text_or_json(call.ask().text)
         status = state.get("status") if isinstance(state, dict) else None
@@ -108,7 +108,7 @@ def wait(call: Call) -> int:
 
 
 def watch(call: Call) -> int:
-    """Prints the state of a key; with `--watch` again each second, until it is interrupted."""
+    """Prints the state of a key; `--watch` repeats this each second, until Ctrl-C."""
     while True:
         call.print(text_or_json(call.ask().text))
         if not call.values["watch"]:
@@ -178,7 +178,7 @@ def offload(call: Call) -> int:
 
 
 def _first_kept(stats: Mapping[str, Json], limit: int) -> Json:
-    """Returns the ledger behind those to offload; None when all ledgers have at most `limit` bytes together."""
+    """Returns the first ledger that stays; None when all ledgers have at most `limit` bytes together."""
     ledgers = stats["ledgers"]
     assert isinstance(ledgers, list)
     kept, size = None, 0

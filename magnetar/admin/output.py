@@ -7,7 +7,7 @@ only an answer that is one text keeps its line breaks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from magnetar.clients.admin_client import Json
 from magnetar.clients.client import visible
@@ -48,19 +48,20 @@ def _quoted(value: Json) -> str:
 def _table(value: Json) -> str:
     """Returns a row for each member of an object, or for each object of a list."""
     if isinstance(value, dict):
-        return _aligned([name, _cell(one)] for name, one in value.items())
+        return "\n".join(aligned([name, _cell(one)] for name, one in value.items()))
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         rows = [one for one in value if isinstance(one, dict)]
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        return _aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)])
+        return "\n".join(aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)]))
     return "\n".join(map(_cell, value)) if isinstance(value, list) else _cell(value)
 
 
-def _aligned(rows: Iterable[list[str]]) -> str:
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns a line for each row of cells, with columns of equal width."""
     table = list(rows)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
-    return "\n".join(line.rstrip() for line in lines)
+    return [line.rstrip() for line in lines]
 
 
 def _cell(value: Json) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.model.errors import MetadataError
-from magnetar.clients.admin_client import AdminAddress, admin_address, ask
+from magnetar.clients.admin_client import AdminAddress, admin_address, ask, send
 from magnetar.clients.client import CommandError
 from magnetar.commands.shared_options import add_admin_url
 
@@ -37,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pause", type=float, default=5.0, metavar="S", help="between both looks at the store (default 5)"
+    )
+    parser.add_argument(
+        "--grace-seconds",
+        type=int,
+        default=86_400,
+        metavar="S",
+        help="nodes and ledgers younger than this are left out, where the store keeps times (default 86400, a day)",
     )
     parser.add_argument(
         "--read-ledgers",
@@ -84,6 +93,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
+    from leaks.rules import is_old_enough
     from magnetar.audit import quarantine
     from magnetar.audit.facts import gather, judge
     from magnetar.audit.used_schemas import without_used_schemas
@@ -93,7 +103,10 @@ async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
     # A second look: what a broker writes at this moment is not whole in one of both.
     await asyncio.sleep(arguments.pause if first else 0)
     facts = gather(nodes_of(arguments.metadata_url))
-    found = sorted(first & set(judge(facts)))
+    both = sorted(first & set(judge(facts)), key=lambda one: one[:3])
+    now_ms = time.time_ns() // 1_000_000
+    found = [one for one in both if is_old_enough(one.at_ms, now_ms, arguments.grace_seconds)]
+    young = len(both) - len(found)
     try:
         found = await asyncio.to_thread(without_used_schemas, found, address)
     except CommandError:
@@ -104,7 +117,10 @@ async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
         found += await asyncio.to_thread(_unreadable, facts.closed, address)
     for one in found:
         print(f"{one.audit}  {one.kind}  {one.subject}  {one.reason}")
+    if young:
+        print(f"{young} younger than {arguments.grace_seconds} s are left out; --grace-seconds 0 shows them")
     print(_summary(found, facts.unreadable, changed=arguments.quarantine))
+    await asyncio.to_thread(_tell, found, address)
     if not arguments.quarantine:
         return 1 if found else 0
     store = await _open(arguments.metadata_url)
@@ -132,6 +148,17 @@ def _unreadable(closed: dict[int, int], address: AdminAddress) -> list[Found]:
                 found.append(Found("ledgers", "lost", str(ledger_id), f"entry {first}: {error}", None))
                 break
     return found
+
+
+def _tell(found: list[Found], address: AdminAddress) -> None:
+    """Tells the broker, whose metrics show the numbers until the next audit."""
+    counts = Counter({"orphan": 0})
+    counts.update(one.kind for one in found)
+    try:
+        send(address, "POST", "/admin/v2/magnetar/audit", json.dumps({"findings": counts}).encode())
+    except CommandError as error:
+        # The audit is done all the same: a stopped cluster has no broker, and Apache's has no such route.
+        print(f"no broker shows this in its metrics: {error}", file=sys.stderr)
 
 
 def _summary(found: list[Found], unreadable: int, *, changed: bool) -> str:

@@ -36,6 +36,8 @@ class Found(NamedTuple):
     """Its topic, where it is known."""
     version: int | None = None
     """Version of the judged node; one that changes is no finding any more. None for a ledger."""
+    at_ms: int | None = None
+    """Time of the last change in milliseconds since the epoch; None where it is unknown, or of no concern."""
 
 
 class _NodeRow(NamedTuple):
@@ -45,6 +47,12 @@ class _NodeRow(NamedTuple):
     topic: str | None
     empty: bool
     version: int
+    modified_ms: int | None
+
+
+class _Ledger(NamedTuple):
+    is_owned: bool
+    created_ms: int | None
 
 
 class _Reference(NamedTuple):
@@ -63,8 +71,8 @@ class Facts:
     """Nodes with a rule."""
     references: list[_Reference] = field(default_factory=list)
     """Places that name a ledger."""
-    ledgers: dict[int, bool] = field(default_factory=dict)
-    """By id, whether the ledger's own metadata names an owner whose references are known."""
+    ledgers: dict[int, _Ledger] = field(default_factory=dict)
+    """By id, when the ledger was made, and whether its own metadata names an owner whose references are known."""
     closed: dict[int, int] = field(default_factory=dict)
     """By id of a closed ledger, its number of entries."""
     topics: dict[str, int] = field(default_factory=dict)
@@ -108,12 +116,13 @@ def _take_names(facts: Facts, path: str) -> None:
 
 def _take_row(facts: Facts, table: str, row: tuple[object, ...]) -> None:
     if table == "nodes":
-        path, kind, namespace, topic, size, version, _, children = row
+        path, kind, namespace, topic, size, version, modified_ms, children = row
         if kind in rules.JUDGED:
             # A store that does not count children has no empty parents either.
             empty = size == 0 and children == 0 and not _ROOTS.search(str(path))
             assert isinstance(version, int)
-            facts.nodes.append(_NodeRow(str(path), str(kind), _text(namespace), _text(topic), empty, version))
+            names = str(path), str(kind), _text(namespace), _text(topic)
+            facts.nodes.append(_NodeRow(*names, empty, version, _number(modified_ms)))
     elif table == "topics":
         topic, _, partitions = row
         assert isinstance(partitions, int)
@@ -127,9 +136,10 @@ def _take_row(facts: Facts, table: str, row: tuple[object, ...]) -> None:
             )
         )
     elif table == "ledgers":
-        ledger_id, state, entries, _, _, application, component = row
+        ledger_id, state, entries, _, created_ms, application, component = row
         assert isinstance(ledger_id, int)
-        facts.ledgers[ledger_id] = rules.is_owned(_text(application), _text(component))
+        is_owned = rules.is_owned(_text(application), _text(component))
+        facts.ledgers[ledger_id] = _Ledger(is_owned, _number(created_ms))
         if state == "CLOSED" and isinstance(entries, int):
             facts.closed[ledger_id] = entries
     elif table == "unreadable":
@@ -140,18 +150,26 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+def _number(value: object) -> int | None:
+    assert value is None or isinstance(value, int)
+    return value
+
+
 def judge(facts: Facts) -> Iterator[Found]:
     """Yields every finding in the facts of one walk."""
     for node in facts.nodes:
         reason = rules.judge_node(_node_facts(facts, node))
         if reason is not None:
-            yield Found("metadata", node.kind, node.path, reason, node.topic, node.version)
+            yield Found("metadata", node.kind, node.path, reason, node.topic, node.version, node.modified_ms)
     needed = {one.ledger_id for one in facts.references if one.kind != rules.DECIDED}
     decided = {one.ledger_id: one.topic for one in facts.references if one.kind == rules.DECIDED}
-    for ledger_id, of_pulsar in facts.ledgers.items():
+    for ledger_id, (of_pulsar, created_ms) in facts.ledgers.items():
         if ledger_id not in needed:
-            kind, reason = rules.judge_unreferenced(decided=ledger_id in decided, of_pulsar=of_pulsar)
-            yield Found("ledgers", kind, str(ledger_id), reason, decided.get(ledger_id))
+            is_decided = ledger_id in decided
+            kind, reason = rules.judge_unreferenced(decided=is_decided, of_pulsar=of_pulsar)
+            # A decided deletion is one at any age: its owner was written before.
+            at_ms = None if is_decided else created_ms
+            yield Found("ledgers", kind, str(ledger_id), reason, decided.get(ledger_id), at_ms=at_ms)
     for one in facts.references:
         if one.ledger_id not in facts.ledgers and rules.must_exist(
             reference=one.kind, closed_with_entries=one.closed_with_entries

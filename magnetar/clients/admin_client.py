@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from magnetar.clients.http_credentials import headers_of
 
 if TYPE_CHECKING:
     import ssl
+    from http.client import HTTPResponse
 
 DEFAULT_ADMIN_URL = "http://localhost:8080"
 """Address without `--admin-url` and without client.conf."""
@@ -122,8 +123,11 @@ def send(
     path: str,
     body: bytes | None = None,
     content_type: str = "application/json",
+    read: Callable[[HTTPResponse], bytes] | None = None,
 ) -> Response:
     """Sends a request and returns the answer. `path` begins with a slash and is encoded.
+
+    `read` takes the body of an answer whose end does not come, such as a stream; None for the whole body.
 
     For https, the address and client.conf say which certificates are trusted and shown.
 
@@ -151,7 +155,7 @@ def send(
     try:
         connection.request(method, parts.path + path, body=body, headers=headers)
         response = connection.getresponse()
-        content = response.read()
+        content = response.read() if read is None or response.status >= 300 else read(response)
     except (OSError, HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CommandError(

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.clients.client import CommandError, fail
 from pipeline.remote_paths import (
@@ -21,6 +21,7 @@ from pipeline.remote_paths import (
     place,
     refuse_other_machines,
 )
+from pipeline.spark_master import master
 
 if TYPE_CHECKING:
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -39,23 +40,33 @@ _SPARK_SETTINGS = {
     # A join whose smaller table fits into this uses a hash table instead of sorting both.
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
 }
+
+
+class _Limit(NamedTuple):
+    flag: str
+    field: str
+    """Of `pipeline.audits.limits.Limits`."""
+    default: int
+    meaning: str
+
+
 _LIMITS = (
-    ("--grace-seconds", "grace_s", 86_400, "nodes and ledgers younger than this are left out"),
-    ("--min-ranges", "ranges_min", 1000, "acked ranges from which holes are worth a line"),
-    ("--min-backlog-bytes", "backlog_bytes_min", 1 << 30, "bytes from which a backlog is worth a line"),
-    ("--ttl-seconds", "ttl_s", 0, "TTL where no policy says otherwise; 0 = none"),
-    (
+    _Limit("--grace-seconds", "grace_s", 86_400, "nodes and ledgers younger than this are left out"),
+    _Limit("--min-ranges", "ranges_min", 1000, "acked ranges from which holes are worth a line"),
+    _Limit("--min-backlog-bytes", "backlog_bytes_min", 1 << 30, "bytes from which a backlog is worth a line"),
+    _Limit("--ttl-seconds", "ttl_s", 0, "TTL where no policy says otherwise; 0 = none"),
+    _Limit(
         "--retention-minutes",
         "retention_minutes",
         0,
         "retention where no policy says otherwise; -1 = for ever",
     ),
-    ("--slack-seconds", "slack_s", 3600, "how long the broker's own checks may take"),
+    _Limit("--slack-seconds", "slack_s", 3600, "how long the broker's own checks may take"),
 )
 
 
 def add_to(jobs: Jobs) -> None:
-    """Add the command to those of `magnetar pipeline`."""
+    """Adds the command to those of `magnetar pipeline`."""
     parser = jobs.add_parser(
         "audit",
         help="look for leaks in a snapshot of the metadata",
@@ -70,16 +81,15 @@ def add_to(jobs: Jobs) -> None:
     parser.add_argument(
         "--out", type=local_folder, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
-    parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
-    for flag, name, default, text in _LIMITS:
-        parser.add_argument(
-            flag, type=int, default=default, dest=name, metavar="N", help=f"{text} (default {default})"
-        )
+    parser.add_argument("--master", type=master, default="local[*]", help="Spark's master (default local[*])")
+    for one in _LIMITS:
+        text = f"{one.meaning} (default {one.default})"
+        parser.add_argument(one.flag, type=int, default=one.default, dest=one.field, metavar="N", help=text)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run an audit. Return 0, or 1 after one line on stderr."""
+    """Runs an audit. Returns 0, or 1 after one line on stderr."""
     try:
         print(_audit(arguments))
     except CommandError as error:
@@ -94,6 +104,7 @@ def _audit(arguments: argparse.Namespace) -> str:
         from pipeline.audits.snapshot import SnapshotError, taken_ms_of
         from pipeline.java import NoJava
         from pipeline.session import start_for_command
+        from pipeline.spark_master import NoMaster
     except ModuleNotFoundError as error:
         raise CommandError(f"{error}; pip install 'WHEEL[spark]'") from error
     began = time.monotonic()
@@ -103,7 +114,7 @@ def _audit(arguments: argparse.Namespace) -> str:
 
     where: Place = arguments.snapshot
     out: Path = arguments.out or _beside(where, f"{name_of(where)}-audit-{arguments.name}")
-    limits = Limits(**{name: getattr(arguments, name) for _, name, _, _ in _LIMITS})
+    limits = Limits(**{one.field: getattr(arguments, one.field) for one in _LIMITS})
     try:
         if isinstance(where, Path):
             taken_ms_of(where)  # Before Spark starts, which takes seconds.
@@ -119,7 +130,7 @@ def _audit(arguments: argparse.Namespace) -> str:
                 text = run_audit(session, arguments.name, folder, out, limits, progress)
         finally:
             session.stop()
-    except (SnapshotError, CannotFetch, CannotWrite, NoJava) as error:
+    except (SnapshotError, CannotFetch, CannotWrite, NoJava, NoMaster) as error:
         raise CommandError(str(error)) from error
     progress("done")
     return text

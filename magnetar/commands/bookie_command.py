@@ -11,7 +11,14 @@ from magnetar.commands.shared_options import add_process_options, add_settings_o
 
 TOOLS = ("dump", "check", "index", "compact")
 """First words that name a tool for the bookie's files; `bookie_tools` runs them."""
-RECOVERY = ("autorecovery", "decommission", "listunderreplicated", "recover", "autorecoverystatus")
+RECOVERY = (
+    "autorecovery",
+    "decommission",
+    "listunderreplicated",
+    "recover",
+    "autorecoverystatus",
+    "lostbookierecoverydelay",
+)
 """First words that name a command about copies of entries; `bookie_recovery` runs them."""
 PASSED_ON = ("conf", "data", "ready_file")
 """Options that `python -m bookie_stub` has under the same names."""

@@ -1,4 +1,4 @@
-"""`magnetar bookie autorecovery`, `decommission`, `listunderreplicated`, `recover`: copies of lost bookies' entries.
+"""`magnetar bookie autorecovery`, `decommission`, `recover` and the others of `RECOVERY`: copies of lost bookies' entries.
 
 They find the cluster by a bookie's settings (`metadataServiceUri` in `--conf`, or `--set`). Names and meaning of the
 commands are those of BookKeeper's shell. Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("magnetar")
 
 _POLL_S = 1.0
+DELAY_MAX_S = 2**31 - 1
+"""Longest lostBookieRecoveryDelay; BookKeeper reads it into Java's int."""
 
 
 def main(argv: list[str]) -> int:
@@ -90,7 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     switch.add_argument("state", nargs="?", choices=("enable", "disable"), help="(prints it)")
     switch.set_defaults(run=_switch)
-    for action in (serve, decommission, listed, recover, switch):
+
+    delay = actions.add_parser(
+        "lostbookierecoverydelay",
+        help="print or change the cluster's wait for a lost bookie",
+        allow_abbrev=False,
+    )
+    delay.add_argument("seconds", nargs="?", type=_seconds, metavar="SECONDS", help="(prints it)")
+    delay.set_defaults(run=_delay)
+    for action in (serve, decommission, listed, recover, switch, delay):
         add_settings_options(action, "--conf", "--config", conf_help="bookkeeper.conf")
     return parser
 
@@ -171,6 +181,23 @@ async def _switch(arguments: argparse.Namespace) -> int:
         if arguments.state is not None:
             await cluster.marks.set_enabled(arguments.state == "enable")
         print("enabled" if await cluster.marks.enabled() else "disabled")
+    return 0
+
+
+def _seconds(text: str) -> int:
+    seconds = int(text)
+    if not 0 <= seconds <= DELAY_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text}: allowed is a whole number from 0 to {DELAY_MAX_S}")
+    return seconds
+
+
+async def _delay(arguments: argparse.Namespace) -> int:
+    settings, recovery = _settings(arguments)
+    async with _cluster_of(settings) as cluster:
+        if arguments.seconds is not None:
+            await cluster.marks.prepare()
+            await cluster.marks.set_delay_s(arguments.seconds)
+        print(await cluster.marks.delay_s(recovery.lost_bookie_delay_s))
     return 0
 
 

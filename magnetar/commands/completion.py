@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from magnetar.admin.table import commands
 
+OF_THE_STORE = ("snapshot", "audit")
+"""Words of `magnetar admin` in the place of a group: its commands on the metadata store."""
 _BASH = """\
 _magnetar() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" words=""
@@ -51,13 +53,13 @@ def main(argv: Sequence[str]) -> int:
 
 def _bash(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
     cases = "\n".join(f'      {group}) words="{" ".join(found)}" ;;' for group, found in groups.items())
-    return _BASH.format(names=" ".join(names), groups=" ".join([*groups, "snapshot"]), cases=cases)
+    return _BASH.format(names=" ".join(names), groups=" ".join([*groups, *OF_THE_STORE]), cases=cases)
 
 
 def _fish(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
     seen = "__fish_seen_subcommand_from"
     lines = [f"complete -c magnetar -n __fish_use_subcommand -f -a '{' '.join(names)}'"]
-    every = " ".join([*groups, "snapshot"])
+    every = " ".join([*groups, *OF_THE_STORE])
     lines.append(f"complete -c magnetar -n '{seen} admin; and not {seen} {every}' -f -a '{every}'")
     for group, found in groups.items():
         lines.append(f"complete -c magnetar -n '{seen} admin; and {seen} {group}' -f -a '{' '.join(found)}'")

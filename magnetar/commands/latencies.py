@@ -47,27 +47,24 @@ class Latencies:
         return count
 
     def record(self, value_us: int) -> None:
-        """Count one value.
-
-        A value below 0, of two clocks that differ, counts as 0.
-        """
+        """Counts one value; a negative one, of two clocks that differ, counts as 0."""
         value = max(0, min(value_us, HIGHEST_US))
         self._histogram.record_value(value)
         self._sum_us += value
         self.max_us = max(self.max_us, value)
 
     def add(self, other: Latencies) -> None:
-        """Count all values of `other` too."""
+        """Counts all values of `other` too."""
         self._histogram.add(other._histogram)
         self._sum_us += other._sum_us
         self.max_us = max(self.max_us, other.max_us)
 
     def mean_us(self) -> float:
-        """The mean of the values, 0 without any."""
+        """Returns the mean of the values; 0 without any."""
         return self._sum_us / self.count if self.count else 0.0
 
     def percentiles_us(self, percents: Sequence[float]) -> list[int]:
-        """The value of each percentile (0 to 100), to three digits.
+        """Returns the value of each percentile (0 to 100), to three digits.
 
         So many percent of all values are at or below it.
         """
@@ -76,7 +73,8 @@ class Latencies:
         return [min(found.get(percent, 0), self.max_us) for percent in percents]
 
     def log_line(self, start_s: float, length_s: float) -> str:
-        """One interval of an HdrHistogram log. `start_s`: since the epoch.
+        """Returns one interval of an HdrHistogram log. `start_s`: since the epoch.
+
 
         The package's own writer floors the maximum to whole seconds, so the line is put together here.
         """

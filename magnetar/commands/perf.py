@@ -15,10 +15,7 @@ _COMMANDS = {
 
 
 def main(argv: list[str]) -> int:
-    """Runs the sub-command that `argv` begins with.
-
-    Returns its exit code, 2 for an unknown one.
-    """
+    """Runs the sub-command that `argv` begins with. Returns its exit code; 2 for an unknown one."""
     if argv and argv[0] in _COMMANDS:
         result: int = import_module(f"magnetar.commands.perf_{argv[0]}").main(argv[1:])
         return result

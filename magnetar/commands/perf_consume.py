@@ -24,10 +24,7 @@ _Listener = Callable[["pulsar.Consumer", "pulsar.Message"], None]
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command.
-
-    Returns 1 after an error, and when fewer messages came than `-m` asked for.
-    """
+    """Runs the command. Returns 1 after an error, and for fewer messages than `-m` asked for."""
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
@@ -36,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 def subscriptions_of(names: list[str], count: int) -> list[str]:
-    """Subscription names: exactly `count` names, or `sub-0` … from one. Raises CommandError."""
+    """Returns the `count` given names, or `sub-0` … for one name. Raises CommandError for another number."""
     listed = [part for text in (names or ["sub"]) for part in text.split(",")]
     if len(listed) == count or (count == 1 and names):
         return listed
@@ -67,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 timer.daemon = True
                 timer.start()
             reporter.run(stop)
-            # Or the listeners would go on consuming while the aggregate is printed.
+            # Else the listeners would go on consuming while the aggregate is printed.
             for consumer in consumers:
                 consumer.pause_message_listener()
             say("------------------- DONE -----------------------")

@@ -29,10 +29,7 @@ _ACCESS_MODES = ("Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusiv
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command.
-
-    Returns 1 after an error, and when a message was not confirmed.
-    """
+    """Runs the command. Returns 1 after an error, and when a message was not confirmed."""
     arguments = _parser().parse_args(argv)
     try:
         failures = _run(arguments)
@@ -42,10 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def payloads_of(size: int, path: Path | None, delimiter: str) -> list[bytes]:
-    """The payloads to choose from.
-
-    One random one of `size` bytes, or the parts of a file. Raises CommandError.
-    """
+    """Returns one random payload of `size` bytes, or the parts of a file. Raises CommandError."""
     if path is None:
         return [os.urandom(size)]
     try:
@@ -98,7 +92,7 @@ def _publish(
     tally: Tally,
     stop: threading.Event,
 ) -> None:
-    """Round robin over the producers until the count, the time, a failure that ends it, or a signal."""
+    """Publishes round robin over the producers until the count, the time, a fatal failure, or a signal."""
     wait = pacer(arguments.rate)
     started = time.monotonic_ns()
     warm_at = started + int(arguments.warmup_time * 1e9)
@@ -109,7 +103,7 @@ def _publish(
         if arguments.num_messages and sent >= arguments.num_messages:
             say(f"------------- DONE (reached the maximum number: {sent} of production) --------------")
             return
-        # Looked at before each message and not by a timer: at low rates the end comes up to one message late.
+        # Before each message and not by a timer: at low rates the end comes up to one message late.
         if ends_at and time.monotonic_ns() >= ends_at:
             seconds = f"[{arguments.test_duration:g} seconds]"
             say(f"------------- DONE (reached the maximum duration: {seconds} of production) --------------")

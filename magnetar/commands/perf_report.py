@@ -36,7 +36,8 @@ class Counts(NamedTuple):
 
 
 class Tally:
-    """Counts messages, bytes, failures and latencies. Any thread.
+    """Counts messages, bytes, failures and latencies; any thread may call it.
+
 
     Latencies count since the last `take`, all else since the start.
     """
@@ -50,10 +51,7 @@ class Tally:
         self._latencies = Latencies()
 
     def succeeded(self, size: int, latency_us: int | None) -> int:
-        """Count a message; returns how many there are now.
-
-        Without a latency (warm-up) none is recorded.
-        """
+        """Counts a message and returns their number; a latency of None, in the warm-up, is not recorded."""
         with self._lock:
             self._messages += 1
             self._bytes += size
@@ -62,24 +60,24 @@ class Tally:
             return self._messages
 
     def failed(self) -> None:
-        """Count a message that was not confirmed."""
+        """Counts a message that was not confirmed."""
         with self._lock:
             self._failures += 1
 
     def counts(self) -> Counts:
-        """The totals of this moment."""
+        """Returns the totals of this moment."""
         with self._lock:
             return Counts(self._messages, self._bytes, self._failures)
 
     def take(self) -> Latencies:
-        """Remove and return the latencies recorded since the last call."""
+        """Removes and returns the latencies recorded since the last call."""
         with self._lock:
             taken, self._latencies = self._latencies, Latencies()
         return taken
 
 
 def latency_text(latencies: Latencies, percents: tuple[float, ...]) -> str:
-    """Mean, median, the given percentiles and maximum, in milliseconds."""
+    """Returns mean, median, the given percentiles and maximum, in milliseconds."""
     median, *others = latencies.percentiles_us((50, *percents))
     parts = [f"mean: {latencies.mean_us() / 1000:7.3f} ms", f"med: {median / 1000:7.3f}"]
     parts += [f"{percent:g}pct: {value / 1000:7.3f}" for percent, value in zip(percents, others, strict=True)]
@@ -88,7 +86,7 @@ def latency_text(latencies: Latencies, percents: tuple[float, ...]) -> str:
 
 
 def produced_line(total: int, messages_s: float, bytes_s: float, failures_s: float, latency: str) -> str:
-    """An interval's line of `perf produce`; rates are per second."""
+    """Returns an interval's line of `perf produce`; rates are per second."""
     return (
         f"Throughput produced: {total:7d} msg --- {messages_s:8.1f} msg/s --- {mbit(bytes_s):8.1f} Mbit/s  "
         f"--- failure {failures_s:8.1f} msg/s --- Latency: {latency}"
@@ -96,7 +94,7 @@ def produced_line(total: int, messages_s: float, bytes_s: float, failures_s: flo
 
 
 def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -> str:
-    """An interval's line of `perf consume`; rates are per second."""
+    """Returns an interval's line of `perf consume`; rates are per second."""
     return (
         f"Throughput received: {total:7d} msg --- {messages_s:.3f}  msg/s --- {mbit(bytes_s):.3f} Mbit/s  "
         f"--- Latency: {latency}"
@@ -104,15 +102,12 @@ def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -
 
 
 def mbit(bytes_s: float) -> float:
-    """Mbit of Pulsar's tools: 1 Mbit = 2^20 bit."""
+    """Returns Mbit/s as Pulsar's tools count them: 1 Mbit = 2^20 bit."""
     return bytes_s * 8 / 1024 / 1024
 
 
 class Reporter:
-    """Prints the lines of one execution.
-
-    It keeps the latencies of all intervals.
-    """
+    """Prints the lines of one execution, and sums up the latencies of all intervals."""
 
     def __init__(
         self, tally: Tally, *, producing: bool, interval_s: float, histogram_file: Path | None
@@ -130,12 +125,12 @@ class Reporter:
         self._log = _open_log(histogram_file)
 
     def run(self, stop: threading.Event) -> None:
-        """Print a line per interval until `stop` is set."""
+        """Prints a line per interval until `stop` is set."""
         while not stop.wait(self._interval_s):
             self.interval()
 
     def interval(self) -> None:
-        """Print the line of the interval that ends now."""
+        """Prints the line of the interval that ends now."""
         now, counts = time.monotonic(), self._tally.counts()
         length = max(now - self._last_at, 1e-9)
         latencies = self._take(length)
@@ -150,10 +145,7 @@ class Reporter:
         self._last_at, self._last = now, counts
 
     def aggregate(self) -> None:
-        """Print the two lines at the end.
-
-        They are printed after Ctrl-C too. Closes the histogram file.
-        """
+        """Prints the two lines at the end, also after Ctrl-C, and closes the histogram file."""
         now, counts = time.monotonic(), self._tally.counts()
         # The rest of the last interval belongs to the total as well, and has no line of its own.
         self._take(max(now - self._last_at, 1e-9))
@@ -191,9 +183,7 @@ def _open_log(path: Path | None) -> TextIO | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets.
-
-    So the aggregate is still printed.
+    """Yields an event that the first Ctrl-C or SIGTERM sets, so that the aggregate is still printed.
 
     A second signal ends the process at once.
     """
@@ -212,10 +202,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def topics_of(names: list[str], count: int, separator: str = "-") -> list[str]:
-    """Topic names: `name-0` … from one name, or exactly `count` names.
-
-    Raises CommandError.
-    """
+    """Returns `name-0` … for one name, or the `count` given names. Raises CommandError for another number."""
     if len(names) == count:
         return names
     if len(names) == 1:

@@ -10,6 +10,7 @@ import argparse
 from typing import TYPE_CHECKING, TypedDict, cast
 from urllib.parse import quote
 
+from magnetar.admin.output import aligned
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands.shared_options import add_admin_url, topic_path
 
@@ -170,7 +171,7 @@ def why_text(why: Why) -> str:
         head += f", {why['redelivered']:,} lost entries delivered again"
     rows: list[tuple[str, ...]] = [("FIRST", "LAST", "ENTRIES", "PLACE", "READ BETWEEN", "AND")]
     rows += [_hole(one) for one in why["holes"]]
-    lines = [head, *(_table(rows) if len(rows) > 1 else [])]
+    lines = [head, *(aligned(rows) if len(rows) > 1 else [])]
     if why["holesLeftOut"]:
         lines.append(f"… and {why['holesLeftOut']:,} more (-n)")
     return "\n".join([*lines, why["conclusion"]])
@@ -206,11 +207,4 @@ def evictions_text(found: Evictions) -> str:
         for one in found["evictions"]
     ]
     sums = ", ".join(f"{entries:,} by {kind}" for kind, entries in found["entriesEvicted"].items())
-    return "\n".join([f"{found['topic']}: entries taken {sums}", *_table(rows)])
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return "\n".join([f"{found['topic']}: entries taken {sums}", *aligned(rows)])

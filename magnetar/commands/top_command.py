@@ -1,11 +1,13 @@
-"""`magnetar top`: a screen of a broker's throughput, latency, cache, bookie and busiest topics; any Pulsar will do.
+"""`magnetar top`: a screen of a broker's throughput, latency, cache, bookies and busiest topics; any Pulsar will do.
 
-With `--once` or `--json` two readings are printed as text, for scripts, and Textual is not needed.
+The views of a broker's console (the last hour, the cache, bookies, settings) need a broker of Magnetar. With `--once` or
+`--json` a view is printed as text, for scripts, and Textual is not needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 SORTS = ("rate", "bytes", "backlog", "storage", "misses")
 """Orders of the topics; `magnetar.top.table` has the same."""
+VIEWS = ("topics", "hour", "cache", "bookies", "settings")
+"""Views, in the order of their keys; `magnetar.top.views` has those besides the topics."""
 INTERVAL_S_MIN = 0.1
+TEXT_WIDTH = 120
+"""Characters of a line with `--once` where the output is no terminal."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,11 +47,26 @@ def _once(source: Source, arguments: argparse.Namespace) -> str:
     from magnetar.top.rates import overview
     from magnetar.top.table import as_json, as_table, chosen
 
+    if arguments.view != "topics":
+        return _view(source, arguments)
     before = source.read()
     time.sleep(arguments.interval)
     found = overview(before, source.read())
     topics = chosen(found.topics, arguments.sort, arguments.filter, arguments.limit)
     return as_json(found, topics) if arguments.json else as_table(found, topics)
+
+
+def _view(source: Source, arguments: argparse.Namespace) -> str:
+    from magnetar.clients.admin_client import as_text
+    from magnetar.top.views import text_of
+
+    look = source.read(view=arguments.view).look
+    if look is None or look.answer is None:
+        raise CommandError("" if look is None else look.error)
+    if arguments.json:
+        return as_text(dict(look.answer))
+    width = shutil.get_terminal_size((TEXT_WIDTH, 24)).columns
+    return "\n".join(text_of(arguments.view, look.answer, width, arguments.filter))
 
 
 def _screen(source: Source, arguments: argparse.Namespace) -> None:
@@ -55,14 +76,15 @@ def _screen(source: Source, arguments: argparse.Namespace) -> None:
         raise CommandError(f"{error}; pip install 'WHEEL[top]', or use --once") from error
     # The first reading is made before the screen opens, so that a wrong address is one line on the terminal.
     source.read()
-    TopScreen(source.read, arguments.interval, arguments.sort, arguments.filter).run()
+    TopScreen(source.read, arguments.interval, arguments.sort, arguments.filter, arguments.view).run()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "magnetar top",
-        description="Watch a broker: throughput, latency, cache, bookie, and the busiest topics, from /metrics of any"
-        " Pulsar. Keys: s sort, / filter, Escape no filter, Space pause, q quit.",
+        description="Watch a broker: throughput, latency, cache, bookies, and the busiest topics, from /metrics of any"
+        " Pulsar; the last hour, the reasons of the cache, bookies and settings from a broker of Magnetar."
+        " Keys: 1 to 5 views, Enter subscriptions, s sort, / filter, Escape back, p pause, q quit.",
         allow_abbrev=False,
     )
     add_admin_url(parser)
@@ -76,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="seconds between two readings (default 2)",
     )
+    add("--view", choices=VIEWS, default="topics", help="the view that is open first (default topics)")
     add("--sort", choices=SORTS, default="rate", help="order of the topics (default rate)")
-    add("--filter", default="", metavar="TEXT", help="only topics whose name has TEXT in it")
+    add("--filter", default="", metavar="TEXT", help="only topics, or settings, that have TEXT in them")
     add(
         "-n",
         type=_topics_max,
@@ -86,7 +109,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="topics with --once and --json (default 20)",
     )
-    add("--once", action="store_true", help="print what happens within one interval, and end")
+    add(
+        "--once",
+        action="store_true",
+        help="print the view as text, and end; topics: what happens within one interval",
+    )
     add("--json", action="store_true", help="the same as one JSON object")
     return parser
 

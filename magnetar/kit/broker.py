@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
+import os
+import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import BinaryIO, Final
 
 from magnetar.kit.controls import Clock, Faults
 from magnetar.kit.errors import BrokerFailedError, KitError
@@ -21,7 +22,7 @@ from magnetar.kit.pulsar_under_test import PulsarUnderTest
 
 STOP_S: Final = 30.0
 """Time for a clean stop; the process is killed after it."""
-_POLL_S: Final = 0.002
+_READY_BYTES_MAX: Final = 65_536
 _LOG_LINES: Final = 20
 
 __all__ = ["Broker", "BrokerFailedError"]
@@ -68,7 +69,8 @@ class Broker(PulsarUnderTest):
         self._token = token
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
+        # A file without a name, and a pipe for the addresses: a kill -9 of this process leaves nothing on the disk.
+        self._log: BinaryIO | None = None
         self._urls: dict[str, str] = {}
 
     # Start and stop
@@ -96,20 +98,28 @@ class Broker(PulsarUnderTest):
         """Starts the process and returns when clients can connect. BrokerFailedError has the end of the log."""
         if self._process is not None:
             raise KitError("the broker runs already")
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="magnetar-kit-"))
-        ready = self._folder / "ready.json"
-        ready.unlink(missing_ok=True)
-        with (self._folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(ready), stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-            )
-        try:
-            self._await_ready(self._process, ready)
-        except BaseException:
-            self.kill()
-            raise
-        self._urls = json.loads(ready.read_text(encoding="utf-8"))
+        if self._log is None:
+            # Closed by `close`, or when the start fails.
+            self._log = tempfile.TemporaryFile(prefix="magnetar-kit-")  # noqa: SIM115
+        ready, writer = os.pipe()
+        with FileIO(ready) as addresses:
+            try:
+                self._process = subprocess.Popen(
+                    self._command(writer),
+                    stdin=subprocess.PIPE,
+                    stdout=self._log,
+                    stderr=self._log,
+                    pass_fds=(writer,),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writer)
+            try:
+                self._urls = self._await_ready(self._process, addresses)
+            except BaseException:
+                self.kill()
+                self.close()
+                raise
 
     def stop(self) -> None:
         """Stops cleanly: everything that was confirmed is on disk. Does nothing when it does not run."""
@@ -137,13 +147,13 @@ class Broker(PulsarUnderTest):
         self.start()
 
     def close(self) -> None:
-        """Stops and removes the log; `data` stays."""
+        """Stops and drops the log; `data` stays."""
         try:
             self.stop()
         finally:
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
     # Use
 
@@ -187,9 +197,11 @@ class Broker(PulsarUnderTest):
     @property
     def log(self) -> str:
         """The log so far. It is written by a thread, so the newest lines may come a moment later."""
-        if self._folder is None:
+        if self._log is None:
             return ""
-        return (self._folder / "broker.log").read_text(encoding="utf-8", errors="replace")
+        # Not read(), which would move the place at which the broker writes: both processes share it.
+        number = self._log.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
     # Parts
 
@@ -198,11 +210,11 @@ class Broker(PulsarUnderTest):
             raise KitError("the broker has not been started: use `with Broker() as broker`, or call start()")
         return self._urls[name]
 
-    def _command(self, ready: Path) -> list[str]:
+    def _command(self, ready: int) -> list[str]:
         # -I: a test's PYTHONPATH, and modules in its folder with names of ours, are not for the broker.
         code = ["-c", _PROGRAM] if self._python == sys.executable else ["-m", "magnetar"]
         words = [self._python, "-I", *code, "standalone", "--test-faults", "--until-eof"]
-        words += ["--ready-file", str(ready), "--log-format", "plain"]
+        words += ["--ready-file", f"/dev/fd/{ready}", "--log-format", "plain"]
         words += ["--memory"] if self._data is None else ["--data", str(self._data)]
         ports = {
             "brokerServicePort": _port(self._urls.get("pulsar")),
@@ -212,14 +224,19 @@ class Broker(PulsarUnderTest):
             words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
         return words
 
-    def _await_ready(self, process: subprocess.Popen[bytes], ready: Path) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
-        while not ready.exists():
-            if process.poll() is not None:
-                raise BrokerFailedError(f"the broker ended with {process.returncode}\n{self._log_tail()}")
-            if time.monotonic() > deadline:
+    def _await_ready(self, process: subprocess.Popen[bytes], addresses: FileIO) -> dict[str, str]:
+        """Returns the addresses that the broker writes into the pipe when clients can connect."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(addresses, selectors.EVENT_READ)
+            if not selector.select(self._start_timeout_s):
                 raise BrokerFailedError(f"not ready within {self._start_timeout_s:.0f} s\n{self._log_tail()}")
-            time.sleep(_POLL_S)
+        # The broker writes them at once, and a pipe keeps so few bytes together.
+        text = addresses.read(_READY_BYTES_MAX)
+        if not text:
+            # The other end of the pipe was closed by the end of the process.
+            raise BrokerFailedError(f"the broker ended with {process.wait()}\n{self._log_tail()}")
+        found: dict[str, str] = json.loads(text)
+        return found
 
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdin is not None:

@@ -1,4 +1,4 @@
-"""PulsarUnderTest: the part of a broker that a test uses, of our own and of any other Pulsar."""
+"""PulsarUnderTest: the methods by which a test uses a broker, ours or any other Pulsar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RemotePulsar: a Pulsar that runs already, with the face of `Broker` as far as a real Pulsar has it."""
+"""RemotePulsar: a Pulsar that runs already, with the methods of `Broker` that any Pulsar can offer."""
 
 from __future__ import annotations
 

@@ -1,17 +1,12 @@
-"""Makes `docs/reference/commands.md` from the parsers of the commands; `generate.py` writes it.
-
-The page has the words of `--help`, as the man page has (`man_page.py`), and is the same under every release of Python.
-"""
+"""Makes `docs/reference/commands.md` from the parsers of the commands; `generate.py` writes it."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Final
 
 from magnetar.__main__ import COMMANDS
-from magnetar.pages.help_collector import HelpCollector
-from magnetar.pages.man_page import PARTS, help_of
+from magnetar.pages.command_help import Argument, CommandHelp, help_of
 
 INTRODUCTION: Final = """\
 # Commands
@@ -23,54 +18,6 @@ Exit codes: 0 done, 1 failed with a line that says why, 2 wrong usage or a setti
 """
 
 
-class MarkdownFormatter(HelpCollector):
-    """Collects what `--help` would show of a parser: paragraphs, and rows of a table."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog)
-        self.paragraphs: list[str] = []
-        """Descriptions, in their order."""
-        self.rows: list[str] = []
-        """A row for each option or positional argument."""
-
-    def add_paragraph(self, text: str) -> None:
-        """See HelpCollector."""
-        self.paragraphs.append(_plain(text))
-
-    def add_row(self, action: argparse.Action, meaning: str) -> None:
-        """See HelpCollector."""
-        self.rows.append(f"| {_names(action)} | {_plain(meaning)} |")
-
-    def format_help(self) -> str:
-        """Returns nothing: the parts are taken one by one."""
-        return ""
-
-
-def _names(action: argparse.Action) -> str:
-    value = _value(action)
-    if not action.option_strings:
-        return f"`{value}`"
-    shown = "" if action.nargs == 0 else f" {value}"
-    return ", ".join(f"`{name}{shown}`" for name in action.option_strings)
-
-
-def _value(action: argparse.Action) -> str:
-    if isinstance(action.metavar, str):
-        return action.metavar
-    if action.choices is not None:
-        # A bar would end the cell of the table.
-        return "/".join(map(str, action.choices))
-    return action.dest.upper() if action.option_strings else action.dest
-
-
-def _plain(text: str) -> str:
-    """Returns text for a paragraph or a cell: one line, and nothing that Markdown would take for markup."""
-    words = " ".join(text.split())
-    for mark in ("\\", "|", "*", "_", "<", "["):
-        words = words.replace(mark, "\\" + mark)
-    return words
-
-
 def commands_page() -> str:
     """Returns the page."""
     lines = [INTRODUCTION, "| command | what it does |\n|---|---|"]
@@ -78,39 +25,40 @@ def commands_page() -> str:
         f"| [`magnetar {name}`](#magnetar-{name}) | {_plain(text)} |" for name, (_, text) in COMMANDS.items()
     ]
     for name, (_, text) in COMMANDS.items():
-        parts = PARTS.get(name, ([name],))
-        if [name] not in parts:  # `magnetar perf` has no help of its own.
+        found = list(help_of(name))
+        if found[0].title != f"magnetar {name}":  # `magnetar perf` has no help of its own.
             lines.append(f"{_heading(f'magnetar {name}')}\n\n{_plain(text)}")
-        for words in parts:
-            lines += _command(words)
+        for one in found:
+            lines += _chapter(one)
     return "\n".join(lines) + "\n"
 
 
-def _command(words: list[str]) -> Iterator[str]:
-    """Yields the part of one command and of those below it."""
-    shown = help_of(words)
-    title = " ".join(["magnetar", *words])
-    if isinstance(shown, str):
-        yield f"{_heading(title)}\n\n```\n{shown}\n```"
-        return
-    yield from _parser(title, shown)
-
-
-def _parser(title: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    formatter = MarkdownFormatter(title)
-
-    def made(*, prog: str) -> MarkdownFormatter:
-        return formatter
-
-    parser.formatter_class = made
-    parser.format_help()
-    yield _heading(title)
-    yield from (f"\n{paragraph}" for paragraph in formatter.paragraphs)
-    if formatter.rows:
+def _chapter(found: CommandHelp) -> Iterator[str]:
+    """Yields the descriptions of one command, then a table of its arguments."""
+    yield _heading(found.title)
+    if found.text:
+        yield f"\n```\n{found.text}\n```"
+    yield from (f"\n{_plain(part)}" for part in found.parts if isinstance(part, str))
+    arguments = [part for part in found.parts if isinstance(part, Argument)]
+    if arguments:
         yield "\n| argument | meaning |\n|---|---|"
-        yield from formatter.rows
-    for name, below in formatter.subparsers.items():
-        yield from _parser(f"{title} {name}", below)
+        yield from (f"| {_names(one)} | {_plain(one.meaning)} |" for one in arguments)
+
+
+def _names(argument: Argument) -> str:
+    # A bar would end the cell of the table.
+    value = argument.value.replace("|", "/")
+    if not argument.flags:
+        return f"`{value}`"
+    return ", ".join(f"`{name} {value}`" if value else f"`{name}`" for name in argument.flags)
+
+
+def _plain(text: str) -> str:
+    """Returns text for a paragraph or a cell: one line, without characters that Markdown takes for markup."""
+    words = " ".join(text.split())
+    for mark in ("\\", "|", "*", "_", "<", "["):
+        words = words.replace(mark, "\\" + mark)
+    return words
 
 
 def _heading(title: str) -> str:

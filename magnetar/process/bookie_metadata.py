@@ -1,7 +1,7 @@
-"""The entries that a bookie must have by the cluster's metadata, for `magnetar bookie rebuild-index`.
+"""The entries that a bookie must have by the cluster's metadata, for `magnetar bookie index rebuild`.
 
-The tool compares them with the entries it found: a closed ledger that is complete needs no doubt. The bookie itself reads
-no more of a ledger's metadata than its state and its members.
+The tool compares them with the entries that it found. A closed ledger with all of them has lost nothing, so it does not
+enter limbo. The bookie itself reads no more of a ledger's metadata than its state and its members.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 def closed_entries(
     settings: BookieSettings, cookie: Path, say: Callable[[str], None]
 ) -> Iterator[ClosedEntries | None]:
-    """A function from ledgers to their entries on this bookie.
+    """Yields a function from ledgers to their entries on this bookie.
 
-    `cookie`: the file with the bookie's cookie.
-
-    None without a metadata store, and, after a line through `say`, for one that cannot be reached.
+    `cookie`: the file with the bookie's cookie. Yields None without a metadata store, and for one that cannot be reached,
+    which `say` reports.
     """
     if settings.metadata is None:
         yield None
@@ -57,7 +56,7 @@ class _Asked:
         self._say = say
 
     def __call__(self, ledger_ids: Collection[int]) -> Iterator[tuple[int, Iterable[int]]]:
-        """Yields nothing when the cluster's answer is in doubt; then every ledger keeps its doubt."""
+        """Yields nothing when the cluster's answer cannot be trusted; then every such ledger enters limbo."""
         self._say(f"asking the metadata store for {len(ledger_ids)} ledgers")
         try:
             values = self._ledgers.values(ledger_ids)
@@ -72,10 +71,7 @@ class _Asked:
 
 
 def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
-    """Entries of a closed ledger on this bookie, ascending.
-
-    Their write sets have the bookie.
-    """
+    """Yields the entries of a closed ledger whose write sets have the bookie, ascending."""
     behind = metadata.last_entry_id + 1
     for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
         if bookie_id not in segment.members:

@@ -35,10 +35,7 @@ class OpenedMetadata(NamedTuple):
 
 
 async def open_metadata(settings: Settings) -> OpenedMetadata:
-    """Called inside the loop that uses the store.
-
-    Raises MetadataError when it cannot be opened or reached.
-    """
+    """Opens the store, inside the loop that uses it. Raises MetadataError when it cannot be opened or reached."""
     # Each store is imported when it is the one: SQLite's module and kazoo cost start time and memory.
     from zookeeper.url import parse_store_url
 

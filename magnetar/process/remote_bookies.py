@@ -7,6 +7,7 @@ the connections log why they cannot be made.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,15 +27,17 @@ from settings.settings import Settings
 if TYPE_CHECKING:
     from broker.metadata.available_bookies import AvailableBookies, RegisteredBookie
 
+log = logging.getLogger(__name__)
+
 _RETRY_S = 0.2
+_SAY_AFTER_S = 2.0
+"""Wait after which one line says what the start waits for; connections to running bookies take less."""
 Connect = Callable[[str], BookKeeperLedgerClient]
 """Begins a connection to host:port and keeps it up."""
 
 
 async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
-    """Connect to enough bookies to write an entry.
-
-    Returns when as many are connected as the write quorum has.
+    """Connects to enough bookies to write an entry: as many as the write quorum.
 
     A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies, and
     SettingsError for files of TLS that cannot be used.
@@ -59,7 +62,12 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     if addresses == (REGISTERED,):
         registered = RegisteredBookies(connect, QuarantineSettings.of(settings), ports[0] if ports else None)
         await registered.follow(metadata)
-        return await _with_enough(registered, enough)
+        return await _with_enough(
+            registered,
+            enough,
+            "registered in the ZooKeeper of metadataStoreUrl",
+            "start bookies that register there",
+        )
     http = _http_addresses(addresses, ports)
     if len(addresses) == 1:
         return await _with_one(addresses[0], connect, http)
@@ -70,7 +78,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
         quarantine=QuarantineSettings.of(settings),
         http=http,
     )
-    return await _with_enough(several, enough)
+    return await _with_enough(several, enough, "out of bookieAddress", "start them")
 
 
 def _http_addresses(addresses: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
@@ -139,10 +147,7 @@ class RegisteredBookies:
         return None if bookie is None else bookie.read_only
 
     async def follow(self, metadata: MetadataStore) -> None:
-        """Begin to watch ZooKeeper, where the broker's metadata must be.
-
-        Raises MetadataError when it refuses.
-        """
+        """Begins to watch ZooKeeper, which must have the broker's metadata. Raises MetadataError when it refuses."""
         from broker.metadata.available_bookies import AvailableBookies
         from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
@@ -151,7 +156,7 @@ class RegisteredBookies:
         self._changed(await self._available.open())
 
     async def close(self) -> None:
-        """Stop watching, then close every connection."""
+        """Stops watching, then closes every connection."""
         if self._available is not None:
             await self._available.close()
         await self._set.close()
@@ -177,11 +182,18 @@ class RegisteredBookies:
 
 async def _with_one(address: str, connect: Connect, http: Mapping[str, str]) -> Bookies:
     client = connect(address)
+    told = False
     try:
         while not client.reachable:
             try:
                 await client.connected()
             except ConnectionError:
+                if not told:
+                    log.warning(
+                        "the start waits for bookieAddress=%s: start that bookie, or name another one",
+                        address,
+                    )
+                told = True
                 await asyncio.sleep(_RETRY_S)
     except BaseException:  # Cancelled: the caller has no object that it could close.
         await client.close()
@@ -189,11 +201,28 @@ async def _with_one(address: str, connect: Connect, http: Mapping[str, str]) -> 
     return OneBookie(address, client, connect, http)
 
 
-async def _with_enough(bookies: Bookies, count: int) -> Bookies:
+async def _with_enough(bookies: Bookies, count: int, origin: str, remedy: str) -> Bookies:
+    """Waits for so many connected bookies. `origin` and `remedy` are words for the line about a long wait."""
+    say = asyncio.get_running_loop().call_later(_SAY_AFTER_S, _say_wait, bookies, count, origin, remedy)
     try:
         while len(bookies.reachable_clients()) < count:  # noqa: ASYNC110 - connections come and go
             await asyncio.sleep(_RETRY_S / 10)
     except BaseException:  # Cancelled: the caller has no object that it could close.
         await bookies.close()
         raise
+    finally:
+        say.cancel()
     return bookies
+
+
+def _say_wait(bookies: Bookies, count: int, origin: str, remedy: str) -> None:
+    names = ", ".join(bookies.known) or "none"
+    log.warning(
+        "the start waits for %d bookies (managedLedgerDefaultWriteQuorum) %s: %d of %s connected; %s, or set"
+        " managedLedgerDefaultEnsembleSize to a smaller number",
+        count,
+        origin,
+        len(bookies.reachable_clients()),
+        names,
+        remedy,
+    )

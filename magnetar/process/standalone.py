@@ -38,7 +38,7 @@ from magnetar import __version__
 from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
-from magnetar.process.process_settings import load_standalone_settings
+from magnetar.process.process_settings import load_standalone_settings, refuse_unknown
 from settings.errors import SettingsError
 from settings.settings import Note, Settings
 
@@ -161,6 +161,7 @@ def load(options: BrokerOptions) -> ProcessSettings:
             )
     controls = None
     if options.test_faults:
+        refuse_unknown(options.overrides, [broker.table, *([bookie.table] if bookie else [])])
         # Imported for tests alone: an ordinary start must not pay for it.
         from broker.faults.controls import TestControls
 
@@ -394,6 +395,10 @@ def _announce(addresses: Addresses, ready_file: Path | None) -> None:
         "admin+ssl": addresses.admin_url_tls,
     }
     text = json.dumps({**{name: url for name, url in found.items() if url}, "pid": os.getpid()})
+    if ready_file.is_fifo():
+        # Written as it is: a rename would put a file into its place, and the reader at the other end would wait for ever.
+        ready_file.write_text(text + "\n")
+        return
     # Renamed when complete, so a script that finds the file can read it at once.
     part = ready_file.with_name(ready_file.name + ".part")
     part.write_text(text + "\n")

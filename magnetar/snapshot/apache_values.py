@@ -49,10 +49,7 @@ class ApacheCursor(NamedTuple):
 
 
 def log_ledgers(value: bytes) -> list[ApacheLedger]:
-    """The ledgers of a log in their order.
-
-    Raises ValueError for other bytes.
-    """
+    """Returns the ledgers of a log in their order. Raises ValueError for other bytes."""
     return [
         ApacheLedger(ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp)
         for ledger in _parsed(ManagedLedgerInfo(), value).ledgerInfo
@@ -60,7 +57,7 @@ def log_ledgers(value: bytes) -> list[ApacheLedger]:
 
 
 def cursor(value: bytes) -> ApacheCursor:
-    """The cursor. Raises ValueError for other bytes."""
+    """Returns the cursor. Raises ValueError for other bytes."""
     info = _parsed(ManagedCursorInfo(), value)
     acked = []
     for each in info.individualDeletedMessages:
@@ -78,10 +75,7 @@ def cursor(value: bytes) -> ApacheCursor:
 
 
 def schema_ledgers(value: bytes) -> tuple[int, list[int]]:
-    """The number of a schema's versions, and the ledgers that hold them.
-
-    Raises ValueError for other bytes.
-    """
+    """Returns the number of a schema's versions, and the ledgers that hold them. Raises ValueError for other bytes."""
     locator = _parsed(SchemaLocator(), value)
     entries = (*locator.index, locator.info)
     return len(locator.index), sorted({entry.position.ledgerId for entry in entries})

@@ -21,10 +21,7 @@ _OTHER = "other"
 
 
 class NodePath(NamedTuple):
-    """The meaning of a node's path.
-
-    A part that the path does not have is None.
-    """
+    """The meaning of a node's path. A part that the path does not have is None."""
 
     kind: str
     """A word of the column `kind` in `docs/reference/audits.md`."""
@@ -39,7 +36,7 @@ class NodePath(NamedTuple):
 
 
 def describe(path: str) -> NodePath:
-    """The meaning of a path that begins at the store's root."""
+    """Returns the meaning of a path that begins at the store's root."""
     head, _, rest = path[1:].partition("/")
     parts = rest.split("/") if rest else []
     if head == "managed-ledgers":
@@ -78,7 +75,7 @@ def _managed_ledger(parts: list[str]) -> NodePath:
 
 
 def _split_namespace(parts: list[str]) -> tuple[str | None, list[str]]:
-    """The namespace before the first domain, and the parts from the domain on; None for a path without both."""
+    """Returns the namespace before the first domain, and the parts from the domain on; None for a path without both."""
     for length in (2, 3):
         if len(parts) > length and parts[length] in _DOMAINS:
             return "/".join(parts[:length]), parts[length:]
@@ -118,7 +115,7 @@ def _admin(parts: list[str]) -> NodePath:
 
 
 def _deletion(kind: str, name: str) -> NodePath:
-    """Of an intent to delete a topic, a namespace or a tenant."""
+    """Describes an intent to delete a topic, a namespace or a tenant."""
     if kind in ("topic", "partitioned"):
         return NodePath("deletion", "/".join(name.partition("://")[2].split("/")[:2]), name)
     return NodePath("deletion", name) if kind == "namespace" else NodePath("deletion", name=name)

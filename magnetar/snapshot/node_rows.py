@@ -1,4 +1,5 @@
-"""From a node of the metadata store to rows of a snapshot's tables. Pure: no I/O.
+"""Turns a node of the metadata store into rows of a snapshot's tables. Pure: no I/O.
+
 
 A value that cannot be read becomes a row in `unreadable` with the reason: one damaged node must not end the snapshot of a
 million others.
@@ -42,10 +43,7 @@ class Node(NamedTuple):
 
 
 def rows_of(node: Node) -> Iterator[Row]:
-    """All rows that the node gives.
-
-    One is of `nodes`, the others come from its value.
-    """
+    """Yields a row of `nodes`, and the rows of other tables that the node's value gives."""
     where = describe(node.path)
     yield (
         "nodes",
@@ -74,7 +72,7 @@ def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _log(node: Node, where: NodePath) -> Iterator[Row]:
-    """A log that is being deleted is no topic; its ledgers are references still."""
+    """Yields the rows of a log. One that is being deleted is no topic, but its ledgers are still references."""
     if node.value.startswith(_OUR_BEGINNING):
         info = decode_ledger_info(node.value)
         deleted, deleting, buckets, beside = info.deleted, info.deleting, info.delayed, info.beside
@@ -131,7 +129,7 @@ def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
 def _cursor_row(
     node: Node, where: NodePath, mark: tuple[int, int], acked: list[tuple[int, int, int]], *, known: bool
 ) -> tuple[object, ...]:
-    """`acked`: (ledger, behind this entry, up to and with this one). Runs that touch count as one."""
+    """Returns the row. `acked`: (ledger, entry before the run, last entry of the run); adjacent runs count as one."""
     runs = 0
     last: tuple[int, int] | None = None
     for ledger_id, above, upto in sorted(acked):
@@ -152,7 +150,7 @@ def _cursor_row(
 
 
 def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int]]:
-    """The runs of ones of a page, as (ledger, behind, up to)."""
+    """Yields the runs of ones of a page, as (ledger, entry before the run, last entry of the run)."""
     entry = first
     # Skip the zeros, then the ones, with a few operations on the whole number: a page may have thousands of bits.
     while bits:
@@ -202,7 +200,7 @@ def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _policies(node: Node, where: NodePath) -> Iterator[Row]:
-    """Of a namespace or a topic; what is not set is None."""
+    """Yields the policies of a namespace or a topic; a policy that is not set is None."""
     found = json.loads(node.value)
     retention = found.get("retention_policies") or {}  # Pulsar writes null for policies that are not set.
     level, name = ("topic", where.topic) if where.topic else ("namespace", where.namespace)
@@ -219,7 +217,7 @@ def _policies(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _health(node: Node, where: NodePath) -> Iterator[Row]:
-    """The key of the broker's health check names the ledger that the check writes to."""
+    """Yields the ledger that the broker's health check writes to, which its key names."""
     yield "references", _reference(int(node.value), "health", node, where)
 
 

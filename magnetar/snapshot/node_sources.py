@@ -30,7 +30,8 @@ _ZOOKEEPERS_OWN = "/zookeeper"
 
 
 def nodes_of(url: str) -> Iterator[Node]:
-    """Every node below the store's root. `url` as `metadataStoreUrl` has it.
+    """Yields every node below the store's root. `url` as `metadataStoreUrl` has it.
+
 
     Raises MetadataError, at once or on the way, when there is no such store or it cannot be read.
     """

@@ -30,14 +30,14 @@ class _Table:
         self._file = pq.ParquetWriter(path, schema, compression="zstd")
 
     def add(self, row: tuple[object, ...]) -> None:
-        """Write a row with the next row group or at the close."""
+        """Keeps a row, which is written with the next row group or at the close."""
         self._waiting.append(row)
         self.rows += 1
         if len(self._waiting) == _ROWS_PER_GROUP:
             self._flush()
 
     def close(self) -> None:
-        """Write the rows that wait, and the file's footer."""
+        """Writes the rows that wait, and the file's footer."""
         self._flush()
         self._file.close()
 
@@ -51,9 +51,8 @@ class _Table:
 def write_snapshot(
     nodes: Iterable[Node], folder: Path, source: str, progress: Callable[[str], None]
 ) -> dict[str, int]:
-    """Write the tables into `folder`, which must not exist.
+    """Writes the tables into `folder`, which must not exist, and returns the number of rows by table.
 
-    Returns the number of rows by table.
 
     `source` is noted in the facts. Raises MetadataError when the store cannot be read; the folder is then removed.
     """

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from magnetar.top.bookie_view import BookieState
+from magnetar.top.console import Look
 from magnetar.top.scrape import SUBSCRIPTION, TOPIC_COUNTERS, TOPIC_GAUGES, Sample, Scrape
 
 NS_PER_S: Final = 1_000_000_000
@@ -24,6 +26,10 @@ class Reading(NamedTuple):
     """The broker's series."""
     bookie: Scrape
     """The bookie's series; the broker's again where it has them itself."""
+    bookies: Sequence[BookieState] = ()
+    """The bookies that a broker of Magnetar writes to; empty where `bookie` has series of one."""
+    look: Look | None = None
+    """The answer for the view that is open; None for the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,9 @@ class Overview:
     cache: Cache
     """The entry cache."""
     bookie: Bookie | None
-    """The bookie; None without one."""
+    """The bookie, by its metrics; None without these."""
+    bookies: Sequence[BookieState]
+    """The bookies as the broker knows them; empty where `bookie` is known, and of Apache's brokers."""
     topics: Sequence[Topic]
     """Every topic, in no order."""
 
@@ -179,9 +187,20 @@ def overview(before: Reading | None, now: Reading) -> Overview:
         cpu=cpu if seconds else None,
         memory_bytes=span.gauge("process_resident_memory_bytes") or None,
         cache=_cache(span),
-        bookie=_bookie(bookie_span) if "bookkeeper_server_ADD_ENTRY_count" in now.bookie else None,
+        bookie=_bookie(bookie_span) if has_bookie(now.bookie) else None,
+        bookies=now.bookies,
         topics=topics,
     )
+
+
+def has_bookie(scrape: Scrape) -> bool:
+    """Returns True for a scrape with the series of a bookie."""
+    return "bookkeeper_server_ADD_ENTRY_count" in scrape
+
+
+def is_magnetar(scrape: Scrape) -> bool:
+    """Returns True for the scrape of a broker with a console."""
+    return "pulsar_ml_cache_x_max_bytes" in scrape
 
 
 class _Span:

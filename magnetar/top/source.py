@@ -1,31 +1,57 @@
-"""Asks a broker, and a bookie with a port of its own, for their metrics."""
+"""Asks a broker, and a bookie with a port of its own, for their metrics and for the answers of the console."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import Final, cast
 
 from magnetar.clients.admin_client import AdminAddress, send
-from magnetar.top.rates import Reading
-from magnetar.top.scrape import parse
+from magnetar.top.bookie_view import BookiesAnswer, BookieState
+from magnetar.top.console import Console, Look
+from magnetar.top.rates import Reading, has_bookie, is_magnetar
+from magnetar.top.scrape import Scrape, parse
+
+TOPICS: Final = "topics"
+"""The view that every Pulsar has, because it needs metrics alone."""
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
-    """The addresses of one screen."""
+    """The servers of one screen."""
 
-    broker: AdminAddress
-    """The broker's admin port, with credentials."""
-    bookie_url: str | None = None
-    """The HTTP port of a bookie, `http://host:8000`; None to look for a bookie's series among the broker's."""
+    def __init__(self, broker: AdminAddress, bookie_url: str | None = None) -> None:
+        """`broker`: its admin port, with credentials. `bookie_url`: the HTTP port of a bookie, `http://host:8000`.
 
-    def read(self, topic: str = "") -> Reading:
-        """Returns a reading, with the subscriptions of `topic`. Blocks while the servers answer. Raises CommandError."""
+        Without `bookie_url` a bookie's series are looked for among the broker's.
+        """
+        self._broker = broker
+        self._bookie_url = bookie_url
+        self._console = Console(broker)
+
+    def read(self, topic: str = "", view: str = TOPICS) -> Reading:
+        """Returns a reading, with the subscriptions of `topic` and the answer for `view`.
+
+        Blocks while the servers answer. Raises CommandError when one does not answer `/metrics`.
+        """
         at_ns = time.monotonic_ns()
         # With a slash at the end, because Apache's broker answers the path without it by a redirection.
-        broker = parse(send(self.broker, "GET", "/metrics/").text, topic)
-        if self.bookie_url is None:
-            return Reading(at_ns, broker, broker)
-        # Without the credentials, which are the broker's.
-        bookie = AdminAddress(self.bookie_url.rstrip("/"), timeout_s=self.broker.timeout_s)
-        return Reading(at_ns, broker, parse(send(bookie, "GET", "/metrics").text))
+        broker = parse(send(self._broker, "GET", "/metrics/").text, topic)
+        bookie = broker
+        if self._bookie_url is not None:
+            # Without the credentials, which are the broker's.
+            address = AdminAddress(self._bookie_url.rstrip("/"), timeout_s=self._broker.timeout_s)
+            bookie = parse(send(address, "GET", "/metrics").text)
+        return Reading(at_ns, broker, bookie, self._bookies(broker, bookie), self._look(broker, view))
+
+    def _bookies(self, broker: Scrape, bookie: Scrape) -> list[BookieState]:
+        """Returns the bookies that the broker knows; none for a role that may not see them."""
+        if has_bookie(bookie) or not is_magnetar(broker):
+            return []
+        answer = self._console.look("bookies").answer
+        return [] if answer is None else cast(BookiesAnswer, answer)["bookies"]
+
+    def _look(self, broker: Scrape, view: str) -> Look | None:
+        if view == TOPICS:
+            return None
+        if not is_magnetar(broker):
+            return Look(None, "Only a broker of Magnetar has this view: 1 shows the topics")
+        return self._console.look(view)

@@ -1,13 +1,15 @@
-"""The words of the screen: which topics in which order, columns, numbers with units. All functions are pure."""
+"""The lines above every view, and the topics and subscriptions in rows. All functions are pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from magnetar.clients.client import visible
+from magnetar.top.bookie_view import bookies_head
+from magnetar.top.numbers import count, milliseconds, percent, rate, size
 from magnetar.top.rates import Overview, Subscription, Topic
 
 SORTS: Final[dict[str, Callable[[Topic], float]]] = {
@@ -19,20 +21,33 @@ SORTS: Final[dict[str, Callable[[Topic], float]]] = {
     "misses": lambda topic: -1.0 if topic.hit_ratio is None else 1.0 - topic.hit_ratio,
 }
 """Orders of topics, the largest first; topics with equal values stand by name."""
-TITLES: Final = (
-    "topic",
-    "in/s",
-    "in B/s",
-    "out/s",
-    "out B/s",
-    "backlog",
-    "storage",
-    "hits",
-    "prod",
-    "cons",
-    "subs",
+
+
+class Column(NamedTuple):
+    """A column of the topics."""
+
+    title: str
+    """Its title."""
+    cell: Callable[[Topic], str]
+    """Returns the text of a cell."""
+    minor: bool = False
+    """True if a narrow screen has no room for it."""
+
+
+COLUMNS: Final = (
+    Column("topic", lambda topic: visible(topic.name.removeprefix("persistent://"))),
+    Column("in/s", lambda topic: count(topic.in_messages)),
+    Column("in B/s", lambda topic: size(topic.in_bytes), minor=True),
+    Column("out/s", lambda topic: count(topic.out_messages)),
+    Column("out B/s", lambda topic: size(topic.out_bytes), minor=True),
+    Column("backlog", lambda topic: count(topic.backlog)),
+    Column("storage", lambda topic: size(topic.storage_bytes)),
+    Column("hits", lambda topic: percent(topic.hit_ratio)),
+    Column("prod", lambda topic: str(topic.producers), minor=True),
+    Column("cons", lambda topic: str(topic.consumers)),
+    Column("subs", lambda topic: str(topic.subscriptions), minor=True),
 )
-"""Titles of the columns of `row`."""
+"""The columns of the topics."""
 
 SUBSCRIPTION_TITLES: Final = (
     "subscription",
@@ -57,21 +72,9 @@ def chosen(topics: Sequence[Topic], sort: str, text: str, limit: int | None = No
     return found[:limit]
 
 
-def row(topic: Topic) -> tuple[str, ...]:
-    """Returns the cells of a topic; `persistent://` is left out of its name."""
-    return (
-        visible(topic.name.removeprefix("persistent://")),
-        count(topic.in_messages),
-        size(topic.in_bytes),
-        count(topic.out_messages),
-        size(topic.out_bytes),
-        count(topic.backlog),
-        size(topic.storage_bytes),
-        percent(topic.hit_ratio),
-        str(topic.producers),
-        str(topic.consumers),
-        str(topic.subscriptions),
-    )
+def columns(*, narrow: bool) -> list[Column]:
+    """Returns the columns for a screen; `narrow`: without the minor ones."""
+    return [column for column in COLUMNS if not (narrow and column.minor)]
 
 
 def subscription_row(found: Subscription) -> tuple[str, ...]:
@@ -93,47 +96,53 @@ def subscription_row(found: Subscription) -> tuple[str, ...]:
 def topic_line(topic: Topic) -> str:
     """Returns the line above the subscriptions of a topic."""
     return (
-        f"topic    {visible(topic.name)}   in {count(topic.in_messages)}/s, {size(topic.in_bytes)}/s"
-        f"   out {count(topic.out_messages)}/s, {size(topic.out_bytes)}/s   backlog {count(topic.backlog)}"
-        f"   storage {size(topic.storage_bytes)}   hits {percent(topic.hit_ratio)}   producers {topic.producers}"
+        f"topic    {visible(topic.name)}  in {rate(topic.in_messages)} {size(topic.in_bytes)}/s"
+        f"  out {rate(topic.out_messages)} {size(topic.out_bytes)}/s  backlog {count(topic.backlog)}"
+        f"  storage {size(topic.storage_bytes)}  hits {percent(topic.hit_ratio)}  producers {topic.producers}"
     )
 
 
 def head(found: Overview) -> list[str]:
-    """Returns the lines above the table: broker, traffic, cache, and a bookie if there is one."""
+    """Returns the lines above every view: broker, traffic, cache, and bookies if they are known.
+
+    Usual values leave a line below 80 characters.
+    """
     latency = ", ".join(
-        f"p{float(quantile) * 100:g} {found.publish_ms[quantile]:.1f} ms"
+        f"p{float(quantile) * 100:g} {milliseconds(found.publish_ms[quantile])}"
         for quantile in ("0.5", "0.99")
         if quantile in found.publish_ms
     )
-    cpu = "" if found.cpu is None else f"   cpu {found.cpu:.2f} cores"
-    memory = "" if found.memory_bytes is None else f"   memory {size(found.memory_bytes)}"
+    cpu = "" if found.cpu is None else f"  cpu {found.cpu:.2f}"
+    memory = "" if found.memory_bytes is None else f"  memory {size(found.memory_bytes)}"
     cache = found.cache
     limit = "" if cache.max_bytes is None else f" of {size(cache.max_bytes)}"
     lines = [
-        f"broker   {visible(found.version) or 'version unknown'}   topics {count(found.topics_count)}"
-        f"   connections {count(found.connections)}   backlog {count(found.backlog)}{cpu}{memory}",
-        f"traffic  in {count(found.in_messages)}/s, {size(found.in_bytes)}/s"
-        f"   out {count(found.out_messages)}/s, {size(found.out_bytes)}/s   publish {latency or 'latency unknown'}",
-        f"cache    hits {percent(cache.hit_ratio)}   {count(cache.hits)}/s from the cache"
-        f"   {count(cache.misses)}/s from storage   evicted {count(cache.evictions)}/s   {size(cache.used_bytes)}{limit}",
+        f"broker   {visible(found.version) or 'version unknown'}  topics {count(found.topics_count)}"
+        f"  clients {count(found.connections)}  backlog {count(found.backlog)}{cpu}{memory}",
+        f"traffic  in {rate(found.in_messages)} {size(found.in_bytes)}/s"
+        f"  out {rate(found.out_messages)} {size(found.out_bytes)}/s  publish {latency or '-'}",
+        f"cache    hits {percent(cache.hit_ratio)} ({rate(cache.hits)})  misses {rate(cache.misses)}"
+        f"  evicted {rate(cache.evictions)}  {size(cache.used_bytes)}{limit}",
     ]
     bookie = found.bookie
     if bookie is not None:
-        sync = "" if bookie.sync_ms is None else f"   sync p99 {bookie.sync_ms:.1f} ms"
         lines.append(
-            f"bookie   adds {count(bookie.adds)}/s, {size(bookie.write_bytes)}/s"
-            f"   reads {count(bookie.reads)}/s, {size(bookie.read_bytes)}/s{sync}"
-            f"   read cache {percent(bookie.read_cache_hit_ratio)}   ledgers {count(bookie.ledgers)}"
-            f"{'' if bookie.writable else '   READ-ONLY'}"
+            f"bookie   {'' if bookie.writable else 'READ-ONLY  '}adds {rate(bookie.adds)} {size(bookie.write_bytes)}/s"
+            f"  reads {rate(bookie.reads)} {size(bookie.read_bytes)}/s  sync p99 {milliseconds(bookie.sync_ms)}"
+            f"  read cache {percent(bookie.read_cache_hit_ratio)}  ledgers {count(bookie.ledgers)}"
         )
+    elif found.bookies:
+        lines.append(bookies_head(found.bookies))
     return lines
 
 
 def as_table(found: Overview, topics: Sequence[Topic]) -> str:
     """Returns head and topics as plain text."""
-    cells = [TITLES, *map(row, topics)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(TITLES))]
+    cells = [
+        tuple(column.title for column in COLUMNS),
+        *(tuple(column.cell(topic) for column in COLUMNS) for topic in topics),
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
     lines = [
         "  ".join(
             [
@@ -149,30 +158,3 @@ def as_table(found: Overview, topics: Sequence[Topic]) -> str:
 def as_json(found: Overview, topics: Sequence[Topic]) -> str:
     """Returns everything as one JSON object, with the topics given."""
     return json.dumps(asdict(replace(found, topics=tuple(topics))), ensure_ascii=False)
-
-
-def count(value: float) -> str:
-    """Returns a number in at most five characters: 0.2, 17, 4.1k, 12M."""
-    return _scaled(value, 1000, ("", "k", "M", "G", "T"))
-
-
-def size(value: float) -> str:
-    """Returns bytes in at most seven characters: 17 B, 4.1 KiB, 12 MiB."""
-    return _scaled(value, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
-
-
-def percent(ratio: float | None) -> str:
-    """Returns a ratio as 98.5 %, or a dash for None."""
-    return "-" if ratio is None else f"{ratio * 100:.1f} %"
-
-
-def _scaled(value: float, base: int, units: Sequence[str]) -> str:
-    for unit in units[:-1]:
-        if abs(value) < base:
-            return f"{_short(value)}{unit}"
-        value /= base
-    return f"{_short(value)}{units[-1]}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}" if 0 < abs(value) < 9.95 and abs(value - round(value)) >= 0.05 else f"{value:.0f}"

@@ -6,6 +6,7 @@ settings. All topics of a broker share its cache, so a lifetime cannot be divide
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from pipeline.replays.making import make_accesses
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.record_inputs import RecordInputs, Replay
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
+from pipeline.traces.checking import counted
 
 NO_TTL_NS: Final = 1 << 60
 """A time to live of 36 years."""
@@ -72,6 +74,8 @@ class BrokerCounts(NamedTuple):
     """Entries that came with another reader's read from a bookie."""
     peak_bytes: int
     """The largest use of its cache."""
+    settings: EntryCacheSettings
+    """Of its newest lifetime, as replayed."""
 
     @property
     def hit_ratio(self) -> float:
@@ -185,7 +189,7 @@ def replay_grid(
     tasks = [_tasks(lifetime, wanted, inputs) for lifetime in inputs.lifetimes]
     text = f", {100 * share:.3g} % of the entries" if share < 1 else ""
     say(
-        f"replaying {len(wanted)} settings on {len(inputs.lifetimes)} broker lifetimes in {sum(map(len, tasks))} tasks{text}"
+        f"replaying {counted(len(wanted), 'setting')} on {counted(len(inputs.lifetimes), 'broker lifetime')}{text}"
     )
     answers: list[list[_Replayed]] = [[] for _ in wanted]
     for answer in inputs.replayed(tasks, share, say, by_objects=needs_objects(inputs.lifetimes, wanted)):
@@ -233,6 +237,14 @@ def needs_objects(lifetimes: Sequence[BrokerLifetime], wanted: Iterable[Override
 def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
     """Return the settings that held last."""
     return EntryCacheSettings.from_text(lifetime.files[-1].facts.settings)
+
+
+def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> EntryCacheSettings:
+    """Return the settings that most brokers had last; of equally many, those of the first broker by name."""
+    in_order = sorted(lifetimes, key=lambda one: (one.broker, one.start))
+    # The newest lifetime of a broker replaces its older ones.
+    found = Counter({one.broker: own_settings(one) for one in in_order}.values())
+    return found.most_common(1)[0][0]
 
 
 def _tasks(
@@ -313,6 +325,7 @@ def _summed(overrides: Overrides, unordered: Sequence[_Replayed]) -> GridRow:
                 misses=_total(of_broker, "misses"),
                 coalesced=_total(of_broker, "coalesced"),
                 peak_bytes=_peak_bytes(of_broker),
+                settings=of_broker[-1].settings,
             )
             for broker, of_broker in brokers.items()
         },

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse, Schema
-from pyspark_pulsar.client.connection import Connection, Endpoint, Request, Security
+from pyspark_pulsar.client.connection import Connection, Endpoint, Request
+from pyspark_pulsar.client.security import Security
 from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
 from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError

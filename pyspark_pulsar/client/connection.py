@@ -10,11 +10,9 @@ A MESSAGE frame is not parsed here. Its start in the buffer is noted, and `take_
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -23,10 +21,10 @@ from protocol import answers, requests
 from protocol.commands import parse_command
 from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
-from pyspark_pulsar.client.oauth2 import ClientCredentials
+from pyspark_pulsar.client.security import Security
+from pyspark_pulsar.client.tls_refusals import closed_early, refusal
 from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
-from pyspark_pulsar.errors import BrokerLost, BrokerRefused
-from tls.contexts import ClientFiles, client_context
+from pyspark_pulsar.errors import BrokerLost, BrokerRefused, TlsRefused
 from tls.errors import TlsError
 
 CLIENT_VERSION = "pyspark-pulsar"
@@ -43,19 +41,6 @@ _size_at = struct.Struct(">I").unpack_from
 _Command = BaseCommand
 
 
-class Credentials(NamedTuple):
-    """Authentication data that CONNECT carries."""
-
-    method: str
-    """Pulsar's name of the method: `token`, `basic` or `tls`."""
-    data: bytes
-    """The token itself, or `name:password`; empty for the method `tls`, whose certificate the connection shows."""
-
-    def __repr__(self) -> str:
-        """Hides the secret, which a stack trace of Spark would show otherwise."""
-        return f"Credentials({self.method!r})"
-
-
 class Endpoint(NamedTuple):
     """Address of a broker or of a proxy in front of it."""
 
@@ -67,45 +52,6 @@ class Endpoint(NamedTuple):
     """True for `pulsar+ssl`."""
     behind_proxy: str | None = None
     """`host:port` of the broker that the proxy is to connect to; None without a proxy."""
-
-
-class Security(NamedTuple):
-    """How connections are encrypted and authenticated. Pickled to the tasks with the options."""
-
-    credentials: Credentials | None = None
-    """None connects without authentication."""
-    trust_file: str | None = None
-    """PEM file of certificate authorities; None trusts the system's."""
-    verify_host: bool = True
-    """False accepts a certificate for another host name."""
-    accept_any_broker: bool = False
-    """True accepts a certificate that no authority vouches for."""
-    certificate_file: str | None = None
-    """PEM file with the client's certificate; None shows none."""
-    key_file: str | None = None
-    """PEM file with the private key of that certificate."""
-    account: ClientCredentials | None = None
-    """The account whose tokens prove the identity; None uses `credentials`."""
-
-    def proof(self) -> Credentials | None:
-        """Returns the credentials to show now. BrokerRefused where the account's issuer gives no token."""
-        return self.credentials if self.account is None else Credentials("token", self.account.token())
-
-    def context(self) -> ssl.SSLContext:
-        """Makes the TLS context. Raises TlsError for files that cannot be used."""
-        trusted, certificate, key = (
-            None if name is None else Path(name)
-            for name in (self.trust_file, self.certificate_file, self.key_file)
-        )
-        return client_context(
-            ClientFiles(
-                trusted=trusted,
-                certificate=certificate,
-                key=key,
-                accepts_any_server=self.accept_any_broker,
-                checks_host_name=self.verify_host,
-            )
-        )
 
 
 class Request(NamedTuple):
@@ -127,7 +73,7 @@ class Connection:
     """
 
     def __init__(self, endpoint: Endpoint, security: Security, timeout_s: float) -> None:
-        """Connects and waits for CONNECTED. BrokerLost; BrokerRefused where authentication fails."""
+        """Connects and waits for CONNECTED. BrokerLost; BrokerRefused where authentication fails; TlsRefused."""
         self.endpoint = endpoint
         """The address that this connection was opened to."""
         self.timeout_s = timeout_s
@@ -182,6 +128,7 @@ class Connection:
             return security.context().wrap_socket(plain, server_hostname=host)
         except (OSError, TlsError) as error:
             plain.close()
+            self._raise_if_refused(error)
             raise BrokerLost(f"no TLS connection to {host}:{port}: {error}") from None
 
     def _handshake(self, security: Security) -> None:
@@ -193,6 +140,12 @@ class Connection:
             self.receive(deadline - time.monotonic())
         if self._connected.connected.max_message_size > 0:
             self.message_bytes_max = self._connected.connected.max_message_size
+
+    def _raise_if_refused(self, error: Exception) -> None:
+        """Raises TlsRefused for an error of TLS that another attempt would meet again."""
+        sentence = refusal(error, str(self))
+        if sentence is not None:
+            raise TlsRefused(sentence) from None
 
     def close(self) -> None:
         """Closes the socket; the broker then closes the consumers and producers. Harmless when repeated."""
@@ -278,8 +231,13 @@ class Connection:
         except TimeoutError:
             return False
         except OSError as error:
+            # With TLS 1.3 a refusal of the client's certificate arrives here, after the client's part of the handshake.
+            self._raise_if_refused(error)
             raise BrokerLost(f"connection to {self} ended: {error}") from None
         if not count:
+            if self._connected is None:
+                guess = closed_early(self._security, tls=self.endpoint.tls)
+                raise BrokerLost(f"{self} closed the connection before it answered; {guess}")
             raise BrokerLost(f"{self} closed the connection")
         self._end += count
         self._cut()

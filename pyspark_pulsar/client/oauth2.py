@@ -1,7 +1,7 @@
 """Fetches access tokens by OAuth 2.0's client credentials, for AuthenticationOAuth2 of Pulsar's clients.
 
 The issuer's document `/.well-known/openid-configuration` names the address for tokens. Each process keeps its token until
-shortly before it expires, so that a stream outlives the tokens that it began with.
+shortly before it expires.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import logging
+import math
 import time
 import urllib.error
 import urllib.parse
@@ -16,7 +18,9 @@ import urllib.request
 from functools import lru_cache
 from typing import IO, Any, Final, NamedTuple
 
-from pyspark_pulsar.errors import BrokerRefused, OptionError
+from pyspark_pulsar.errors import IssuerRefused, OptionError
+
+log = logging.getLogger("pyspark_pulsar")
 
 _TIMEOUT_S: Final = 30.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
@@ -45,11 +49,20 @@ class ClientCredentials(NamedTuple):
         return f"ClientCredentials({self.issuer_url!r}, {self.client_id!r})"
 
     def token(self) -> bytes:
-        """Returns a token that holds for a minute at least. BrokerRefused where the issuer gives none."""
+        """Returns a token that holds for a minute at least, or, while the issuer gives no other, the present one.
+
+        IssuerRefused where the issuer gives none and the present one has expired.
+        """
         kept = _tokens(self)
-        if kept.good_until < time.monotonic():
-            kept.text, lifetime_s = _fetch(self)
-            kept.good_until = time.monotonic() + lifetime_s - _RENEW_BEFORE_S
+        if kept.expires_at - _RENEW_BEFORE_S < time.monotonic():
+            try:
+                kept.text, lifetime_s = _fetch(self)
+            except IssuerRefused as error:
+                if kept.expires_at < time.monotonic():
+                    raise
+                log.warning("%s; the present token is used until it expires", error)
+            else:
+                kept.expires_at = time.monotonic() + lifetime_s
         return kept.text
 
 
@@ -58,7 +71,7 @@ class _Token:
 
     def __init__(self) -> None:
         self.text = b""
-        self.good_until = 0.0
+        self.expires_at = -math.inf
 
 
 @lru_cache
@@ -127,7 +140,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        """Returns the request at the new address; BrokerRefused where it leaves https."""
+        """Returns the request at the new address; IssuerRefused where it leaves https."""
         if self._account.issuer_url.startswith("https://") and not newurl.startswith("https://"):
             raise _refused(
                 self._account,
@@ -137,8 +150,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _refused(account: ClientCredentials, code: str, message: str) -> BrokerRefused:
-    return BrokerRefused(f"asking {account.issuer_url} for a token", code, message)
+def _refused(account: ClientCredentials, code: str, message: str) -> IssuerRefused:
+    return IssuerRefused(f"asking {account.issuer_url} for a token", code, message)
 
 
 def parse_account(params: str) -> ClientCredentials:

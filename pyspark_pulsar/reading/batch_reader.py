@@ -25,8 +25,11 @@ from pyspark_pulsar.reading.range_reader import RangeReader, ReadSettings
 class RangesPartition(InputPartition):
     """The ranges of one task. Pickled from the driver to its Python worker."""
 
-    def __init__(self, columns: RangeColumns) -> None:
+    def __init__(self, columns: RangeColumns, token: bytes | None = None) -> None:
+        """`token`: the newest one of a token file, since a stream's tasks are pickled with that of its begin."""
         self._columns = columns
+        self.token = token
+        """The token of the driver's file when the batch was planned; None without a file."""
 
     @property
     def ranges(self) -> list[TopicRange]:

@@ -107,13 +107,15 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver = self._open()
         tasks = driver.cluster.retrying(lambda: driver.tasks(start, end))
         # For an empty list Spark starts a task of its own all the same; a partition without ranges costs less.
-        return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
+        token = self._options.cluster.security.newest_token()
+        return [RangesPartition(columns, token) for columns in tasks or [columns_of([])]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one partition, in a task; uses nothing of the driver's state."""
         if isinstance(partition, RangesPartition):
             name = f"{self._options.subscription_prefix}-task"
-            yield from read_ranges(partition.ranges, self._options, self._schema, self._values, name)
+            options = self._options.with_token(partition.token)
+            yield from read_ranges(partition.ranges, options, self._schema, self._values, name)
 
     @one_sentence()
     def commit(self, end: Json) -> None:

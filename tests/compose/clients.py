@@ -76,6 +76,8 @@ class Clients:
             self._left.send(b"x" * 700, partition_key=str(key % 3))
         self._ask(f"/admin/v2/persistent/{NAMESPACE}/left-by-all/compaction", "PUT")
         self._ask(f"/admin/v2/persistent/{NAMESPACE}/left-by-all/messageTTL?messageTTL=1", "POST")
+        # As `magnetar admin audit` tells it.
+        self._ask("/admin/v2/magnetar/audit", "POST", b'{"findings": {"orphan": 0}}')
         asyncio.run(transaction(self._service))
 
     def turn(self) -> None:
@@ -103,8 +105,9 @@ class Clients:
         """Closes the connection."""
         self._client.close()
 
-    def _ask(self, path: str, method: str) -> None:
-        request = urllib.request.Request(self._admin + path, method=method)
+    def _ask(self, path: str, method: str, body: bytes | None = None) -> None:
+        headers = {"Content-Type": "application/json"} if body else {}
+        request = urllib.request.Request(self._admin + path, body, headers, method=method)
         with urllib.request.urlopen(request, timeout=60):
             pass
 

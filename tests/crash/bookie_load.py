@@ -36,7 +36,7 @@ KEPT, MOVED = 4, 8
 """One ledger in as many lives on; one in as many does so on other bookies."""
 FENCE_ONLY, CONFIRMED = 1_000_000, 2_000_000
 """The first id of ledgers without entries."""
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def payload_of(ledger: int, entry: int) -> bytes:

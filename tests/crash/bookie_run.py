@@ -29,8 +29,9 @@ from tests.crash.crash_points import COUNT, OFTEN, POINT, POINTS
 
 COUNT_MAX = 3
 COUNT_OFTEN = (50, 60)
-READY_TIMEOUT_S = 60.0
-REACHED_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 300.0
+"""Long, as all limits of this folder: a niced run beside 40 busy processes gets a hundredth of a core."""
+REACHED_TIMEOUT_S = 300.0
 
 
 class Outcome(NamedTuple):

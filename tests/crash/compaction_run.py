@@ -34,7 +34,7 @@ from tests.crash.every_point import try_points
 TOPIC: Final = "persistent://public/default/compacted"
 LEDGER: Final = "public/default/persistent/compacted"
 SETTINGS: Final = ("managedLedgerMaxEntriesPerLedger=40", "managedLedgerMinLedgerRolloverTimeMinutes=0")
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 300.0
 LEDGER_IDS: Final = 3000
 """Ids that are looked up; each start reserves a block of 1,000."""
 

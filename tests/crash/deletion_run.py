@@ -44,7 +44,7 @@ GONE: Final = {"topic": "/plain", "partitioned": "/parts", "namespace": "shop/or
 """A text that no path of the store may have after the deletion."""
 KEPT: Final = "persistent://public/default/kept"
 MESSAGES: Final = 12
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 300.0
 
 
 def main(*, keep: bool, audit: bool = False) -> int:

@@ -25,7 +25,7 @@ KEYS = 40
 EVERY_S = 0.3
 KEEPER = "keeper"
 """A subscription that never acknowledges, so that the log can be compared with its compacted view."""
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 def main(url: str, topic: str, records: str, admin_url: str) -> None:

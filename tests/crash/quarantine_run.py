@@ -38,7 +38,7 @@ MESSAGES: Final = 12
 LIST: Final = "/managed-ledgers/public/default/persistent/"
 LEAKED, KEPT = "leaked", "kept"
 CURSOR: Final = f"{LIST}{LEAKED}/s"
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 300.0
 SETTINGS: Final = ("brokerDeleteInactiveTopicsEnabled=false", "managedLedgerDefaultMarkDeleteRateLimit=0")
 
 

@@ -39,7 +39,7 @@ SETTINGS: Final = (
 MESSAGES: Final = 300
 EXPIRED: Final = 210
 """Messages that expire; the sixth ledger begins with number 200."""
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 300.0
 LEDGER_IDS: Final = 3000
 """Ids that are looked up; each start reserves a block of 1,000."""
 

@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -113,25 +114,6 @@ def test_client_with_a_certificate_is_served(
     round_trip(opened(broker.addresses.admin_tls, shown, **trusted), f"{topic}-https")
 
 
-@pytest.mark.parametrize(
-    "authentication",
-    [
-        None,
-        pulsar.AuthenticationToken(token(exp=1)),
-        pulsar.AuthenticationToken(token()[:-4]),
-        pulsar.AuthenticationBasic("ann", "b"),
-    ],
-    ids=["nothing", "expired", "cut off", "wrong password"],
-)
-def test_client_without_proof_is_not_served(
-    broker: BrokerProcess, opened: Open, topic: str, authentication: pulsar.Authentication | None
-) -> None:
-    client = opened(broker.addresses.pulsar, authentication, operation_timeout_seconds=2)
-    # This client tries again until its time is over, whatever the broker answers to CONNECT.
-    with pytest.raises((pulsar.Timeout, pulsar.ConnectError, pulsar.AuthenticationError)):
-        client.create_producer(topic)
-
-
 def test_client_renews_its_token_while_connected(broker: BrokerProcess, opened: Open, topic: str) -> None:
     given: list[float] = []
 
@@ -183,17 +165,6 @@ def test_websocket_proves_its_role_in_the_query_or_a_header(broker: BrokerProces
         assert is_published(by_query)
     with contextlib.closing(websocket_of(broker, path, f"Authorization: Bearer {token()}")) as by_header:
         assert is_published(by_header)
-
-
-@pytest.mark.parametrize("query", ["", "?token=", "?token=wrong", "?token={foreign}", "?token={expired}"])
-@pytest.mark.parametrize("kind", ["producer", "consumer", "reader"])
-def test_websocket_without_proof_is_401(broker: BrokerProcess, topic: str, kind: str, query: str) -> None:
-    foreign = token_by_private_key(new_pair("ES256").private, "ES256", {"sub": "me"}, {})
-    query = query.format(foreign=foreign, expired=token(exp=time.time() - 60))
-    subscription = "/s" if kind == "consumer" else ""
-    with pytest.raises(websocket.WebSocketBadStatusException) as refused:
-        websocket_of(broker, f"{kind}/persistent/public/default/{topic}{subscription}{query}")
-    assert refused.value.status_code == 401
 
 
 def test_websocket_ends_when_its_token_expires(broker: BrokerProcess, topic: str) -> None:
@@ -275,3 +246,51 @@ def test_spark_source_proves_its_role(broker: BrokerProcess, plugin: str, params
     wrong = spark_cluster(broker, {**given, "pulsar.client.authParams": "ann:b"})
     with contextlib.closing(wrong), pytest.raises(BrokerRefused, match="authenticate"):
         wrong.topics_of("public/default")
+
+
+# Refusals, last: the broker delays the answer to each further refusal of an address, up to five seconds.
+
+
+def test_client_without_proof_is_not_served(broker: BrokerProcess, opened: Open, topic: str) -> None:
+    without: dict[str, pulsar.Authentication | None] = {
+        "nothing": None,
+        "expired": pulsar.AuthenticationToken(token(exp=1)),
+        "cut off": pulsar.AuthenticationToken(token()[:-4]),
+        "wrong password": pulsar.AuthenticationBasic("ann", "b"),
+    }
+    # This client tries again until its time is over, whatever the broker answers to CONNECT.
+    refusals = (pulsar.Timeout, pulsar.ConnectError, pulsar.AuthenticationError)
+
+    def is_refused(client: pulsar.Client) -> bool:
+        try:
+            client.create_producer(topic)
+        except refusals:
+            return True
+        return False
+
+    clients = [
+        opened(broker.addresses.pulsar, shown, operation_timeout_seconds=2) for shown in without.values()
+    ]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        refused = dict(zip(without, threads.map(is_refused, clients), strict=True))
+    assert refused == dict.fromkeys(without, True)
+
+
+def test_websocket_without_proof_is_401(broker: BrokerProcess, topic: str) -> None:
+    foreign = token_by_private_key(new_pair("ES256").private, "ES256", {"sub": "me"}, {})
+    proofs = ("", "?token=", "?token=wrong", f"?token={foreign}", f"?token={token(exp=time.time() - 60)}")
+    name = f"persistent/public/default/{topic}"
+    paths = [
+        f"{path}{proof}"
+        for path in (f"producer/{name}", f"consumer/{name}/s", f"reader/{name}")
+        for proof in proofs
+    ]
+
+    def status_of(path: str) -> int:
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+            websocket_of(broker, path)
+        return refused.value.status_code
+
+    with ThreadPoolExecutor(len(paths)) as threads:
+        statuses = dict(zip(paths, threads.map(status_of, paths), strict=True))
+    assert statuses == dict.fromkeys(paths, 401)

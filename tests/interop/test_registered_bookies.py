@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ import pytest
 
 from tests.interop.support import Admin, connect, wait_until
 from tests.interop.test_three_bookies import Load, received
-from tests.support.bookies import BookieProcesses
+from tests.support.bookies import ROOT, BookieProcesses
 from tests.support.java import ZooKeeper
+from tests.support.log_file import wait_for_lines
 from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
@@ -102,5 +106,43 @@ def test_console_shows_registered_bookies_and_those_that_are_read_only(
             ]
             assert found[silent.address]["disks"][0]["freeBytes"] > 0
             assert "prometheusStatsHttpPort" in found[silent.address]["notes"][0]
+    finally:
+        processes.kill()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_broker_command_uses_registered_bookies_and_says_when_they_are_too_few(
+    tmp_path: Path, zookeeper: ZooKeeper
+) -> None:
+    """`magnetar broker` with nothing but `metadataStoreUrl`, as on the ZooKeeper of a cluster."""
+    root = f"{zookeeper.address}/{uuid.uuid4().hex[:8]}"
+    settings = {"metadataServiceUri": f"zk+hierarchical://{root}/ledgers", "advertisedAddress": "127.0.0.1"}
+    processes = BookieProcesses(tmp_path / "bookies", 2, settings)
+    first, second = processes.bookies
+    log_path, ready_path = tmp_path / "broker.log", tmp_path / "ready.json"
+    given = [f"metadataStoreUrl=zk:{root}", "brokerServicePort=0", "webServicePort=0"]
+    command = [sys.executable, "-m", "magnetar", "broker", "--data", str(tmp_path / "data")]
+    command += ["--ready-file", str(ready_path), *(word for one in given for word in ("--set", one))]
+    try:
+        first.spawn()
+        first.wait_ready()
+        with (
+            log_path.open("ab") as log,
+            subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as broker,
+        ):
+            try:
+                [line] = wait_for_lines(log_path, "the start waits for 2 bookies", first.address)
+                assert "registered in the ZooKeeper of metadataStoreUrl: " in line
+                second.spawn()
+                second.wait_ready()
+                wait_until(ready_path.exists, "the broker is ready")
+                client = connect(json.loads(ready_path.read_text())["pulsar"])
+                client.create_producer("t").send(b"stored by both")
+                client.close()
+            finally:
+                broker.terminate()
+                broker.wait(60)
+        assert broker.returncode == 0
     finally:
         processes.kill()

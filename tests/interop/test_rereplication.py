@@ -354,6 +354,9 @@ async def test_bookie_copies_in_its_own_process_and_is_decommissioned_by_command
         refused = await ended_command(bookies, "decommission", "--bookie-id", lost)
         assert (refused.returncode, "is registered: stop it first" in refused.stderr) == (1, True)
         await command(bookies, "autorecoverystatus", "disable")
+        assert await command(bookies, "lostbookierecoverydelay", "7") == "7\n"
+        assert await command(bookies, "lostbookierecoverydelay") == "7\n"
+        assert await cluster.marks.delay_s(0) == 7
         bookies.kill(lost)
         await until(partial(is_gone, cluster, lost), "the session of the lost bookie has ended")
         await command(bookies, "recover", "--ledger", "41")
@@ -414,7 +417,8 @@ async def test_commands_refuse_a_path_without_bookies_and_an_unknown_bookie(book
         ["listunderreplicated"],
         ["recover"],
     ]
-    for words in [*commands, ["autorecoverystatus", "disable"]]:
+    switches = [["autorecoverystatus", "disable"], ["lostbookierecoverydelay", "7"]]
+    for words in [*commands, *switches]:
         done = await ended_command(bookies, *words)
         assert (done.returncode, done.stdout) == (1, "")
         assert "no bookie is known at zk:" in done.stderr

@@ -53,7 +53,7 @@ def url_of(cluster: Cluster) -> str:
 def audit(cluster: Cluster, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
     capsys.readouterr()
     where = ["--metadata-url", url_of(cluster), "--admin-url", cluster.broker.addresses.admin]
-    code = main(["admin", "audit", *where, "--pause", "0.2", *flags])
+    code = main(["admin", "audit", *where, "--pause", "0.2", "--grace-seconds", "0", *flags])
     out = capsys.readouterr()
     return code, out.out + out.err
 

@@ -259,14 +259,25 @@ def test_command_starts_without_aiohttp(url: str) -> None:
     assert "public" in done.stdout.splitlines()
 
 
-def test_bash_completes_groups_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("magnetar admin tenants cr", "create"),
+        ("magnetar admin au", "audit"),
+        ("magnetar admin sn", "snapshot"),
+    ],
+)
+def test_bash_completes_groups_and_commands(
+    capsys: pytest.CaptureFixture[str], words: str, completed: str
+) -> None:
     assert completion(["bash"]) == 0
     script = capsys.readouterr().out
-    ask = "COMP_WORDS=(magnetar admin tenants cr); COMP_CWORD=3; _magnetar; echo ${COMPREPLY[@]}"
+    last = len(words.split()) - 1
+    ask = f"COMP_WORDS=({words}); COMP_CWORD={last}; _magnetar; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(
         ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "create\n"
+    assert done.stdout == f"{completed}\n"
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -186,14 +186,16 @@ def test_standalone_exits_with_2_after_one_line_when_a_setting_is_wrong(tmp_path
 
 
 def test_broker_stops_on_sigterm_while_it_waits_for_its_bookie(tmp_path: Path) -> None:
-    settings = ("--set", "brokerServicePort=0", "--set", f"bookieAddress=127.0.0.1:{free_port()}")
+    address = f"bookieAddress=127.0.0.1:{free_port()}"
+    settings = ("--set", "brokerServicePort=0", "--set", address)
     with start("magnetar", "broker", "--data", str(tmp_path), *settings) as broker:
         assert broker.stderr is not None
-        first_line = broker.stderr.readline()
+        first_lines = broker.stderr.readline() + broker.stderr.readline()
         broker.terminate()
         _, errors = broker.communicate(timeout=60)
     assert broker.returncode == 0
-    assert "no connection to the bookie" in first_line
+    assert "no connection to the bookie" in first_lines
+    assert f"the start waits for {address}: start that bookie, or name another one" in first_lines
     assert errors.count("\n") == 1
     assert "stopped before it was ready" in errors
 

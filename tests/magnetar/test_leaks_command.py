@@ -6,9 +6,11 @@ import asyncio
 import base64
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pulsar
@@ -19,7 +21,7 @@ from broker.model.topic_name import parse_topic_name
 from leaks.quarantine import ledger_record_key
 from leaks.rules import NO_PERSISTENT_TOPIC, PARTITION
 from magnetar.__main__ import main
-from protocol.ledger_metadata import ledger_key
+from protocol.ledger_metadata import LedgerMetadata, Segment, encode, ledger_key
 from tests.crash.broker_process import BrokerProcess
 from tests.interop.support import connect
 
@@ -154,6 +156,44 @@ def test_leaks_are_found_put_into_quarantine_and_back_exported_and_deleted(
     assert audit(broker, capsys, "--read-ledgers") == (0, "no findings; nothing was changed\n")
     assert store(broker, "children", "/admin/quarantine") == []
     assert store(broker, "get", ledger_key(kept)) is not None
+
+
+def test_young_ledger_is_left_out_and_metrics_show_an_orphan_of_age(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ledger whose reference was still to be written looked like an orphan, and `--quarantine` took it."""
+    ledger_id, now_ms = 900_001, time.time_ns() // 1_000_000
+    custom = {"application": b"pulsar", "component": b"managed-ledger"}
+    young = LedgerMetadata((Segment(("b:1",)),), created_ms=now_ms - 60_000, custom=custom)
+    store(broker, "put", ledger_key(ledger_id), encode(young))
+    code, text = audit(broker, capsys)
+    left_out = "1 younger than 86400 s are left out; --grace-seconds 0 shows them\n"
+    assert (code, text) == (0, f"{left_out}no findings; nothing was changed\n")
+    metrics = scraped(broker)
+    assert re.search(r'^magnetar_audit_findings\{class="orphan",cluster="\w+"\} 0.0$', metrics, re.M)
+    assert float(re.findall(r"^magnetar_audit_time_seconds\{.*\} (\S+)$", metrics, re.M)[0]) * 1000 >= now_ms
+
+    assert f"ledgers  orphan  {ledger_id}" in audit(broker, capsys, "--grace-seconds", "59")[1]
+    old = replace(young, created_ms=now_ms - 86_400_000)
+    store(broker, "put", ledger_key(ledger_id), encode(old))
+    assert f"ledgers  orphan  {ledger_id}" in audit(broker, capsys)[1]
+    assert re.search(r'^magnetar_audit_findings\{class="orphan",cluster="\w+"\} 1.0$', scraped(broker), re.M)
+    store(broker, "delete", ledger_key(ledger_id))
+
+
+def scraped(broker: BrokerProcess) -> str:
+    with urllib.request.urlopen(f"{broker.admin_url}/metrics", timeout=60) as answer:
+        return str(answer.read(), "utf-8")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{}", b'{"findings": 3}', b'{"findings": {"orphan": -1}}', b'{"findings": {"A b": 1}}'],
+)
+def test_result_that_no_audit_has_is_refused(broker: BrokerProcess, body: bytes) -> None:
+    before = re.findall("^magnetar_audit_.*$", scraped(broker), re.M)
+    assert status(broker, "POST", "/admin/v2/magnetar/audit", body) == 400
+    assert re.findall("^magnetar_audit_.*$", scraped(broker), re.M) == before
 
 
 def test_topic_whose_name_ends_like_a_partition_is_no_leak(

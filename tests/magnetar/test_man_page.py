@@ -13,7 +13,8 @@ import pytest
 from magnetar import __version__
 from magnetar.__main__ import COMMANDS
 from magnetar.commands.shared_options import add_process_options
-from magnetar.pages.man_page import ManFormatter, escaped, man_page
+from magnetar.pages.command_help import collected
+from magnetar.pages.man_page import escaped, man_page, roff_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,18 +38,14 @@ def test_every_command_and_its_parts_have_a_section() -> None:
 
 
 def test_formatter_shows_names_values_and_meanings() -> None:
-    formatter = ManFormatter("p")
     parser = argparse.ArgumentParser("p", description="Do it.")
     add_process_options(parser)
     parser.add_argument("topic", help="a name")
     parser.add_argument("--hidden", help=argparse.SUPPRESS)
     parser.add_argument("-n", type=int, default=3, help="times (default %(default)s)")
-
-    def made(*, prog: str) -> ManFormatter:
-        return formatter
-
-    parser.formatter_class = made
-    assert parser.format_help().splitlines() == [
+    (found,) = collected("p", parser)
+    assert list(roff_of(found)) == [
+        '.SS "p"',
         ".PP",
         "Do it.",
         ".TP",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -23,67 +22,20 @@ from pyspark_pulsar.client import oauth2
 from pyspark_pulsar.client.cluster import open_cluster
 from pyspark_pulsar.client.connection import Request
 from pyspark_pulsar.client.oauth2 import ClientCredentials
-from pyspark_pulsar.errors import BrokerRefused, OptionError
+from pyspark_pulsar.errors import BrokerRefused, IssuerRefused, OptionError
 from pyspark_pulsar.options import source_options
 from tests.support.certificates import Certificates
-from tests.support.command_json import Json
-from tests.support.tokens import SECRET_URL, token
+from tests.support.token_issuer import Issuer
+from tests.support.tokens import SECRET_URL
 from tests.vectors.broker_process import BrokerProcess
 
 WAIT_S = 60.0
 PLUGIN = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
-TOKEN_LIVES_S = 6
-"""The broker asks for another one after it."""
-
-
-class Issuer:
-    """An HTTP server that gives tokens to one account."""
-
-    def __init__(self) -> None:
-        self.forms: list[dict[str, list[str]]] = []
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._answer(200, {"token_endpoint": f"{issuer.url}/token"})
-
-            def do_POST(self) -> None:
-                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                issuer.forms.append(form)
-                if form["client_secret"] != ["right"]:
-                    self._answer(401, {"error": "invalid_client"})
-                    return
-                claims: dict[str, Json] = {
-                    "sub": form["client_id"][0],
-                    "exp": int(time.time()) + TOKEN_LIVES_S,
-                }
-                # The client replaces a token a minute before the end that this answer names.
-                self._answer(200, {"access_token": token(claims), "expires_in": 61})
-
-            def _answer(self, code: int, content: dict[str, str | int]) -> None:
-                body = json.dumps(content).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                """Says nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    opened = Issuer()
+    opened = Issuer(lives_s=6)
     yield opened
     opened.close()
 
@@ -171,6 +123,20 @@ def test_issuers_refusal_is_passed_on_without_the_secret(
     ):
         cluster.topics_of("public/default")
     assert "wrong-secret" not in str(caught.value)
+
+
+def test_token_is_used_to_its_end_while_the_issuer_gives_no_other(issuer: Issuer) -> None:
+    account = ClientCredentials(issuer.url, "me", "right", None, None)
+    issuer.expires_in_s = 30  # Less than a minute, so that each call asks for another one.
+    first = account.token()
+    issuer.is_down = True
+    assert account.token() == first
+    issuer.is_down, issuer.expires_in_s = False, 0
+    account.token()
+    issuer.is_down = True
+    with pytest.raises(IssuerRefused, match="the issuer says 503"):
+        account.token()
+    assert len(issuer.forms) == 4
 
 
 def test_accounts_are_read_from_text_and_mistakes_are_named(tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from tests.fakes.ledgers import on_one_bookie
 async def memory_broker(*overrides: str) -> AsyncIterator[BrokerService]:
     """Starts a broker with both ports, and stops it at the end of the block."""
     loop = asyncio.get_running_loop()
-    usual = ("clusterName=standalone", "brokerServicePort=0", "webServicePort=0")
+    usual = (
+        "clusterName=standalone",
+        "brokerServicePort=0",
+        "webServicePort=0",
+        "bindAddress=127.0.0.1",
+        "advertisedAddress=127.0.0.1",
+    )
     settings = load_broker_settings(None, environ={}, overrides=[*usual, *overrides], profile=None)
     metadata = MemoryMetadataStore()
     service = BrokerService(

@@ -60,6 +60,12 @@ def source_of(path: str, text: str) -> Source:
     return Source(name, path, text, ast.parse(text))
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Returns all nodes of a module. A walk takes as long as the parsing, and most rules look at all nodes."""
+    return tuple(ast.walk(tree))
+
+
 def invented(files: Mapping[str, str]) -> list[Source]:
     """Returns modules that exist in a test alone: path to text."""
     return [source_of(path, text) for path, text in files.items()]

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, report, sources
+from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, nodes_of, report, sources
 
 LEVELS = {
     "protocol": 0,
@@ -144,7 +144,7 @@ NOT_FROM = dict.fromkeys(("broker.managed_ledger", "broker.service", "broker.net
 def imports(tree: ast.Module, *, in_functions: bool = True) -> tuple[tuple[int, str], ...]:
     """Returns line and full name of each import, by default with those inside of functions."""
     found = []
-    for node in ast.walk(tree) if in_functions else outside_functions(tree):
+    for node in nodes_of(tree) if in_functions else outside_functions(tree):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tests.tidy.sources import HELPERS, PRODUCT, Function, Source, invented, report, sources
+from tests.tidy.sources import HELPERS, PRODUCT, Function, Source, invented, nodes_of, report, sources
 
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 500
@@ -18,7 +18,7 @@ FOLDER_FILES_MAX = 30
 
 def long_functions(modules: Iterable[Source]) -> Iterator[str]:
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module.tree):
             if isinstance(node, Function):
                 assert node.end_lineno is not None
                 lines = node.end_lineno - node.lineno + 1
@@ -65,11 +65,11 @@ def classes_of(modules: Iterable[Source]) -> dict[str, ClassMembers]:
     for module in modules:
         imported = {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
-            for node in ast.walk(module.tree)
+            for node in nodes_of(module.tree)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module.tree):
             if isinstance(node, ast.ClassDef):
                 # `Base[T]` inherits from `Base`.
                 named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from tests.tidy.sources import HELPERS, PRODUCT, Function, Source, invented, report, sources
+from tests.tidy.sources import HELPERS, PRODUCT, Function, Source, invented, nodes_of, report, sources
 
 PRONOUNS = ("what", "whatever", "who", "whoever", "whom", "whose", "nobody", "whether", "where", "wherever")
 """They stand for a thing that has a name."""
@@ -80,11 +80,11 @@ def undocumented_attributes(modules: Iterable[Source]) -> Iterator[str]:
     classes = {
         node.name: node
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in nodes_of(module.tree)
         if isinstance(node, ast.ClassDef)
     }
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module.tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 described = _described(node, classes)
                 for name, line in dict(_attributes(node)).items():
@@ -172,7 +172,7 @@ class _Private:
 def riddles(modules: Iterable[Source]) -> Iterator[str]:
     """Yields docstrings that begin with a pronoun, those below an attribute included."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module.tree):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 text = node.value.value
                 if isinstance(text, str) and _BEGINS_WITH_PRONOUN.match(text):
@@ -203,7 +203,7 @@ def f():
 
 def misnamed_tests(modules: Iterable[Source]) -> Iterator[str]:
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module.tree):
             if isinstance(node, Function) and _TEST_OF_PRONOUN.match(node.name):
                 yield f"{module.path}:{node.lineno}: {node.name}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.persistent_topic import PersistentTopic
@@ -29,5 +29,5 @@ class QuotaRounds:
         self._registry.quota_checks.add(self._now_ns() - began_ns)
 
 
-async def _compare(topic: PersistentTopic) -> None:
-    await topic.quotas.look()
+def _compare(topic: PersistentTopic) -> Awaitable[None]:
+    return topic.quotas.look()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.config import load_broker_settings
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from tests.fakes.ledgers import on_one_bookie
+from tests.support.memory_broker import memory_broker
 
 
 @pytest.fixture
@@ -25,31 +19,9 @@ def more_settings() -> list[str]:
 
 @pytest.fixture
 async def broker(more_settings: list[str]) -> AsyncIterator[BrokerService]:
-    loop = asyncio.get_running_loop()
-    overrides = [
-        "clusterName=standalone",
-        "brokerServicePort=0",
-        "webServicePort=0",
-        "bindAddress=127.0.0.1",
-        "advertisedAddress=127.0.0.1",
-        "statsUpdateFrequencyInSecs=1",
-        "managedLedgerStatsPeriodSeconds=1",
-        *more_settings,
-    ]
-    settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
-    turn = Turn(loop.call_soon, clock.monotonic_ns)
-    metadata = MemoryMetadataStore()
-    service = BrokerService(
-        settings,
-        metadata=metadata,
-        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
-        turn=turn,
-        version="1.2.3",
-    )
-    await service.start()
-    await service.start_admin()
-    yield service
-    await service.stop()
+    every_second = ("statsUpdateFrequencyInSecs=1", "managedLedgerStatsPeriodSeconds=1")
+    async with memory_broker(*every_second, *more_settings) as service:
+        yield service
 
 
 @pytest.fixture

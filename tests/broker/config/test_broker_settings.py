@@ -133,6 +133,17 @@ def test_metadata_store_follows_data_directory_and_in_memory() -> None:
     assert load("magnetarInMemory=true").str("metadataStoreUrl") == "memory:local"
 
 
+def test_bookies_follow_the_metadata_store() -> None:
+    """A broker on a cluster's ZooKeeper waited for a bookie at localhost:3181, beside registered ones."""
+    in_zookeeper = load("metadataStoreUrl=zk:h:2181/c")
+    assert in_zookeeper.list("bookieAddress") == ("registered",)
+    assert in_zookeeper.origin("bookieAddress") == "computed: metadataStoreUrl=zk:…"
+    assert in_zookeeper.int("managedLedgerDefaultWriteQuorum") == 2
+    assert load().list("bookieAddress") == ("localhost:3181",)
+    assert load("metadataStoreUrl=zk:h:2181", "bookieAddress=b:1").list("bookieAddress") == ("b:1",)
+    assert load("metadataStoreUrl=zk:h:2181", standalone=True).list("bookieAddress") == ("embedded",)
+
+
 def test_standalone_has_other_names_than_a_broker() -> None:
     assert load(standalone=True).str("clusterName") == "standalone"
     assert load(standalone=True).str("advertisedAddress") == "localhost"

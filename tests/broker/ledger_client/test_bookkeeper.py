@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
+from broker.ledger_client.add_run import AddRun
 from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.bookkeeper import OUTSTANDING_BYTES_MAX, BookKeeperLedgerClient
 from broker.ledger_client.digest import master_key, seal
@@ -120,7 +121,7 @@ def add_run(client: BookKeeperLedgerClient, entry_ids: Sequence[int]) -> asyncio
     """A run of entries, of which every third is longer."""
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     stored = [b"".join(seal(1, entry, entry - 1, 1, b"", bytes(9 - entry % 3))) for entry in entry_ids]
-    client.add_run(1, entry_ids, stored, master_key=master_key(b""), recovery=True, done=answered.set_result)
+    client.add_run(AddRun(1, entry_ids, stored, master_key(b""), recovery=True, done=answered.set_result))
     return answered
 
 

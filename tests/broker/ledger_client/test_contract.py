@@ -14,7 +14,7 @@ import pytest
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from bookie_stub.wire.server import BookieServer
-from broker.ledger_client.add_run import run_adds
+from broker.ledger_client.add_run import AddRun, run_adds
 from broker.ledger_client.bookies import OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.digest import check, last_add_confirmed, master_key, seal
@@ -68,8 +68,7 @@ class Caller:
             answered.set_result(rc)
 
         entries = tuple(stored.values())
-        add = run_adds(self.client)
-        add(ledger, tuple(stored), entries, master_key=key, recovery=True, done=done)
+        run_adds(self.client)(AddRun(ledger, tuple(stored), entries, key, recovery=True, done=done))
         inside = False
         return await answered
 

@@ -13,6 +13,7 @@ from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.metrics.broker_reading import BrokerReading
 from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
+from broker.service.deletion.last_audit import LastAudit
 from broker.service.topic_registry import QUOTA_CHECK_BOUNDS_NS
 
 
@@ -48,6 +49,7 @@ def reading_of(**fields: Any) -> BrokerReading:
         lookups_pending=0,
         coordinators={},
         deletions=Deletions(),
+        last_audit=LastAudit(),
         quota_checks=TimeHistogram(QUOTA_CHECK_BOUNDS_NS),
         topic_loads=0,
         topic_loads_ms=(),

@@ -35,6 +35,25 @@ async def test_request_that_may_create_gets_the_topic_when_an_earlier_one_may_no
         await shy
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("turns", range(8))
+async def test_request_that_may_create_gets_the_topic_when_an_earlier_opening_has_just_failed(
+    turns: int,
+) -> None:
+    """One of these numbers of turns lies between the end of the opening and its callback."""
+    stage = Stage()
+    await stage.namespaces.open()
+    shy = asyncio.ensure_future(stage.registry.get(NAME, create=False))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    bold = asyncio.ensure_future(stage.registry.get(NAME, create=True))
+    assert await stage.run(bold) is stage.registry.topics[TOPIC]
+    with pytest.raises(TopicNotFound):
+        await shy
+    await stage.settle()
+    assert stage.registry._opening == {}
+
+
 async def test_topic_is_opened_again_after_its_closing_has_ended() -> None:
     stage = Stage()
     topic = await stage.open()

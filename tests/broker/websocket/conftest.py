@@ -6,49 +6,21 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
 from broker.compose.broker_service import BrokerService
-from broker.config import load_broker_settings
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from tests.fakes.ledgers import on_one_bookie
+from tests.support.memory_broker import memory_broker
 
 WAIT_S = 60
 
 
-@asynccontextmanager
-async def a_broker(*overrides: str) -> AsyncIterator[BrokerService]:
-    loop = asyncio.get_running_loop()
-    given = [
-        "clusterName=standalone",
-        "brokerServicePort=0",
-        "webServicePort=0",
-        "bindAddress=127.0.0.1",
-        "advertisedAddress=127.0.0.1",
-        "webSocketServiceEnabled=true",
-        *overrides,
-    ]
-    metadata = MemoryMetadataStore()
-    service = BrokerService(
-        load_broker_settings(None, environ={}, overrides=given, profile=None),
-        metadata=metadata,
-        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
-        turn=Turn(loop.call_soon, clock.monotonic_ns),
-        version="1.2.3",
-    )
-    await service.start()
-    await service.start_admin()
-    try:
-        yield service
-    finally:
-        await service.stop()
+def a_broker(*overrides: str) -> AbstractAsyncContextManager[BrokerService]:
+    """Returns a broker in memory with its WebSocket API, for `async with`."""
+    return memory_broker("webSocketServiceEnabled=true", *overrides)
 
 
 class Socket:

@@ -19,6 +19,7 @@ import pytest
 import magnetar
 from magnetar.kit import BrokerFailedError, Clock, Faults
 from magnetar.kit.errors import KitError
+from magnetar.kit.left_behind import left_in
 from tests.interop.support import connect
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -91,17 +92,29 @@ async def test_broker_works_as_an_asynchronous_context() -> None:
     assert is_gone(pid)
 
 
-def test_broker_ends_with_a_parent_that_is_killed() -> None:
+def test_broker_ends_with_a_parent_that_is_killed_and_leaves_no_file(tmp_path: Path) -> None:
     program = (
-        "import magnetar, time; b = magnetar.Broker(); b.start(); print(b.pid, flush=True); time.sleep(600)"
+        "import magnetar, time; b = magnetar.Broker(); b.start(); b.restart()\n"
+        "print(b.pid, flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
     parent.stdout.close()
     wait_until(lambda: is_gone(pid))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_log_goes_on_after_a_restart() -> None:
+    with magnetar.Broker() as broker:
+        broker.restart()
+        wait_until(lambda: broker.log.count("messaging service is ready") == 2)
+    assert broker.log == ""
 
 
 def test_kit_loads_nothing_else_of_the_package() -> None:
@@ -118,6 +131,18 @@ def test_kit_loads_nothing_else_of_the_package() -> None:
 def test_start_that_fails_shows_the_setting() -> None:
     with pytest.raises(BrokerFailedError, match="brokerServicePort"):
         magnetar.Broker(settings={"brokerServicePort": "no port"}).start()
+
+
+def test_misspelt_setting_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(
+        BrokerFailedError, match=r"brokerDedupEnabled .* did you mean brokerDeduplicationEnabled\?"
+    ):
+        magnetar.Broker(settings={"brokerDedupEnabled": True}).start()
+
+
+def test_namespace_that_a_restart_has_lost_is_named_in_the_report(broker: magnetar.Broker) -> None:
+    (line,) = left_in(broker, "public/never", 0)
+    assert line.startswith("public/never is gone")
 
 
 def test_use_before_the_start_says_how_to_start() -> None:
@@ -343,12 +368,14 @@ def test_message_survives_a_storage_that_refuses_it_once(
     broker: magnetar.Broker, client: pulsar.Client, error: str
 ) -> None:
     topic = broker.topic()
-    consumer = client.subscribe(topic, "s")
+    client.subscribe(topic, "s").close()
     producer = client.create_producer(topic)
     producer.send(b"before")
     fault = broker.faults.refuse("STORAGE_ADD", error)
     producer.send(b"after")
     fault.assert_fired(1)
+    # Only now: the refusal makes the client connect anew, and a consumer of the old connection may get "before" twice.
+    consumer = client.subscribe(topic, "s")
     assert [consumer.receive(WAIT_MS).data() for _ in range(2)] == [b"before", b"after"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from rich.text import Text
@@ -11,9 +12,12 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from magnetar.clients.client import CommandError
+from magnetar.top.console import Answer, Look
 from magnetar.top.rates import NS_PER_S, Reading
 from magnetar.top.scrape import parse
 from magnetar.top.screen import TopScreen
+from magnetar.top.source import TOPICS
+from tests.magnetar.top.test_views import HISTORY, SETTINGS
 
 NAMES = ("a", "b", "c")
 
@@ -24,8 +28,9 @@ class Broker:
     def __init__(self) -> None:
         self.readings = 0
         self.fails = False
+        self.looks: dict[str, Look] = {}
 
-    def read(self, topic: str = "") -> Reading:
+    def read(self, topic: str, view: str) -> Reading:
         if self.fails:
             raise CommandError("no broker answers")
         self.readings += 1
@@ -37,7 +42,8 @@ class Broker:
             for metric, value in (("back_log", 7), ("unacked_messages", number), ("consumers_count", 2)):
                 lines.append(f'pulsar_subscription_{metric}{labels[:-1]},subscription="s-{name}"}} {value}')
         scrape = parse("\n".join(lines) + "\n", topic)
-        return Reading(self.readings * NS_PER_S, scrape, scrape)
+        look = None if view == TOPICS else self.looks.get(view, Look(None, f"403 for {view}"))
+        return Reading(self.readings * NS_PER_S, scrape, scrape, look=look)
 
 
 def screen_of(broker: Broker) -> TopScreen:
@@ -46,7 +52,7 @@ def screen_of(broker: Broker) -> TopScreen:
 
 
 def names(app: TopScreen) -> list[str]:
-    table = app.query_one("#topics", DataTable)
+    table = app.query_one("#table", DataTable)
     return [str(table.get_row_at(index)[0]) for index in range(table.row_count)]
 
 
@@ -67,7 +73,7 @@ def broker() -> Broker:
 
 async def two_readings(pilot: Pilot[None], app: TopScreen, broker: Broker) -> None:
     await until(pilot, lambda: len(names(app)) == 3)
-    app.take_reading()
+    app.tick()
     await until(pilot, lambda: "in 6/s" in text(app, "head"))
     assert broker.readings == 2
 
@@ -78,7 +84,7 @@ async def test_topics_are_shown_and_sorted_by_a_key(broker: Broker) -> None:
         await two_readings(pilot, app, broker)
         assert names(app) == ["n/s/c", "n/s/b", "n/s/a"]
         await pilot.press("s", "s")
-        assert text(app, "state").startswith("sort: backlog")
+        assert text(app, "state").startswith("topics by backlog")
         assert names(app) == ["n/s/b", "n/s/a", "n/s/c"]
 
 
@@ -94,8 +100,8 @@ async def test_filter_hides_topics_until_escape(broker: Broker) -> None:
         await until(pilot, lambda: len(names(app)) == 3)
 
 
-def cells(app: TopScreen, name: str) -> list[list[str]]:
-    table = app.query_one(f"#{name}", DataTable)
+def cells(app: TopScreen) -> list[list[str]]:
+    table = app.query_one("#table", DataTable)
     return [[str(cell) for cell in table.get_row_at(index)] for index in range(table.row_count)]
 
 
@@ -104,52 +110,98 @@ async def test_enter_shows_the_subscriptions_of_a_topic_until_escape(broker: Bro
     async with app.run_test(size=(140, 30)) as pilot:
         await two_readings(pilot, app, broker)
         await pilot.press("down", "enter")
-        await until(pilot, lambda: len(cells(app, "subscriptions")) == 1)
-        assert cells(app, "subscriptions") == [["s-b", "7", "2", "0", "0", "0 B", "0", "-", "2", ""]]
+        await until(pilot, lambda: len(cells(app)) == 1)
+        assert cells(app) == [["s-b", "7", "2", "0", "0", "0 B", "0", "-", "2", ""]]
         assert "topic    persistent://n/s/b" in text(app, "head")
-        assert not app.query_one("#topics", DataTable).display
         await pilot.press("enter")
         assert "persistent://n/s/b" in text(app, "head")
         await pilot.press("escape")
-        await until(pilot, lambda: app.query_one("#topics", DataTable).display)
+        await until(pilot, lambda: len(names(app)) == 3)
         assert "persistent://" not in text(app, "head")
-        assert len(names(app)) == 3
 
 
 async def test_pause_stops_readings_until_pressed_again(broker: Broker) -> None:
     app = screen_of(broker)
     async with app.run_test(size=(140, 30)) as pilot:
         await two_readings(pilot, app, broker)
-        await pilot.press("space")
+        await pilot.press("p")
         assert "PAUSED" in text(app, "state")
-        await app.take_reading().wait()
+        app.tick()
+        await app.workers.wait_for_complete()
         assert broker.readings == 2
         await pilot.press("space")
-        await app.take_reading().wait()
-        assert broker.readings == 3
+        await until(pilot, lambda: broker.readings == 3)
 
 
 async def test_last_numbers_stay_when_the_broker_does_not_answer(broker: Broker) -> None:
     app = screen_of(broker)
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await two_readings(pilot, app, broker)
         broker.fails = True
-        app.take_reading()
-        await until(pilot, lambda: "no broker answers" in text(app, "state"))
+        app.tick()
+        await until(pilot, lambda: app.query_one("#away", Static).display)
+        assert text(app, "away").startswith("NO READING for 0 s, the numbers are older: no broker answers")
         assert len(names(app)) == 3
         broker.fails = False
-        app.take_reading()
-        await until(pilot, lambda: "no broker answers" not in text(app, "state"))
+        app.tick()
+        await until(pilot, lambda: not app.query_one("#away", Static).display)
+
+
+async def test_views_are_opened_by_their_numbers(broker: Broker) -> None:
+    broker.looks = {
+        "hour": Look(HISTORY),
+        "settings": Look(cast("Answer", {"settings": SETTINGS})),
+    }
+    app = screen_of(broker)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await two_readings(pilot, app, broker)
+        await pilot.press("2")
+        await until(pilot, lambda: "1 hour ago" in text(app, "text"))
+        assert not app.query_one("#table", DataTable).display
+        await pilot.press("3")
+        await until(pilot, lambda: text(app, "text") == "403 for cache")
+        await pilot.press("5")
+        await until(pilot, lambda: ["changedKey", "2", "--set", "may change"] in cells(app))
+        assert [row[0] for row in cells(app)] == ["changedKey", "aKey"]
+        await pilot.press("slash", *"akey", "enter")
+        await until(pilot, lambda: [row[0] for row in cells(app)] == ["aKey"])
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: len(names(app)) == 3)
+
+
+async def test_view_of_another_version_is_named_and_ends_nothing(broker: Broker) -> None:
+    broker.looks = {"cache": Look({"policy": "x"})}
+    app = TopScreen(broker.read, 3600.0, "rate", "", "cache")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "cannot be shown (KeyError" in text(app, "text"))
+
+
+async def test_key_opens_a_view_while_a_slow_broker_answers(broker: Broker) -> None:
+    answered = threading.Event()
+
+    def read(topic: str, view: str) -> Reading:
+        answered.wait()
+        return broker.read(topic, view)
+
+    app = TopScreen(read, 3600.0, "rate", "")
+    async with app.run_test(size=(80, 24)) as pilot:
+        try:
+            await pilot.press("3")
+            assert text(app, "state").startswith("what entered")
+        finally:
+            answered.set()
+        # The reading that was under way is of the topics; the next one follows at once.
+        await until(pilot, lambda: text(app, "text") == "403 for cache")
 
 
 async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> None:
     begun: list[int] = []
     answered = threading.Event()
 
-    def read(topic: str) -> Reading:
+    def read(topic: str, view: str) -> Reading:
         begun.append(1)
         answered.wait()
-        return broker.read(topic)
+        return broker.read(topic, view)
 
     app = TopScreen(read, 3600.0, "rate", "")
     async with app.run_test(size=(140, 30)) as pilot:
@@ -169,10 +221,10 @@ async def test_slow_broker_is_asked_by_one_thread_at_a_time(broker: Broker) -> N
 
 async def test_names_with_brackets_are_shown_as_they_are(broker: Broker) -> None:
     scrape = parse('# TYPE x gauge\npulsar_msg_backlog{topic="persistent://n/s/a[red]b[/c]"} 1\n')
-    app = TopScreen(lambda _: Reading(0, scrape, scrape), 3600.0, "rate", "")
+    app = TopScreen(lambda topic, view: Reading(0, scrape, scrape), 3600.0, "rate", "")
     async with app.run_test(size=(140, 30)) as pilot:
-        await until(pilot, lambda: app.query_one("#topics", DataTable).row_count == 1)
-        cell = app.query_one("#topics", DataTable).get_row_at(0)[0]
+        await until(pilot, lambda: app.query_one("#table", DataTable).row_count == 1)
+        cell = app.query_one("#table", DataTable).get_row_at(0)[0]
         assert isinstance(cell, Text)
         assert cell.plain == "n/s/a[red]b[/c]"
 

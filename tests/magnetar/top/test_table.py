@@ -8,13 +8,26 @@ from dataclasses import replace
 import pytest
 
 from magnetar.commands.top_command import SORTS as SORTS_OF_THE_COMMAND
+from magnetar.top.bookie_view import BookieState
+from magnetar.top.numbers import count, percent, size
 from magnetar.top.rates import Bookie, Cache, Overview, Topic
-from magnetar.top.table import SORTS, TITLES, as_json, as_table, chosen, count, head, percent, row, size
+from magnetar.top.table import COLUMNS, SORTS, as_json, as_table, chosen, columns, head
 
 QUIET = Topic("persistent://n/s/quiet", 0, 0, 0, 0, 0, 0, 0, 0, 0, None)
 BUSY = replace(QUIET, name="persistent://n/s/busy", in_messages=10, in_bytes=20, hit_ratio=0.5)
 BEHIND = replace(QUIET, name="persistent://n/s/behind", backlog=5, storage_bytes=2048, hit_ratio=0.25)
 TOPICS = [QUIET, BUSY, BEHIND]
+EMBEDDED: BookieState = {
+    "id": "127.0.0.1:3181",
+    "kind": "embedded",
+    "connected": True,
+    "state": "writable",
+    "disks": [{"path": "/data", "usedBytes": 1024, "freeBytes": 2048, "writable": True}],
+    "requests": None,
+    "journal": {"p50Ms": 0.5, "p99Ms": 3.0},
+    "readCache": {"hits": 3, "misses": 1, "evictedBeforeUse": 0},
+    "notes": [],
+}
 FOUND = Overview(
     version="0.2.0",
     seconds=2.0,
@@ -30,6 +43,7 @@ FOUND = Overview(
     memory_bytes=3 << 20,
     cache=Cache(0.985, 98.5, 1.5, 0, 1024, 2048),
     bookie=None,
+    bookies=[],
     topics=TOPICS,
 )
 
@@ -82,24 +96,41 @@ def test_sizes_and_ratios_have_units() -> None:
 
 def test_lines_above_the_table_name_what_is_known() -> None:
     assert head(FOUND) == [
-        "broker   0.2.0   topics 3   connections 2   backlog 5   cpu 0.25 cores   memory 3 MiB",
-        "traffic  in 1.2k/s, 2 KiB/s   out 3/s, 0 B/s   publish p50 1.0 ms, p99 12.0 ms",
-        "cache    hits 98.5 %   98/s from the cache   1.5/s from storage   evicted 0/s   1 KiB of 2 KiB",
+        "broker   0.2.0  topics 3  clients 2  backlog 5  cpu 0.25  memory 3 MiB",
+        "traffic  in 1.2k/s 2 KiB/s  out 3/s 0 B/s  publish p50 1 ms, p99 12 ms",
+        "cache    hits 98.5 % (98/s)  misses 1.5/s  evicted 0/s  1 KiB of 2 KiB",
     ]
     bookie = Bookie(5, 0, 1024, 0, 1.5, None, 0, 2, False)
     bare = replace(FOUND, version="", publish_ms={}, cpu=None, memory_bytes=None, bookie=bookie)
-    assert head(bare)[0] == "broker   version unknown   topics 3   connections 2   backlog 5"
-    assert head(bare)[1].endswith("publish latency unknown")
-    assert head(bare)[3].endswith("sync p99 1.5 ms   read cache -   ledgers 2   READ-ONLY")
+    assert head(bare)[0] == "broker   version unknown  topics 3  clients 2  backlog 5"
+    assert head(bare)[1].endswith("publish -")
+    assert head(bare)[3].startswith("bookie   READ-ONLY  adds 5/s 1 KiB/s")
+    assert head(bare)[3].endswith("sync p99 1.5 ms  read cache -  ledgers 2")
+
+
+def test_bookies_without_metrics_have_a_line_from_the_console() -> None:
+    assert (
+        head(replace(FOUND, bookies=[EMBEDDED]))[3]
+        == "bookie   writable  free 2 KiB  journal 0.5 ms, p99 3 ms  read cache 75.0 %"
+    )
+    lost: BookieState = {**EMBEDDED, "connected": False}
+    assert head(replace(FOUND, bookies=[EMBEDDED, lost, EMBEDDED]))[3] == (
+        "bookies  3: 2 writable, 1 NOT CONNECTED"
+    )
 
 
 def test_names_cannot_drive_the_terminal() -> None:
-    assert row(replace(QUIET, name="persistent://n/s/\x1b[2J"))[0] == "n/s/\\x1b[2J"
+    assert COLUMNS[0].cell(replace(QUIET, name="persistent://n/s/\x1b[2J")) == "n/s/\\x1b[2J"
+
+
+def test_narrow_screen_has_the_columns_that_do_not_follow_from_others() -> None:
+    titles = [column.title for column in columns(narrow=True)]
+    assert titles == ["topic", "in/s", "out/s", "backlog", "storage", "hits", "cons"]
 
 
 def test_plain_table_has_a_line_for_each_topic() -> None:
     lines = as_table(FOUND, [BUSY, BEHIND]).splitlines()
-    assert lines[4].split() == " ".join(TITLES).split()
+    assert lines[4].split() == " ".join(column.title for column in COLUMNS).split()
     assert lines[5].startswith("n/s/busy")
     assert [len(line) for line in lines[4:]] == [len(lines[4])] * 3
 
