@@ -28,7 +28,6 @@ from pyspark_pulsar.python_worker import one_sentence
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
 from pyspark_pulsar.topic_names import base_topic
-from pyspark_pulsar.writing.access_check import check_access
 from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
 
 
@@ -90,7 +89,7 @@ class PulsarDataSource(DataSource):
         if overwrite:
             raise OptionError('mode "overwrite" is impossible: a topic only grows; use mode("append")')
         writer = PulsarBatchWriter(options, schema)
-        check_access(options.cluster, options.topic)
+        writer.check_access()
         return writer
 
     @one_sentence()
@@ -99,10 +98,10 @@ class PulsarDataSource(DataSource):
         options = sink_options(self.options)
         if overwrite:
             raise OptionError(
-                'outputMode "complete" is impossible: a topic only grows; use "append" or "update"'
+                'outputMode "complete" is impossible: a topic only grows; use "append", or foreachBatch with mode "update"'
             )
         writer = PulsarStreamWriter(options, schema)
-        check_access(options.cluster, options.topic)
+        writer.check_access()
         return writer
 
 

@@ -210,6 +210,14 @@ def _avro_type(kind: DataType, name: str) -> Any:
         return {"type": "map", "values": ["null", _avro_type(kind.valueType, name)]}
     if type(kind) in _AVRO_PLAIN:
         return _AVRO_PLAIN[type(kind)]
+    if isinstance(kind, DecimalType):
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
     raise OptionError(
-        f"a column of type {kind.simpleString()} cannot be written; cast it to one that Avro has"
+        f"column {name.partition('.')[2]} is of type {kind.simpleString()}, which cannot be written: cast it to one "
+        "that Avro has"
     )

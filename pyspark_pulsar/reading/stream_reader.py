@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_pulsar.client.cluster import Cluster
 from pyspark_pulsar.columns.value_columns import ValueColumns
-from pyspark_pulsar.errors import DataLoss
+from pyspark_pulsar.errors import DataLoss, OptionError
 from pyspark_pulsar.options import Limits, SourceOptions
 from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
@@ -42,6 +42,7 @@ from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.position import WHOLE
 from pyspark_pulsar.python_worker import one_sentence
 from pyspark_pulsar.reading.batch_reader import RangesPartition, read_ranges
+from pyspark_pulsar.topic_names import base_topic
 
 log = logging.getLogger("pyspark_pulsar")
 
@@ -244,8 +245,14 @@ class StreamDriver:
                 self._lost(begin, row)
 
     def _lost(self, begin: Offsets, row: int) -> None:
-        loss = DataLoss(begin.topics[row], "topic deleted", str(begin.position(row)), "")
+        topic, named = begin.topics[row], self._options.topics.names
+        loss = DataLoss(topic, "topic deleted", str(begin.position(row)), "")
         if self._options.fail_on_data_loss:
+            if named and topic not in named and base_topic(topic) not in named:
+                raise OptionError(
+                    f"the checkpoint belongs to a query that reads {topic}, which this one does not name: use another "
+                    "checkpoint, name the topic too, or set failOnDataLoss=false to leave it out"
+                )
             raise loss
         log.warning("%s", loss)
 

@@ -1,29 +1,55 @@
 """Asks on the driver for what every task of a write needs, so that a refusal comes once and before the first task.
 
-Otherwise each task would be refused, tried again by Spark and reported with its stack, and a stream's batch would be
-planned in vain.
+Otherwise each task would be refused, tried again by Spark and reported with its stack.
 """
 
 from __future__ import annotations
 
-from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, ClusterSettings, endpoints, open_cluster
+from protocol import requests
+from protocol.pulsar_api_pb2 import Schema
+from pyspark_pulsar.client.cluster import (
+    TRY_AGAIN,
+    Cluster,
+    ClusterSettings,
+    endpoints,
+    open_cluster,
+    unused_name,
+)
+from pyspark_pulsar.client.connection import Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 
+BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
+"""Codes of refusals while another producer is connected, such as that of a killed task; they pass by themselves."""
 
-def check_access(settings: ClusterSettings, topic: str | None) -> None:
-    """Opens a connection and asks for the topic's partitions; creates and writes nothing.
 
-    BrokerRefused for wrong credentials or a missing right, TlsRefused for wrong certificates. A broker that does not
-    answer is left to the tasks: the driver may be on another network than they, and they try again.
+def check_access(settings: ClusterSettings, topic: str | None, schema: Schema | None) -> None:
+    """Opens a connection, and a producer of `topic` with `schema`, which the broker may create; writes nothing.
+
+    BrokerRefused for wrong credentials, a missing right or another schema; TlsRefused for wrong certificates. A broker
+    that does not answer is left to the tasks: the driver may be on another network than they, and they try again.
     """
     with open_cluster(settings) as cluster:
         try:
             cluster.connection(endpoints(settings.service_url)[0])
             if topic is not None:
-                cluster.partitions([topic])
+                _open_producer(cluster, topic, schema)
         except BrokerLost:
             return
         except BrokerRefused as error:
-            # A task creates a missing topic where the broker's settings allow it.
-            if error.code not in NOT_FOUND | TRY_AGAIN:
+            if error.code not in TRY_AGAIN | BUSY:
                 raise
+
+
+def _open_producer(cluster: Cluster, topic: str, schema: Schema | None) -> None:
+    (partitions,) = cluster.partitions([topic], create=True)
+    name = f"{topic}-partition-0" if partitions else topic
+    connection = cluster.connection(cluster.owners([name])[0])
+    producer_id = connection.next_id()
+    opening, closing = connection.next_id(), connection.next_id()
+    frame = requests.producer(
+        opening, producer_id, name, unused_name("spark-check"), schema=schema, metadata={}
+    )
+    connection.ask(Request(opening, frame, f"opening a producer on {name}"))
+    # A producer that stayed would count against the topic's limit until the broker has noticed the closed connection.
+    frame = requests.close_producer(closing, producer_id)
+    connection.ask(Request(closing, frame, f"closing the producer of {name}"))

@@ -14,6 +14,7 @@ from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints, constant_bytes,
 from pyspark_pulsar.errors import OptionError
 
 _NOTHING = bytes_scalar(b"")
+_DECIMAL_BYTES = 16
 _NULL_BRANCH, _VALUE_BRANCH = b"\x00", b"\x02"
 """The first and the second type of a union ["null", …]."""
 
@@ -62,6 +63,8 @@ def _plain(column: pa.Array) -> pa.BinaryArray:
         values = column.cast(pa.binary()).fill_null(b"")
         lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
         return _join([_longs(lengths), values])
+    if pa.types.is_decimal128(kind):
+        return _decimals(column)
     if pa.types.is_boolean(kind):
         bits = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)
         return from_rows(bits, np.ones(len(column), np.int64))
@@ -76,6 +79,16 @@ def _plain(column: pa.Array) -> pa.BinaryArray:
     elif not pa.types.is_integer(kind):
         raise OptionError(f"a column of type {kind} cannot be written as Avro: cast it")
     return _longs(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _decimals(column: pa.Decimal128Array) -> pa.BinaryArray:
+    """Returns each number without its point as 16 bytes, most significant first, and before them their count."""
+    # Arrow keeps 16 bytes too, least significant first.
+    rows = np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
+    written = np.empty((len(column), 1 + _DECIMAL_BYTES), np.uint8)
+    written[:, 0] = _DECIMAL_BYTES << 1  # Zigzag, as in `_longs`.
+    written[:, 1:] = rows[column.offset : column.offset + len(column), ::-1]
+    return from_rows(written.reshape(-1), np.full(len(column), 1 + _DECIMAL_BYTES))
 
 
 def _offsets(column: pa.Array) -> Ints:

@@ -7,11 +7,23 @@ of the metadata come in the order of their numbers, each in a column of bytes, a
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from pyspark_pulsar.columns.arrow_spans import binaries, bytes_scalar, from_rows, numbers
 from pyspark_pulsar.cutting.protobuf_columns import (
@@ -31,10 +43,30 @@ _PROPERTIES: Final = "__messageProperties"
 TOPIC: Final = "__topic"
 """Column with the topic of each row, unless the option `topic` is given."""
 SINK_METADATA: Final = (KEY, _EVENT_TIME, _PROPERTIES, TOPIC)
-"""Columns that are not part of a message's value."""
+"""Columns with which a row sets more than its message's value."""
+_TYPES: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
+    KEY: ((StringType, BinaryType), "string or binary"),
+    _EVENT_TIME: (
+        (TimestampType, TimestampNTZType, LongType),
+        "timestamp or bigint (milliseconds since 1970)",
+    ),
+    _PROPERTIES: ((MapType,), "map<string,string>"),
+    TOPIC: ((StringType,), "string"),
+}
+"""Spark's types of these columns, and their names for an error."""
 
 _Part = tuple[Bytes, Flags]
 _NOTHING: Final = b""
+
+
+def check_metadata(schema: StructType) -> None:
+    """Raises OptionError where a metadata column has a wrong type, before any task has begun."""
+    for field in schema.fields:
+        types, expected = _TYPES.get(field.name, ((DataType,), ""))
+        if not isinstance(field.dataType, (*types, NullType)):
+            raise OptionError(
+                f"{field.name} is of type {field.dataType.simpleString()}: {expected} is expected; cast the column"
+            )
 
 
 class MessageRows(NamedTuple):

@@ -17,6 +17,7 @@ from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
 from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
 from pyspark_pulsar.client.connection import Connection, Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
+from pyspark_pulsar.writing.access_check import BUSY
 from pyspark_pulsar.writing.deduplication_probe import deduplicates
 from pyspark_pulsar.writing.message_rows import MessageRows
 from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
@@ -28,8 +29,6 @@ PENDING_BYTES_MAX: Final = 8 << 20
 _PAUSE_S: Final = 0.2
 _NO_WAIT_S: Final = 0.000_001
 """Polls without waiting; a socket timeout of 0 would mean non-blocking mode, with another exception."""
-_BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
-"""Codes of refusals while the producer of a killed task is still connected; its process ends soon."""
 _DEDUPLICATION_UNDECIDED = "PersistenceError"
 """Code of SEND_ERROR while the broker cannot tell yet if an entry is a duplicate: send it again later."""
 
@@ -156,7 +155,7 @@ class Publisher:
                     producer.opened(ids[topic], success.last_sequence_id, success.schema_version)
                     self._connections[topic] = connection
                     self._by_id[id(connection), ids[topic]] = producer
-                elif refused.code in TRY_AGAIN | _BUSY and producer.may_retry(self._settings.timeout_s):
+                elif refused.code in TRY_AGAIN | BUSY and producer.may_retry(self._settings.timeout_s):
                     later.append(producer)
                 else:
                     raise refused

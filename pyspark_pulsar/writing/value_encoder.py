@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 from protocol.pulsar_api_pb2 import Schema
 from pyspark_pulsar.columns.arrow_spans import binaries, from_rows, validity
 from pyspark_pulsar.columns.avro_schema import definition_of
+from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SchemaChoice
 from pyspark_pulsar.writing.avro_writer import write_records
@@ -124,6 +125,10 @@ class JsonValue:
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
         self._definition = json.dumps(definition_of(schema))
+        if '"logicalType": "decimal"' in self._definition:
+            raise OptionError(
+                "schemaType=JSON has no decimals: cast such columns to double or string, or use AVRO"
+            )
 
     def pulsar_schema(self) -> Schema | None:
         """JSON with the definition of the columns."""
@@ -157,7 +162,8 @@ def make_encoder(schema: StructType, choice: SchemaChoice | None) -> ValueEncode
 
     OptionError where there is no value column, or one of a type that the schema cannot have.
     """
-    fields = [field for field in schema.fields if field.name not in SINK_METADATA]
+    # Also without those that only the broker or the producer sets, so that rows of the source can be written as they are.
+    fields = [field for field in schema.fields if field.name not in METADATA_COLUMNS]
     if not fields:
         raise OptionError(
             f"no column holds a message's value: add a column besides {', '.join(SINK_METADATA)}"

@@ -32,7 +32,8 @@ from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SinkOptions
 from pyspark_pulsar.python_worker import freeze_imports, one_sentence
 from pyspark_pulsar.topic_names import full_topic_name
-from pyspark_pulsar.writing.message_rows import TOPIC, message_rows
+from pyspark_pulsar.writing.access_check import check_access
+from pyspark_pulsar.writing.message_rows import TOPIC, check_metadata, message_rows
 from pyspark_pulsar.writing.partition_router import PartitionRouter
 from pyspark_pulsar.writing.publisher import Publisher, PublishSettings
 from pyspark_pulsar.writing.topic_producer import EntrySettings
@@ -54,12 +55,17 @@ class RowWriter:
     """Writes the rows of a task, for batch and stream writers. Pickled to the tasks; holds no connections."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Runs on the driver. OptionError where neither the options nor the rows name a topic."""
+        """Runs on the driver. OptionError for columns that cannot be written, or where nothing names a topic."""
+        check_metadata(schema)
         self._options = options
         self._encoder = make_encoder(schema, options.schema)
         self._has_topic_column = TOPIC in schema.names
         if options.topic is None and not self._has_topic_column:
             raise OptionError(f"no topic is given: set the option topic, or write rows with a column {TOPIC}")
+
+    def check_access(self) -> None:
+        """Asks the broker, on the driver, for what the tasks will need. BrokerRefused, TlsRefused."""
+        check_access(self._options.cluster, self._options.topic, self._encoder.pulsar_schema())
 
     @one_sentence()
     def write(self, batches: Iterator[pa.RecordBatch], producer_name: str, batch_number: int) -> Written:
@@ -144,6 +150,10 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         # again has another one and writes all its rows again.
         self._job = uuid.uuid4().hex[:16]
 
+    def check_access(self) -> None:
+        """See `RowWriter.check_access`."""
+        self._rows.check_access()
+
     @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Writes the rows of one partition, in a task."""
@@ -158,6 +168,10 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._rows = RowWriter(options, schema)
+
+    def check_access(self) -> None:
+        """See `RowWriter.check_access`."""
+        self._rows.check_access()
 
     @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -47,6 +47,21 @@ def test_stream_reports_a_deleted_topic(
     assert values(source.rows(tmp_path)) == sorted(BODIES[:15])
 
 
+def test_checkpoint_of_another_topic_is_no_data_loss(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        publish(f"{topic}-{name}", BODIES[:5])
+    options = {"startingOffsets": "earliest", "columns": "value"}
+    source.run(source.stream(topic=f"{topic}-a", **options), tmp_path)
+    with pytest.raises(
+        Exception, match=f"belongs to a query that reads .*{topic}-a, which this one does not"
+    ):
+        source.run(source.stream(topic=f"{topic}-b", **options), tmp_path)
+    source.run(source.stream(topics=f"{topic}-a,{topic}-b", **options), tmp_path)
+    assert values(source.rows(tmp_path)) == sorted(BODIES[:5] * 2)
+
+
 def test_stream_reports_trimmed_ledgers_only_when_its_cursor_did_not_retain_them(
     source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

@@ -114,6 +114,9 @@ def test_written_records_are_read_as_columns(source: Source, topic: str, schema_
         "named_struct('a', id, 'b', cast(id as string), 'at', timestamp_millis(1700000000000 + id)) as inner",
         "timestamp_millis(1700000000000 + id) as at",
     )
+    decimals = "cast(if(id = 9, null, (id - 50) / 7) as decimal(12,3)) as price"
+    if schema_type == "AVRO":
+        frame = frame.selectExpr("*", decimals)
     write(source, frame, topic=topic, schemaType=schema_type)
     definition = (
         '{"type":"record","name":"r","fields":[{"name":"id","type":["null","long"]},'
@@ -122,10 +125,13 @@ def test_written_records_are_read_as_columns(source: Source, topic: str, schema_
         '{"name":"inner","type":["null",{"type":"record","name":"i","fields":['
         '{"name":"a","type":["null","long"]},{"name":"b","type":["null","string"]},'
         '{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-micros"}]}]}]},'
-        '{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-micros"}]}]}'
+        '{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-micros"}]}'
     )
+    if schema_type == "AVRO":
+        definition += ',{"name":"price","type":["null",{"type":"bytes","logicalType":"decimal","precision":12,"scale":3}]}'
+    definition += "]}"
     read = source.read(topic=topic, schemaType=schema_type, schemaDefinition=definition)
-    names = ["id", "text", "real", "several", "inner", "at"]
+    names = frame.columns
     back = sorted(row for row in read.select(*names).collect())
     assert back == sorted(row for row in frame.select(*names).collect())
 
@@ -150,6 +156,29 @@ def test_written_plain_values_are_read_unchanged(
     write(source, frame, topic=topic)
     read = source.read(topic=topic, schemaType=schema_type, columns="value", numPartitions=1)
     assert [row.value for row in read.collect()] == [row.value for row in frame.collect()]
+
+
+def test_rows_of_the_source_are_written_as_they_are(source: Source, publish: Publish, topic: str) -> None:
+    """Without the columns that only a broker or a producer sets; they were fields of the copied value once."""
+    publish(topic, [b"a"], per_message=lambda number: {"partition_key": "k", "properties": {"p": "q"}})
+    write(source, source.read(topic=topic), topic=f"{topic}-copy")
+    names = ["value", "__key", "__eventTime", "__messageProperties"]
+    (row,) = source.read(topic=f"{topic}-copy").select(*names).collect()
+    assert row == source.read(topic=topic).select(*names).first()
+
+
+def test_no_task_begins_where_the_broker_refuses_the_schema(source: Source, topic: str) -> None:
+    write(source, source.spark.range(3).selectExpr("'a' as value"), topic=topic)
+    with pytest.raises(Exception, match="IncompatibleSchema") as caught:
+        write(source, source.spark.range(3).selectExpr("id as value"), topic=topic)
+    assert "Python worker" not in str(caught.value)
+    assert source.read(topic=topic).count() == 3
+
+
+def test_write_without_rows_leaves_a_topic_that_can_be_read(source: Source, topic: str) -> None:
+    write(source, source.spark.range(0).selectExpr("id as value"), topic=topic)
+    frame = source.read(topic=topic, columns="value")
+    assert (frame.count(), frame.schema.simpleString()) == (0, "struct<value:bigint>")
 
 
 # Exactly once
@@ -308,6 +337,14 @@ def test_deduplication_is_decided_by_the_first_row_when_no_topic_may_be_created(
     [
         ("cast('a' as binary) as value", {}, "no topic is given: set the option topic"),
         ("cast(id as decimal(9,2)) as value", {"topic": "t"}, "cannot be a value of type BYTES: cast it"),
+        ("id as value, id as __key", {"topic": "t"}, "__key is of type bigint: string or binary is expected"),
+        ("id as value, 'x' as __eventTime", {"topic": "t"}, "timestamp or bigint (milliseconds"),
+        (
+            "cast(id as decimal(9,2)) as a, id as b",
+            {"topic": "t", "schemaType": "JSON"},
+            "schemaType=JSON has no decimals",
+        ),
+        ("interval '1' day as b, id as a", {"topic": "t"}, "column b is of type interval day, which cannot"),
         ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
         ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
         ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
