@@ -136,7 +136,10 @@ def recommend_within(
     )
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
-    inputs = RecordInputs(spark, checked.lifetimes, max(kernel_rate, object_rate))
+    inputs_rate = max(kernel_rate, object_rate)
+    # The chosen settings are replayed again, alone and so on more entries (`_confirmed`).
+    again_rate = _share(checked, own, [one for one in wanted if not _has_kernel(one, own)][:1], rate)
+    inputs = RecordInputs(spark, checked.lifetimes, inputs_rate, min(again_rate, inputs_rate))
     search = _Search(inputs, own, kernel_rate, object_rate, traffic, say)
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)

@@ -46,6 +46,7 @@ from pipeline.replays.grid import (
     GridRow,
     Overrides,
     affordable_rate,
+    needs_objects,
     replay_grid,
     usual_settings,
 )
@@ -105,13 +106,15 @@ def recommend(
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
     rate = affordable_rate(checked.requests, checked.entry_bytes, own, every) if rate is None else rate
-    inputs = RecordInputs(spark, checked.lifetimes, rate)
+    policies_rate = min(rate, OBJECTS_REQUESTS / max(checked.requests, 1))
+    object_rate = rate if needs_objects(checked.lifetimes, every) else policies_rate
+    inputs = RecordInputs(spark, checked.lifetimes, rate, object_rate)
     grid = replay_grid(inputs, every, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
     # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
     best = _trimmed(inputs, present, _cheapest(present, together))
-    policies = _policies(inputs, checked, own, say)
+    policies = _policies(inputs, checked, own, policies_rate, say)
     baseline = _baseline(inputs, checked, best.settings.size_bytes_max, say)
     report.text += [*own_lines(checked, present), *present_lines(present), ""]
     # First the change that costs no memory.
@@ -193,9 +196,13 @@ def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
 
 
 def _policies(
-    inputs: RecordInputs, checked: Checked, own: EntryCacheSettings, say: Callable[[str], None]
+    inputs: RecordInputs,
+    checked: Checked,
+    own: EntryCacheSettings,
+    rate: float,
+    say: Callable[[str], None],
 ) -> tuple[GridRow, GridRow] | None:
-    """Replay the recorded policy and `magnetar` on the same entries.
+    """Replay the recorded policy and `magnetar` on the same entries, the share `rate` of all.
 
     None for a record of `magnetar`, and for one without the file of names, which the broker's objects need.
     """
@@ -203,9 +210,8 @@ def _policies(
         return None
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
     # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
-    share = min(inputs.rate, OBJECTS_REQUESTS / max(checked.requests, 1))
     say(f"replaying the policy {MAGNETAR}")
-    recorded, magnetar = replay_grid(inputs, [OWN, Overrides(MAGNETAR)], rate=share, say=say)
+    recorded, magnetar = replay_grid(inputs, [OWN, Overrides(MAGNETAR)], rate=rate, say=say)
     return recorded, magnetar
 
 

@@ -16,7 +16,7 @@ from pipeline.jobs.grid_rows import OWN, own_lines, policy_name, present_lines, 
 from pipeline.jobs.memory_curve import marks_of
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, time_text
-from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
+from pipeline.replays.grid import GridRow, Overrides, needs_objects, own_settings, replay_grid
 from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
 from pipeline.traces.checking import Checked
@@ -43,7 +43,9 @@ def what_if(
     recorded = [own_settings(lifetime) for lifetime in checked.lifetimes]
     # The own settings have a row of their own, however they are named.
     others = [one for one in wanted if any(one.applied_to(own) != own for own in recorded)]
-    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate), [OWN, *others], say=say)
+    every = [OWN, *others]
+    object_rate = rate if needs_objects(checked.lifetimes, every) else 0.0
+    grid = replay_grid(RecordInputs(spark, checked.lifetimes, rate, object_rate), every, say=say)
     report.text += [*own_lines(checked, grid[0]), *present_lines(grid[0])]
     rows: list[dict[str, Cell]] = [
         {"settings": "own" if row is grid[0] else "tried", **row_of(row, grid[0])} for row in grid

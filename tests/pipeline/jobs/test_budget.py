@@ -24,7 +24,14 @@ from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
-from pipeline.replays.grid import ENTRIES_MIN, BrokerCounts, GridRow, Overrides, affordable_rate
+from pipeline.replays.grid import (
+    ENTRIES_MIN,
+    OBJECT_ENTRIES_MIN,
+    BrokerCounts,
+    GridRow,
+    Overrides,
+    affordable_rate,
+)
 from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
@@ -207,6 +214,10 @@ def test_sample_is_large_enough_for_the_smallest_cache() -> None:
     own = EntryCacheSettings(MIB, policy="pip430")
     sizes = [Overrides(size_bytes=MIB), Overrides(size_bytes=MIB // 8)]
     assert affordable_rate(1_000_000_000, MIB / 1000, own, sizes) == ENTRIES_MIN / 125
+    by_objects = [*sizes, Overrides("magnetar", size_bytes=MIB)]
+    assert affordable_rate(1_000_000_000, MIB / 1000, own, by_objects) == ENTRIES_MIN / 125
+    by_objects.append(Overrides("magnetar", size_bytes=MIB // 8))
+    assert affordable_rate(1_000_000_000, MIB / 1000, own, by_objects) == OBJECT_ENTRIES_MIN / 125
     without = EntryCacheSettings(0, policy="pip430")
     assert affordable_rate(1_000_000_000, 1000.0, without, [Overrides()]) == 0.01
 
