@@ -5,7 +5,7 @@ The result is a plan in Parquet, a page of HTML and a short text. An audit never
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -80,7 +80,9 @@ def run_audit(
     report.tables["classes"] = Table("By class", [_row(one) for one in found])
     report.listed = {"classes": len(found)} if found else {}
     report.tables["largest"] = Table(
-        f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
+        f"The {_LARGEST} largest of each class",
+        without_repeats(largest(plan)),
+        shown=_LARGEST * max(len(found), 1),
     )
     write(report, out)
     return "\n".join(report.lines())
@@ -106,6 +108,17 @@ def largest(plan: DataFrame) -> list[TableRow]:
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
     first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)
     return [row.asDict() for row in first.orderBy("class", "place").drop("place").collect()]
+
+
+def without_repeats(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return findings without the columns that repeat others; the plan has all.
+
+    A subject that begins with its topic says the topic, and `bytes` is the size that made a subscription a finding.
+    """
+    left_out = {"backlog_bytes", "state_bytes"}
+    if rows and all(str(row["subject"]).startswith(str(row["topic"])) for row in rows):
+        left_out.add("topic")
+    return [{name: cell for name, cell in row.items() if name not in left_out} for row in rows]
 
 
 def describe(name: str, found: list[ClassSummary], unreadable: int, out: Path) -> list[str]:

@@ -63,11 +63,13 @@ def write(report: Report, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in report.tables.items():
-        # A file without rows would have no columns either, and Spark could not read it.
+        file = folder / f"{name}.parquet"
+        # A file without rows would have no columns either, and Spark could not read it. The file of an earlier run goes
+        # all the same: its rows are no longer true.
         if table.rows:
-            pq.write_table(
-                pa.Table.from_pylist([dict(row) for row in table.rows]), folder / f"{name}.parquet"
-            )
+            pq.write_table(pa.Table.from_pylist([dict(row) for row in table.rows]), file)
+        else:
+            file.unlink(missing_ok=True)
     path = folder / f"{report.name}.html"
     path.write_text(html_of(report), encoding="utf-8")
     return path

@@ -129,6 +129,8 @@ def shown(cell: Cell, column: str = "") -> str:
         return bytes_text(cell)
     if "ttl_ms" in column:
         return time_text(cell)
+    if column == "age_s":
+        return f"{cell / 86_400:,.1f} days"
     if isinstance(cell, int):
         return f"{cell:,}"
     if "ratio" in column or column in _SHARES:
@@ -147,7 +149,7 @@ def numeric_columns(rows: Sequence[TableRow]) -> list[str]:
 
 def heading(column: str) -> str:
     """Return the name of a column as it is shown: its values name their unit."""
-    return column.removesuffix("_bytes").replace("ttl_ms", "ttl")
+    return column.removesuffix("_bytes").replace("ttl_ms", "ttl").replace("age_s", "age")
 
 
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:

@@ -19,8 +19,9 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.__main__ import main
 from pipeline.audits.limits import Limits
-from pipeline.audits.run import AUDITS, run_audit
+from pipeline.audits.run import AUDITS, run_audit, without_repeats
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
+from pipeline.jobs.report import Cell, heading, shown
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
@@ -268,6 +269,19 @@ def test_audit_text_names_the_findings_and_the_folder(
     assert page.count(' class="t">deletion-unfinished</td>') == 1 + LEAKS, "a class, and its findings"
     run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
     assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS, "replaced, not mixed"
+
+
+def test_page_of_an_audit_repeats_no_column() -> None:
+    finding: dict[str, Cell] = {
+        "subject": "persistent://a/b/c sub",
+        "topic": "persistent://a/b/c",
+        "age_s": 172_800,
+    }
+    assert without_repeats([{**finding, "bytes": 5, "backlog_bytes": 5}]) == [
+        {"subject": "persistent://a/b/c sub", "age_s": 172_800, "bytes": 5}
+    ]
+    assert "topic" in without_repeats([{**finding, "subject": "/managed-ledgers/a/b/persistent/c"}])[0]
+    assert (shown(172_800, "age_s"), heading("age_s")) == ("2.0 days", "age")
 
 
 def test_incomplete_snapshot_is_refused_before_spark_starts(

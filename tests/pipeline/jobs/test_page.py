@@ -69,6 +69,13 @@ def test_page_is_well_formed_and_escaped() -> None:
     assert text == html_of(report()), "the same report is the same page"
 
 
+def test_table_that_became_empty_leaves_no_file_of_an_earlier_run(tmp_path: Path) -> None:
+    rows: list[TableRow] = [{"day": "2026-11-20", "change": "a setting"}]
+    for found, left in ((rows, True), ([], False)):
+        write(Report("history", "History", tables={"drops": Table("Drops", found)}), tmp_path)
+        assert (tmp_path / "drops.parquet").exists() is left
+
+
 def test_page_says_a_value_of_all_rows_once_and_names_units() -> None:
     rows: list[TableRow] = [
         {"topic": "a", "hit_ratio": 0.5, "bytes": 8 << 20, "policy": "pip430", "new": None},

@@ -19,8 +19,11 @@ from playwright.sync_api import Page, expect
 
 pytest.importorskip("pyspark", reason="needs the extra spark of this package")
 
+from bench.generated_cluster.generator import generate
 from bench.sample_record import SETTINGS, TOPICS, work
 from magnetar.commands.pipeline_command import _parser
+from pipeline.audits.limits import Limits
+from pipeline.audits.run import AUDITS, run_audit
 from pipeline.jobs.page import write
 from pipeline.jobs.report import Report
 from pipeline.jobs.run import JOB_FUNCTIONS
@@ -76,7 +79,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def pages(
     spark: Any, fleet: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """The pages of all jobs, by name."""
+    """The pages of all jobs and audits, by name."""
     folder = tmp_path_factory.mktemp("pages")
     found = {}
     for name, words in {
@@ -94,6 +97,10 @@ def pages(
         assert good
         check_fleet(name, report, fleet[1])
         found[name] = write(report, folder / name)
+    generate(folder / "snapshot", 200, leaks=3)
+    for audit in AUDITS:
+        run_audit(spark, audit, folder / "snapshot", folder / audit, Limits(), lambda text: None)
+        found[audit] = folder / audit / f"audit-{audit}.html"
     days = folder / "days"
     for day in range(10):
         worse = {reader: (hits // 2, misses + hits // 2) for reader, (hits, misses) in USUAL.items()}
