@@ -194,7 +194,8 @@ class Slot:
             number = self._numbers = self._numbers + 1
             body = b"#%d:%d" % (life.number, number)
             port.asked[number] = Sent(body, history.loop.time())
-            send(producer, number, message(body, at_ms=history.clock.now_ms()))
+            key = life.key_of(number)
+            send(producer, number, message(body, key=key, at_ms=history.clock.now_ms()))
             for reading in consumers:
                 reading.acknowledge()
             await asyncio.sleep(history.rng.expovariate(1 / PAUSE_S))
@@ -219,15 +220,21 @@ class Reading:
         self._looked = 0
 
     @classmethod
-    async def begin(cls, history: History, topic: PersistentTopic, life: Life, name: str) -> Reading:
+    async def begin(
+        cls, history: History, topic: PersistentTopic, life: Life, name: str, *, compacted: bool = False
+    ) -> Reading:
+        """`compacted`: a reader of the compacted view, from its first message on."""
         port = FakeConsumerPort()
         number = history.next_life()
         options = SubscribeOptions(
             subscription=name,
-            kind=SubscriptionType.SHARED,
+            kind=SubscriptionType.EXCLUSIVE if compacted else SubscriptionType.SHARED,
             consumer_id=number,
             consumer_name=f"c{number}",
             earliest=True,
+            durable=not compacted,
+            read_compacted=compacted,
+            start=EARLIEST if compacted else None,
         )
         subscription, consumer = await topic.subscribe(port, options)
         subscription.flow(consumer, RECEIVER_PERMITS)
