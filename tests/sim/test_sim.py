@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
 LIVES_SEEDS = (1, 4, 19, 103)
 """Seeds of topics; the last three found defects."""
-LIVES_BEGIN_AT = {"deletes-without-export": 8, "beginnings-are-certain": 11, "former-is-forgotten": 3}
+LIVES_BEGIN_AT = {"deletes-without-export": 8, "beginnings-are-certain": 12}
 LIVES_RULES = (
     "trims-what-is-needed",
     "retention-is-ignored",
@@ -36,7 +36,7 @@ LIVES_RULES = (
     "deletes-without-export",
     "moves-without-copy",
     "beginnings-are-certain",
-    "former-is-forgotten",
+    "horizon-passes-the-unread",
 )
 BEGIN_AT = {"old-answers-count": 500, "no-replication-lock": 190, "copies-not-awaited": 80}
 """Rules that few histories need: from the beginning, finding the first one takes longer than all other tests here."""

@@ -128,11 +128,12 @@ def _moves_without_copy() -> object:
     return mock.patch.object(quarantine, "put_in", put_in)
 
 
-def _former_is_forgotten() -> object:
-    """A compaction reads the log alone, and not the compacted ledger before it."""
+def _horizon_passes_the_unread() -> object:
+    """A compaction leaves out the last ledger below its horizon."""
 
     def segments(ledgers: LedgerList, former: CompactedLedger | None, through: Position) -> list[Segment]:
-        return _plain_segments(ledgers, None, through)
+        found = _plain_segments(ledgers, former, through)
+        return found[:-1] if len(found) > 1 else found
 
     return mock.patch.object(topic_compaction, "segments_of", segments)
 
@@ -149,5 +150,5 @@ LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "one-look": _one_look,
     "deletes-without-export": _deletes_without_export,
     "moves-without-copy": _moves_without_copy,
-    "former-is-forgotten": _former_is_forgotten,
+    "horizon-passes-the-unread": _horizon_passes_the_unread,
 }

@@ -11,6 +11,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
@@ -107,6 +108,9 @@ class Slot:
         for name in kind.subscriptions:
             if name not in topic.subscriptions:
                 await topic.subscribing.create(name, EARLIEST, {})
+        if kind.keys:
+            # As a first compaction does: without this cursor the log is trimmed as that of any other topic.
+            await topic.subscribing.own_cursor(COMPACTION_CURSOR)
         self.life = life
         self._history.lives.append(life)
         self._history.note(f"{life.name} begins as life {life.number}")
