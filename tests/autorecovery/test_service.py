@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import pytest
 
+from autorecovery import service as service_module
 from autorecovery.service import AutoRecovery
 from broker.ledger_client.settings import LedgerSettings
+from broker.model.errors import MetadataError
 from tests.autorecovery.stage import Stage
 
 
@@ -33,3 +38,40 @@ async def test_start_tells_when_the_stored_delay_outranks_the_setting(
         f" `magnetar bookie lostbookierecoverydelay {setting_s}` changes that"
     ]
     assert [one.getMessage() for one in caplog.records] == (expected if told else [])
+
+
+class ElectedAtLast(NeverElected):
+    """The metadata store is away for three looks; then this process is the auditor."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def is_elected(self) -> bool:
+        self.asked += 1
+        if self.asked <= 3:
+            raise MetadataError("the store is away")
+        if self.asked == 5:
+            raise ZeroDivisionError("a defect, by the test")
+        return True
+
+
+async def test_auditor_goes_on_after_errors_with_one_line_per_trouble(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "LOOK_S", 0)
+    caplog.set_level(logging.INFO, "autorecovery")
+    stage, election = Stage(3, LedgerSettings(2, 2, 2)), ElectedAtLast()
+    await stage.written(3)
+    service = AutoRecovery(stage.auditor, stage.worker, stage.marks, election, stage.stats)
+    await service.start(0)
+    stage.lose(0)
+    async with asyncio.timeout(60):
+        while election.asked < 8 or not stage.stats.auditor.marked_now:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+    await service.close()
+    lines = [one.getMessage() for one in caplog.records if "auditor" in one.getMessage()]
+    assert lines == [
+        "the auditor waits: the store is away",
+        "this process is the cluster's auditor",
+        "the auditor failed",
+    ]

@@ -164,7 +164,10 @@ def test_threshold_of_the_broker_starts_compactions(
     topic = f"persistent://public/default/threshold-{time.monotonic_ns()}"
     publish(client, topic, *((f"k{number % 4}", str(number) * 10) for number in range(50)))
     wait_until(lambda: admin.stats(topic)["compaction"]["lastCompactionSucceedTimestamp"], "a compaction", 30)  # type: ignore[index,call-overload]
-    assert read_all(client, topic) == [str(number) * 10 for number in range(46, 50)]
+    # On a slow storage the compaction begins between two messages, and those behind it are read from the log.
+    found = read_all(client, topic)
+    assert found[-4:] == [str(number) * 10 for number in range(46, 50)]
+    assert len(found) < 50
 
 
 def test_shared_consumer_of_the_compacted_view_is_refused(client: pulsar.Client, topic: str) -> None:

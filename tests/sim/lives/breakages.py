@@ -1,4 +1,4 @@
-"""Rules of expiry, trimming, deletion and quarantine, each broken on purpose: the simulation of topics must notice it."""
+"""Rules of expiry, trimming, compaction, deletion and quarantine, each broken on purpose: the simulation must notice it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from broker.model.errors import BrokerError
 from broker.model.position import LATEST, Position
 from broker.service.backlog import message_expiry
 from broker.service.backlog.message_expiry import MessageExpiry
+from broker.service.compaction import topic_compaction
+from broker.service.compaction.compacted_ledger import CompactedLedger
+from broker.service.compaction.compaction_source import Segment, segments_of
 from broker.service.deletion.intents import Intent, Intents
 from broker.service.deletion.steps import DeletionSteps
 from magnetar.audit import quarantine
@@ -21,6 +24,7 @@ from tests.sim.lives.operator import Operator
 from tests.sim.lives.store import walk
 
 _plain_trim = trimming.ledgers_to_trim
+_plain_segments = segments_of
 
 
 def _trims_what_is_needed() -> object:
@@ -124,6 +128,16 @@ def _moves_without_copy() -> object:
     return mock.patch.object(quarantine, "put_in", put_in)
 
 
+def _horizon_passes_the_unread() -> object:
+    """A compaction leaves out the last ledger below its horizon."""
+
+    def segments(ledgers: LedgerList, former: CompactedLedger | None, through: Position) -> list[Segment]:
+        found = _plain_segments(ledgers, former, through)
+        return found[:-1] if len(found) > 1 else found
+
+    return mock.patch.object(topic_compaction, "segments_of", segments)
+
+
 LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "trims-what-is-needed": _trims_what_is_needed,
     "retention-is-ignored": _retention_is_ignored,
@@ -136,4 +150,5 @@ LIVES_BREAKAGES: dict[str, Callable[[], object]] = {
     "one-look": _one_look,
     "deletes-without-export": _deletes_without_export,
     "moves-without-copy": _moves_without_copy,
+    "horizon-passes-the-unread": _horizon_passes_the_unread,
 }

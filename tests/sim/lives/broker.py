@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from broker.compaction.passes import PassesSettings
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -22,6 +23,7 @@ from broker.service.settings import ServiceSettings
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from tests.fakes.compaction import InlineWorker
+from tests.sim.lives.life import KINDS
 from tests.sim.metadata import SimMetadataStore
 from tests.sim.network import Client
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from tests.sim.lives.history import History
 
 ENTRIES_PER_LEDGER = 5
-DUE_S, EXPIRY_S, TRIM_S, RESUME_S = 0.2, 4.0, 3.0, 6.0
+DUE_S, EXPIRY_S, TRIM_S, RESUME_S, COMPACT_S = 0.2, 4.0, 3.0, 6.0, 5.0
 """Seconds between two rounds; a real broker's are longer."""
 
 
@@ -60,7 +62,7 @@ class SimBroker:
             self.namespaces,
             ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=loop.call_later,
-            compactor=Compactor(_no_worker),
+            compactor=Compactor(_start_worker),
         )
         self.partitioned = PartitionedTopics(self.registry)
         self.tasks: list[asyncio.Task[None]] = []
@@ -78,6 +80,7 @@ class SimBroker:
         self.spawn(self._every(DUE_S, self._run_due), "due")
         self.spawn(self._every(EXPIRY_S, expiry.run), "expiry")
         self.spawn(self._every(TRIM_S, self._trim), "trimming")
+        self.spawn(self._every(COMPACT_S, self._compact), "compaction")
         self.spawn(self._every(RESUME_S, self.registry.deletions.resume, at_once=True), "deletions")
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -118,6 +121,16 @@ class SimBroker:
                 removed = topic.ledger.trimming.trim(self.environment.wall_ms(), without_cursors=True)
                 self._history.counts.trimmed += len(removed)
 
+    async def _compact(self) -> None:
+        """Compacts the topics with keys, one after the other."""
+        keyed = {kind.name for kind in KINDS if kind.keys}
+        for topic in list(self.registry.topics.values()):
+            if isinstance(topic, PersistentTopic) and topic.name.local in keyed and not topic.closed:
+                before = topic.compaction.counts.succeeded
+                topic.compaction.start()
+                await topic.compaction.wait()
+                self._history.counts.compacted += topic.compaction.counts.succeeded - before
 
-async def _no_worker(_: object) -> InlineWorker:
-    raise AssertionError("no topic is compacted here")
+
+async def _start_worker(settings: PassesSettings) -> InlineWorker:
+    return InlineWorker(settings)

@@ -11,6 +11,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
+from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
@@ -107,6 +108,9 @@ class Slot:
         for name in kind.subscriptions:
             if name not in topic.subscriptions:
                 await topic.subscribing.create(name, EARLIEST, {})
+        if kind.keys:
+            # As a first compaction does: without this cursor the log is trimmed as that of any other topic.
+            await topic.subscribing.own_cursor(COMPACTION_CURSOR)
         self.life = life
         self._history.lives.append(life)
         self._history.note(f"{life.name} begins as life {life.number}")
@@ -194,7 +198,8 @@ class Slot:
             number = self._numbers = self._numbers + 1
             body = b"#%d:%d" % (life.number, number)
             port.asked[number] = Sent(body, history.loop.time())
-            send(producer, number, message(body, at_ms=history.clock.now_ms()))
+            key = life.key_of(number)
+            send(producer, number, message(body, key=key, at_ms=history.clock.now_ms()))
             for reading in consumers:
                 reading.acknowledge()
             await asyncio.sleep(history.rng.expovariate(1 / PAUSE_S))
@@ -219,15 +224,21 @@ class Reading:
         self._looked = 0
 
     @classmethod
-    async def begin(cls, history: History, topic: PersistentTopic, life: Life, name: str) -> Reading:
+    async def begin(
+        cls, history: History, topic: PersistentTopic, life: Life, name: str, *, compacted: bool = False
+    ) -> Reading:
+        """`compacted`: a reader of the compacted view, from its first message on."""
         port = FakeConsumerPort()
         number = history.next_life()
         options = SubscribeOptions(
             subscription=name,
-            kind=SubscriptionType.SHARED,
+            kind=SubscriptionType.EXCLUSIVE if compacted else SubscriptionType.SHARED,
             consumer_id=number,
             consumer_name=f"c{number}",
             earliest=True,
+            durable=not compacted,
+            read_compacted=compacted,
+            start=EARLIEST if compacted else None,
         )
         subscription, consumer = await topic.subscribe(port, options)
         subscription.flow(consumer, RECEIVER_PERMITS)

@@ -70,6 +70,8 @@ class Kind:
     namespace: str = "sim/lives"
     leaks: bool = False
     """Its list is lost once, as if somebody had removed the node by hand."""
+    keys: int = 0
+    """Keys of its messages, which are compacted now and then; 0 = none."""
 
     @property
     def keep_ms(self) -> int:
@@ -86,6 +88,7 @@ KINDS = (
     Kind("parts", ("quick",), partitions=2),
     Kind("brief", ("quick",), namespace="sim/brief"),
     Kind("leaking", ("quick",), leaks=True),
+    Kind("keyed", ("quick",), keys=16),
 )
 
 
@@ -109,6 +112,10 @@ class Life:
         """Name of the topic that has the messages."""
         base = f"persistent://{self.kind.namespace}/{self.kind.name}"
         return f"{base}-partition-0" if self.kind.partitions else base
+
+    def key_of(self, number: int) -> str | None:
+        """Returns the key of a message; None for topics without keys."""
+        return f"k{number % self.kind.keys}" if self.kind.keys else None
 
     def in_ledger(self, ledger_id: int) -> Iterator[Sent]:
         """Yields the confirmed messages of a ledger."""
