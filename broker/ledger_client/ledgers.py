@@ -268,6 +268,9 @@ class Ledgers:
         # Again and again: a task that ends with an error may have begun another one.
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            # Finished tasks leave the set in callbacks. Since Python 3.12 `gather` does not yield for them, so without this
+            # turn of the loop the callbacks would never run.
+            await asyncio.sleep(0)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
