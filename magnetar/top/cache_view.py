@@ -190,7 +190,7 @@ def _entered(found: CacheAnswer) -> list[str]:
         _row("entered because", "entries", "now"),
         _row("it was published", count(came["publishedEntries"]), rate(came["publishedPerSecond"])),
         _row(
-            "it was read from storage for more than one cursor",
+            "it was read from storage",
             count(came["fromStorageEntries"]),
             rate(came["fromStoragePerSecond"]),
         ),

@@ -98,7 +98,7 @@ def test_cache_tells_reasons_in_words_and_fits_a_narrow_screen() -> None:
         "reads since the start hits 3 (75.0 %) misses 1 coalesced 0",
         "its time was over 5 2/s 4",
         "it was published 1.2k 12/s",
-        "it was read from storage for more than one cursor 3 -",
+        "it was read from storage 3 -",
         "reads of it were expected 9",
         "1 KiB misses 50.0 % ± 1.0",
         "2 KiB misses 25.0 % ± 2.0 now",

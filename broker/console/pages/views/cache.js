@@ -78,7 +78,7 @@ function topicPart() {
 function enteredRows({ inserted }) {
   return [
     { cause: "it was published", entries: inserted.publishedEntries, perSecond: inserted.publishedPerSecond },
-    { cause: "it was read from storage, with another cursor still to come", entries: inserted.fromStorageEntries, perSecond: inserted.fromStoragePerSecond },
+    { cause: "it was read from storage", entries: inserted.fromStorageEntries, perSecond: inserted.fromStoragePerSecond },
   ];
 }
 
