@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,13 @@ def check_output(where: Place, option: str = "--out") -> None:
     except OSError as error:
         reason = error.strerror or error
         raise CannotWrite(f"{option} {where} cannot be written: {there}: {reason}; name another") from None
+
+
+def refuse_inside(out: Path, inputs: Sequence[Place]) -> None:
+    """Raise CannotWrite for a folder of output inside an input, whose next reader would find foreign files."""
+    for one in inputs:
+        if isinstance(one, Path) and out.resolve().is_relative_to(one.resolve()):
+            raise CannotWrite(f"--out {out} is inside {one}, which the job reads: name a folder beside it")
 
 
 def name_of(where: Place) -> str:

@@ -24,9 +24,11 @@ from pyspark.sql import SparkSession
 
 from pipeline.code_archive import write_code_archive
 from pipeline.java import Java, find_java
+from pipeline.spark_master import check_master
 
 _ROOT = Path(__file__).resolve().parent.parent
 """The folder that Spark's Python workers import this package from."""
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -75,11 +77,12 @@ def start_session(
     """Start a session.
 
     `quick_start` makes Java compile less, which suits tests and small inputs and slows large ones. The first session on a
-    machine stores the classes that it loads; later ones start about twice as fast. NoJava.
+    machine stores the classes that it loads; later ones start about twice as fast. NoJava, NoMaster.
 
     Executors that are processes of their own receive this project's modules, and need the packages that these import
     (docs/how-to/spark_cluster.md).
     """
+    check_master(master)
     folder = cache_folder() if cache is None else cache
     java = find_java(folder)
     _keep_bytecode(folder)
@@ -110,7 +113,7 @@ def start_for_command(
 ) -> SparkSession:
     """Start the session of a command, which Ctrl-C ends with KeyboardInterrupt and without a stack trace.
 
-    A second Ctrl-C kills the process. NoJava.
+    A second Ctrl-C kills the process. NoJava, NoMaster.
     """
     early: list[int] = []
 
@@ -171,6 +174,8 @@ def _let_workers_import(folder: Path) -> None:
 
 def _java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
     options = ["-XX:+UseParallelGC", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+    # Before the session can set its level, Spark logs five lines, and an error of its start with Java's stack trace.
+    options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
     if quick_start:
         options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options[1:]]
     return options + _class_archive(java, folder, quick_start)

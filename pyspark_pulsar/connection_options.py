@@ -17,7 +17,6 @@ from tls.errors import TlsError
 
 CONNECTION: Final = (
     "service.url",
-    "admin.url",
     "pulsar.client.authPluginClassName",
     "pulsar.client.authParams",
     "pulsar.client.operationTimeoutMs",

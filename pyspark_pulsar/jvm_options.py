@@ -41,6 +41,12 @@ _WITHOUT_EFFECT: Final = {
         "memoryLimitBytes": _QUEUE,
         "description": "brokers see the name pyspark-pulsar",
         "enableTransaction": "the sink writes exactly once by deduplication",
+        "clock": "the machine's clock holds",
+        **dict.fromkeys(("tracingEnabled", "openTelemetry"), "Spark's own metrics and events tell of tasks"),
+        **dict.fromkeys(
+            ("serviceUrlQuarantineInitDurationMs", "serviceUrlQuarantineMaxDurationMs"),
+            "all hosts of service.url are tried in turn",
+        ),
     },
     "reader": {
         **dict.fromkeys(("receiverQueueSize", "poolMessages", "maxPendingChunkedMessage"), _QUEUE),
@@ -60,6 +66,8 @@ _WITHOUT_EFFECT: Final = {
         **dict.fromkeys(("autoUpdatePartitions", "autoUpdatePartitionsIntervalSeconds"), _PLAN),
         "lazyStartPartitionedProducers": _TASKS,
         "multiSchema": "the schema follows from the columns",
+        "compressMinMsgBodySize": "entries of every size are compressed",
+        "isNonPartitionedTopicExpected": "the broker tells which topics have partitions",
     },
 }
 """By kind and name: the reason for which nothing depends on it."""
@@ -78,6 +86,12 @@ _REFUSED: Final = {
         "authentication": "use pulsar.client.authPluginClassName and authParams",
         "authParamMap": "use pulsar.client.authParams",
         "listenerName": _NOT_BUILT,
+        "lookupProperties": _NOT_BUILT,
+        "originalPrincipal": "give the credentials of the role that is to read or write",
+        **dict.fromkeys(
+            ("dnsLookupBindAddress", "dnsLookupBindPort", "dnsServerAddresses"),
+            "names are resolved by the operating system: set its resolver",
+        ),
         **dict.fromkeys(
             (
                 "useKeyStoreTls",
@@ -104,8 +118,13 @@ _REFUSED: Final = {
         ),
         "subscriptionRolePrefix": "use subscriptionPrefix",
         "subscriptionName": "use predefinedSubscription",
-        "cryptoKeyReader": "use decryptionKeys",
-        "readerListener": "a query has no listener",
+        **dict.fromkeys(("cryptoKeyReader", "messageCrypto"), "use decryptionKeys"),
+        **dict.fromkeys(
+            ("readerListener", "readerInterceptorList", "readerDecryptFailListener"),
+            "a query has no listener: transform the rows",
+        ),
+        "subscriptionInitialPosition": _START,
+        "subscriptionMode": "batch queries read without a subscription, streams with a durable one",
         "readCompacted": _NOT_BUILT,
         "keyHashRanges": _NOT_BUILT,
     },
@@ -122,16 +141,20 @@ _REFUSED: Final = {
         "batcherBuilder": "entries follow the order of the rows",
         "properties": _NOT_BUILT,
         "initialSubscriptionName": _NOT_BUILT,
+        "isReplProducer": "only brokers copy messages between clusters",
     },
 }
 """By kind and name: the remedy, or the reason where there is none."""
 
 
 def notice(key: str) -> bool:
-    """Says that an option of the JVM connector has no effect, in a warning. False for a name that it does not have.
+    """Warns that an option of the JVM connector has no effect. False for a name that it does not have.
 
     `key` is in lower case, as Spark passes it. OptionError for an option that would mislead.
     """
+    if key == "admin.url":
+        _warn("admin.url", _NO_ADMIN)
+        return True
     prefix, _, rest = key.partition(".")
     kind, _, name = rest.partition(".")
     if prefix != "pulsar" or not name:

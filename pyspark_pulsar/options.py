@@ -24,7 +24,7 @@ from pyspark_pulsar.topic_names import full_topic_name
 
 _SCHEMA = ("schemaType", "schemaDefinition")
 _CRYPTO_FAILURE: Final = "pulsar.reader.cryptoFailureAction"
-_SOURCE_NAMES: Final = (
+SOURCE_NAMES: Final = (
     *CONNECTION,
     *_SCHEMA,
     "topic",
@@ -49,7 +49,8 @@ _SOURCE_NAMES: Final = (
     "decryptionKeys",
     _CRYPTO_FAILURE,
 )
-_SINK_NAMES: Final = (
+"""Options of a read, batch or stream."""
+SINK_NAMES: Final = (
     *CONNECTION,
     *_SCHEMA,
     "topic",
@@ -59,6 +60,7 @@ _SINK_NAMES: Final = (
     "pulsar.producer.batchingMaxBytes",
     "pulsar.producer.sendTimeoutMs",
 )
+"""Options of a write, batch or stream."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
     `streaming` is None while Spark asks for the columns only and has not said which kind of query it is; rules of one
     kind of query are then not checked.
     """
-    given = GivenOptions(options, _SOURCE_NAMES, _SINK_NAMES, "read")
+    given = GivenOptions(options, SOURCE_NAMES, SINK_NAMES, "read")
     if streaming is False:
         for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
             if given.text(name) is not None:
@@ -212,7 +214,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None) -> Sou
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parses the options of a write. OptionError as in `source_options`."""
-    given = GivenOptions(options, _SINK_NAMES, _SOURCE_NAMES, "write")
+    given = GivenOptions(options, SINK_NAMES, SOURCE_NAMES, "write")
     topic = given.text("topic")
     return SinkOptions(
         cluster=cluster_settings(given),

@@ -25,6 +25,10 @@ LATEST: Final = "latest"
 Place = Position | Literal["latest"]
 """A position, or "latest": the end of the topic at the time the query is planned."""
 
+_NO_LEDGER: Final = 2**63 - 1
+"""Ledger of MessageId.latest; MessageId.earliest has -1, which is 2**64 - 1 on the wire."""
+_TIMES_OF_JVM: Final[dict[object, Place]] = {-1: EARLIEST, -2: LATEST}
+"""Times that the JVM connector writes for the ends of a topic, in JSON."""
 _POSITION = re.compile(r"(\d+):(-?\d+)(?::(\d+))?")
 
 
@@ -114,6 +118,9 @@ def _place(name: str, value: object, ends: bool) -> Place:
             raise OptionError(
                 f"{name}: {value} is no message id: a serialized MessageIdData is expected"
             ) from None
+        # MessageId.earliest and MessageId.latest of the clients; ids are int64, and the field is uint64.
+        if message_id.ledgerId >= _NO_LEDGER:
+            return EARLIEST if message_id.ledgerId > _NO_LEDGER else LATEST
         # -1 stands for the whole entry on the wire, here None does.
         batch = message_id.batch_index if message_id.batch_index >= 0 else None
         return _at(message_id.ledgerId, message_id.entryId, batch, ends)
@@ -137,10 +144,10 @@ def _times(name: str, text: str, widest: Place) -> PlaceChoice:
     expected = "milliseconds since 1970 or an ISO time such as 2026-01-31T12:00:00Z"
     try:
         if text.lstrip().startswith("{"):
-            by_topic = {
-                full_topic_name(key): parse_time_ms(value) for key, value in _json_object(name, text).items()
-            }
-            return PlaceChoice(widest, {}, None, by_topic)
+            given = {full_topic_name(key): value for key, value in _json_object(name, text).items()}
+            places = {topic: _TIMES_OF_JVM[time] for topic, time in given.items() if time in _TIMES_OF_JVM}
+            times = {topic: parse_time_ms(time) for topic, time in given.items() if topic not in places}
+            return PlaceChoice(widest, places, None, times)
         return PlaceChoice(widest, {}, parse_time_ms(text))
     except (ValueError, TypeError) as error:
         if isinstance(error, OptionError):
@@ -161,6 +168,8 @@ def _json_object(name: str, text: str) -> dict[str, Any]:
 def parse_time_ms(text: str | int) -> int:
     """Parses milliseconds since 1970 or ISO 8601, without a zone as UTC; returns milliseconds. ValueError."""
     if isinstance(text, int) or text.strip().isdigit():
+        if int(text) < 0:
+            raise ValueError(text)
         return int(text)
     moment = datetime.datetime.fromisoformat(text.strip())
     if moment.tzinfo is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
+from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
 from broker.loop.loop_watch import LoopWatch
@@ -21,7 +22,6 @@ from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.administration.bundles import OwnedBundles
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -86,6 +86,7 @@ class MetricsSource:
             consumers=consumers,
             producers=producers,
         )
+        self._reads = ReadStats()
         self._expected = ExpectedLevel(0, 0)
         self._bundles = 0
         self._bundles_due_ns = 0
@@ -94,8 +95,15 @@ class MetricsSource:
         """Yields a reading of each open topic; see `TopicReader.topics`."""
         return self._topics.topics(before)
 
+    def count_reads(self) -> Iterator[None]:
+        """Sums the reads through all caches, which 100,000 topics make a walk of 25 ms."""
+        reads = ReadStats()
+        yield from self._broker.cache.manager.count_reads(reads)
+        self._reads = reads
+
     def count_levels(self) -> Iterator[None]:
         """Counts the cached entries with expected reads, and the bundles that have open topics."""
+        yield from self.count_reads()
         cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
         expectations = cache.eviction_stats.expectations
         self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
@@ -112,14 +120,14 @@ class MetricsSource:
         net, registry, cache = self._broker.net, self._broker.registry, self._broker.cache
         return BrokerReading(
             cache=cache,
-            reads=cache.manager.reads(),
+            reads=self._reads,
             expected=self._expected,
             limiter=self._broker.environment.reads_limiter,
             record=self._broker.recorder,
             connections=net.counters,
             authentication=AuthenticationCounts() if net.authenticator is None else net.authenticator.counts,
             connections_active=len(net.connections),
-            ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
+            ledgers_open=len(cache.manager.caches),
             bundles_owned=self._bundles,
             lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,

@@ -95,7 +95,7 @@ class BrokerReading:
     connections_active: int
     """Client connections that are open."""
     ledgers_open: int
-    """Managed ledgers, one per open persistent topic."""
+    """Open managed ledgers: those of topics, and the logs of transactions."""
     bundles_owned: int
     """Bundles of namespaces that have open topics, counted by a walk at most a minute ago."""
     lookups_pending: int

@@ -53,6 +53,10 @@ class BrokerSource(Protocol):
         """Returns the objects that count for the whole broker."""
         ...
 
+    def count_reads(self) -> Iterator[None]:
+        """Sums the reads of all topics, in slices of some ms; `broker` shows the sum until the next walk."""
+        ...
+
     def count_levels(self) -> Iterator[None]:
         """Counts levels that take a walk, in slices of some ms; `broker` shows them until the next walk."""
         ...
@@ -105,6 +109,7 @@ class Scraper:
 
     async def roll_broker(self) -> None:
         """Closes the window of the cache and the process now."""
+        await _in_slices(self._source.count_reads())
         now_ns = self._now_ns()
         self._broker_window.roll(self._source.broker(), now_ns)
         self._cpu.roll(now_ns)

@@ -21,6 +21,7 @@ from pipeline.remote_paths import (
     place,
     refuse_other_machines,
 )
+from pipeline.spark_master import master
 
 if TYPE_CHECKING:
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -80,7 +81,7 @@ def add_to(jobs: Jobs) -> None:
     parser.add_argument(
         "--out", type=local_folder, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
-    parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
+    parser.add_argument("--master", type=master, default="local[*]", help="Spark's master (default local[*])")
     for one in _LIMITS:
         text = f"{one.meaning} (default {one.default})"
         parser.add_argument(one.flag, type=int, default=one.default, dest=one.field, metavar="N", help=text)
@@ -103,6 +104,7 @@ def _audit(arguments: argparse.Namespace) -> str:
         from pipeline.audits.snapshot import SnapshotError, taken_ms_of
         from pipeline.java import NoJava
         from pipeline.session import start_for_command
+        from pipeline.spark_master import NoMaster
     except ModuleNotFoundError as error:
         raise CommandError(f"{error}; pip install 'WHEEL[spark]'") from error
     began = time.monotonic()
@@ -128,7 +130,7 @@ def _audit(arguments: argparse.Namespace) -> str:
                 text = run_audit(session, arguments.name, folder, out, limits, progress)
         finally:
             session.stop()
-    except (SnapshotError, CannotFetch, CannotWrite, NoJava) as error:
+    except (SnapshotError, CannotFetch, CannotWrite, NoJava, NoMaster) as error:
         raise CommandError(str(error)) from error
     progress("done")
     return text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from magnetar.clients.client import CommandError, fail
 from pipeline.remote_paths import CannotWrite, check_output, place
 from pipeline.spark_errors import sentence_of
+from pipeline.spark_master import master
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,7 +61,7 @@ def add_to(jobs: Jobs) -> None:
         help="reads of a topic in a minute from which it is judged (default 100)",
     )
     add("--once", action="store_true", help="read the messages present now, then end")
-    add("--master", default="local[*]", help="Spark's master (default local[*])")
+    add("--master", type=master, default="local[*]", help="Spark's master (default local[*])")
     parser.set_defaults(run=run)
 
 
@@ -77,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         from pipeline.live.drop_watch import DropWatch
         from pipeline.live.hit_ratio import by_minute, counts_of, start, tell_open_minutes
         from pipeline.session import start_for_command
+        from pipeline.spark_master import NoMaster
     except ModuleNotFoundError as error:
         return fail("pipeline live", CommandError(f"{error}; pip install 'WHEEL[spark]'"))
     try:
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         session = start_for_command(
             "live", master=arguments.master, quick_start=True, settings={"spark.sql.shuffle.partitions": "4"}
         )
-    except (CannotWrite, NoJava) as error:
+    except (CannotWrite, NoJava, NoMaster) as error:
         return fail("pipeline live", CommandError(str(error)))
     try:
         counts = counts_of(session, arguments.service_url, arguments.topic, arguments.starting)

@@ -11,14 +11,17 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands import audit_command, live_command
-from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place
+from pipeline.remote_paths import CannotWrite, Place, check_output, local_folder, place, refuse_inside
 from pipeline.spark_errors import own_sentence_of, sentence_of
+from pipeline.spark_master import master
 
 if TYPE_CHECKING:
     from pipeline.jobs.report import Report
@@ -41,12 +44,38 @@ JOBS = {
 
 def main(argv: list[str]) -> int:
     """Runs a job. Returns 0, or 1 after one line on stderr; `compare` returns 1 for a difference too."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parsed(argv)
     code: int = arguments.run(arguments)
     return code
 
 
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    """Returns the understood words; a misspelled job or option ends with the nearest name."""
+    parser, jobs = _parsers()
+    if argv and argv[0] not in jobs and not argv[0].startswith("-"):
+        near = _nearest(argv[0], jobs) or f"; there are {', '.join(jobs)}"
+        parser.error(f"there is no job {argv[0]!r}{near}")
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        job = jobs[arguments.job]
+        near = _nearest(unknown[0].partition("=")[0], re.findall(r"--[a-z-]+", job.format_usage()))
+        # By the parser of the job, whose usage lists the options that there are.
+        job.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+    return arguments
+
+
+def _nearest(given: str, names: Iterable[str]) -> str:
+    """Returns the question for the name that was probably meant; an empty text if none is near."""
+    found = get_close_matches(given, list(names), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
 def _parser() -> argparse.ArgumentParser:
+    return _parsers()[0]
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Returns the parser of the command, and those of the jobs by name."""
     parser = argparse.ArgumentParser(
         "magnetar pipeline",
         description="Jobs on Spark: on access records (entryCacheRecordDirectory), on snapshots of metadata, and live.",
@@ -57,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_record_job(jobs, name, text)
     audit_command.add_to(jobs)
     live_command.add_to(jobs)
-    return parser
+    return parser, jobs.choices
 
 
 def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
@@ -82,7 +111,7 @@ def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
         default="text",
         help="of the report on standard output (default text)",
     )
-    job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
+    job.add_argument("--master", type=master, default="local[*]", help="Spark's master (default local[*])")
     if name in ("what-if", "miss-ratio-curve", "recommend"):
         job.add_argument(
             "--sample",
@@ -93,7 +122,10 @@ def _add_record_job(jobs: Jobs, name: str, text: str) -> None:
         )
     if name in ("what-if", "miss-ratio-curve"):
         job.add_argument(
-            "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
+            "--sizes-mb",
+            type=partial(_numbers, most=_MIB_MAX),
+            metavar="N,…",
+            help="cache sizes (default the broker's)",
         )
     if name == "what-if":
         _grid_options(job)
@@ -161,13 +193,20 @@ def _budget_options(job: argparse.ArgumentParser) -> None:
     job.add_argument("--price", type=_price, metavar="N", help="of one GiB of memory for a month: adds costs")
 
 
+_MIB_MAX = 1 << 30
+"""A petabyte; the bytes of a larger cache would not fit into 64 bits in all settings that are tried."""
+_MS_MAX = 10**11
+"""Three years; the same in nanoseconds."""
+_TIMES_MAX = 10**6
+
+
 def _memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(m|mb|mib|g|gb|gib)", text.strip().lower())
     # Rounded down: a budget is never exceeded.
     size = 0 if match is None else int(float(match[1]) * (1 if match[2][0] == "m" else 1024))
-    if size < 1:
+    if not 1 <= size <= _MIB_MAX:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no size of a cache: give MiB or GiB, as 8MiB or 2GiB, 1 MiB at least"
+            f"{text!r} is no size of a cache: give MiB or GiB, as 8MiB or 2GiB, from 1 MiB to {_MIB_MAX >> 20} TiB"
         )
     return size << 20
 
@@ -180,18 +219,26 @@ def _rate(text: str) -> float:
 
 
 def _price(text: str) -> float:
-    (price,) = _numbers(text) if "," not in text else [-1.0]
-    if price < 0:
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no price of a GiB for a month: give a number, as 4.50")
     return price
 
 
 def _grid_options(job: argparse.ArgumentParser) -> None:
     job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(_POLICIES)}")
-    job.add_argument("--ttl-ms", type=_numbers, metavar="N,…", help="times to live (default the broker's)")
+    job.add_argument(
+        "--ttl-ms",
+        type=partial(_numbers, most=_MS_MAX),
+        metavar="N,…",
+        help="times to live (default the broker's)",
+    )
     job.add_argument(
         "--extensions",
-        type=_numbers,
+        type=_whole_numbers,
         metavar="N,…",
         help="how often a pass may requeue an entry with expected reads",
     )
@@ -203,7 +250,14 @@ def _grid_options(job: argparse.ArgumentParser) -> None:
     )
 
 
-def _numbers(text: str) -> list[float]:
+def _whole_numbers(text: str) -> list[float]:
+    found = _numbers(text, most=_TIMES_MAX)
+    if not all(one.is_integer() for one in found):
+        raise argparse.ArgumentTypeError(f"{text!r} has a number that is not whole")
+    return found
+
+
+def _numbers(text: str, most: float = math.inf) -> list[float]:
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
@@ -214,6 +268,8 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(f"{text!r} has a number below 0")
     if not all(map(math.isfinite, found)):
         raise argparse.ArgumentTypeError(f"{text!r} has a number without an end")
+    if max(found) > most:
+        raise argparse.ArgumentTypeError(f"{text!r} has a number above {most:,}")
     return found
 
 
@@ -228,7 +284,8 @@ def _policies(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
         if name not in _POLICIES:
-            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(_POLICIES)}")
+            near = _nearest(name, _POLICIES) or f"; there are {', '.join(_POLICIES)}"
+            raise argparse.ArgumentTypeError(f"no such policy: {name!r}{near}")
     return found
 
 
@@ -253,6 +310,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"there is no {', '.join(missing)}")
     try:
         check_output(arguments.out)
+        refuse_inside(arguments.out, places)
     except CannotWrite as error:
         raise CommandError(str(error)) from None
     session, job = _session_and_job(arguments)
@@ -263,6 +321,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from pipeline.java import NoJava
     from pipeline.jobs.report import FAILED
     from pipeline.remote_paths import CannotFetch
+    from pipeline.spark_master import NoMaster
 
     began = time.monotonic()
     try:
@@ -270,7 +329,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.paths = session.local(places)
             report, good = job(session, arguments)
             page = session.write(report, arguments.out)
-    except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
+    except (RecordError, CannotFetch, NoJava, NoMaster, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
     except (Py4JError, PySparkException) as error:
         if (own := own_sentence_of(error)) is not None:

@@ -157,7 +157,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, value in report.user_properties
         if name == LEFT
     ]
-    if lines:
-        terminalreporter.section("left behind in Pulsar")
-        for line in lines:
-            terminalreporter.line(line)
+    if not lines:
+        return
+    from magnetar.kit.left_behind import OPEN
+
+    terminalreporter.section("left behind in Pulsar")
+    for line in lines:
+        terminalreporter.line(line)
+    if any(line.endswith(OPEN) for line in lines):
+        terminalreporter.line(
+            "If a fixture closes the client: let it ask for pulsar_namespace, and it ends before this look."
+        )

@@ -38,7 +38,7 @@ from magnetar import __version__
 from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
-from magnetar.process.process_settings import load_standalone_settings
+from magnetar.process.process_settings import load_standalone_settings, refuse_unknown
 from settings.errors import SettingsError
 from settings.settings import Note, Settings
 
@@ -161,6 +161,7 @@ def load(options: BrokerOptions) -> ProcessSettings:
             )
     controls = None
     if options.test_faults:
+        refuse_unknown(options.overrides, [broker.table, *([bookie.table] if bookie else [])])
         # Imported for tests alone: an ordinary start must not pay for it.
         from broker.faults.controls import TestControls
 

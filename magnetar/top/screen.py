@@ -178,7 +178,7 @@ class TopScreen(App[None]):
         away = self.query_one("#away", Static)
         away.display = bool(self._error)
         seconds = time.monotonic() - self._away_since_s
-        away.update(f"AWAY for {seconds:.0f} s, the numbers are older: {visible(self._error)}")
+        away.update(f"NO READING for {seconds:.0f} s, the numbers are older: {visible(self._error)}")
         if self._found is None:
             return
         lines = head(self._found)

@@ -16,6 +16,15 @@ from pyspark.sql import SparkSession
 from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.grid_rows import (
+    OWN,
+    changed_keys,
+    own_lines,
+    policy_name,
+    present_lines,
+    row_of,
+    settings_cells,
+)
 from pipeline.jobs.memory_curve import (
     MIB,
     Traffic,
@@ -24,22 +33,22 @@ from pipeline.jobs.memory_curve import (
     curve_table,
     knee_lines,
     knee_of,
+    marks_of,
     smallest_near_best,
     traffic_of,
 )
 from pipeline.jobs.report import Report, Table, bytes_text, percent
-from pipeline.jobs.what_if import OWN, own_lines, policy_name, row_of
 from pipeline.replays.grid import (
     OBJECT_REPLAYS,
     GridRow,
     Overrides,
     affordable_rate,
-    own_settings,
     replay_grid,
+    usual_settings,
 )
 from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL
-from pipeline.traces.checking import Checked
+from pipeline.traces.checking import Checked, counted
 
 POLICY_WORTH: Final = 0.03
 """A smaller gain is no reason to change the policy.
@@ -119,7 +128,7 @@ def recommend_within(
     `memory_curve` (size), `combinations` (setting), `brokers`.
     """
     report = Report("recommend", "Recommendation within a budget", checked.summary())
-    own = own_settings(checked.lifetimes[0])
+    own = usual_settings(checked.lifetimes)
     wanted = _wanted(own, checked, budget)
     kernel_rate, object_rate = (
         _share(checked, own, [one for one in wanted if _has_kernel(one, own) is by_kernel], rate)
@@ -127,12 +136,15 @@ def recommend_within(
     )
     brokers = len({lifetime.broker for lifetime in checked.lifetimes})
     traffic = traffic_of(checked.recorded_s, brokers, budget.price)
-    inputs = RecordInputs(spark, checked.lifetimes, max(kernel_rate, object_rate))
+    inputs_rate = max(kernel_rate, object_rate)
+    # The chosen settings are replayed again, alone and so on more entries (`_confirmed`).
+    again_rate = _share(checked, own, [one for one in wanted if not _has_kernel(one, own)][:1], rate)
+    inputs = RecordInputs(spark, checked.lifetimes, inputs_rate, min(again_rate, inputs_rate))
     search = _Search(inputs, own, kernel_rate, object_rate, traffic, say)
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
     confirmed_present, confirmed = _confirmed(search, checked, present, best, rate)
-    report.text += [*own_lines(checked, confirmed_present), ""]
+    report.text += [*own_lines(checked, confirmed_present), *present_lines(present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
     _add_curve(report, search, present, grid, confirmed or present, budget)
     _add_brokers(report, present, grid, best or present, budget)
@@ -208,9 +220,11 @@ def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: 
     """Return the best row within the budget; None if no settings keep a rate of reads."""
     if budget.memory_bytes is not None:
         fitting = [row for row in grid if row.settings.size_bytes_max <= (budget.memory_bytes or 0)]
-        return _trimmed(search, best_of_policies(fitting, present.settings.policy))
+        return _trimmed(search, best_of_policies(fitting, search.own.policy))
     limit = budget.reads_per_s or 0.0
-    found = smallest_within_reads([present, *grid], search.traffic, limit)
+    # Brokers with different sizes have no size together, so there is none to keep.
+    kept = [] if settings_cells(present)["size_bytes"] is None else [present]
+    found = smallest_within_reads([*kept, *grid], search.own.policy, search.traffic, limit)
     if found is None or found is present:
         return found
     return _refined(search, grid, found, limit)
@@ -227,32 +241,48 @@ def best_of_policies(rows: Sequence[GridRow], own_policy: str) -> GridRow:
     return best if best.hit_ratio - kept.hit_ratio > POLICY_WORTH else kept
 
 
-def smallest_within_reads(rows: Sequence[GridRow], traffic: Traffic, limit: float) -> GridRow | None:
+def smallest_within_reads(
+    rows: Sequence[GridRow], own_policy: str, traffic: Traffic, limit: float
+) -> GridRow | None:
     """Return the smallest cache whose bookie reads stay within a rate.
 
-    Of equal sizes the recorded policy comes first, which is that of the first row, then the fewest reads.
+    Of equal sizes the recorded policy comes first, then the shortest time to live near the best hit ratio.
     """
-    own_policy = rows[0].settings.policy
     fitting = [row for row in rows if traffic.per_second(row.misses) <= limit]
     if not fitting:
         return None
-    return min(
-        fitting,
-        key=lambda row: (row.settings.size_bytes_max, row.settings.policy != own_policy, row.misses),
-    )
+    size = min(row.settings.size_bytes_max for row in fitting)
+    smallest = [row for row in fitting if row.settings.size_bytes_max == size]
+    return smallest_near_best([row for row in smallest if row.settings.policy == own_policy] or smallest)
 
 
 def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: float) -> GridRow:
-    """Try sizes between the found one and the next smaller one."""
+    """Try sizes between the found one and the next smaller one, with every time to live that the found one allows.
+
+    In a cache that is full, a longer time to live keeps entries that were read instead of those that will be.
+    """
     size = found.settings.size_bytes_max
     below = max(
         (row.settings.size_bytes_max for row in grid if row.settings.size_bytes_max < size), default=0
     )
     steps = {_whole_mib(below + (size - below) * step / _BETWEEN) for step in range(1, _BETWEEN)}
-    between = [found.overrides._replace(size_bytes=one) for one in sorted(steps) if below < one < size]
+    fitting = [
+        row
+        for row in grid
+        if row.settings.size_bytes_max == size
+        and row.settings.policy == found.settings.policy
+        and search.per_second(row) <= limit
+    ]
+    between = [
+        row.overrides._replace(size_bytes=one)
+        for row in fitting
+        for one in sorted(steps)
+        if below < one < size
+    ]
     if not between:
         return found
-    return smallest_within_reads([*search.replay(between), found], search.traffic, limit) or found
+    rows = [*search.replay(between), found]
+    return smallest_within_reads(rows, search.own.policy, search.traffic, limit) or found
 
 
 def _trimmed(search: _Search, best: GridRow) -> GridRow:
@@ -292,7 +322,7 @@ def _advice(
         if budget.memory_bytes is not None
         else f"for at most {budget.reads_per_s:,.0f} bookie reads/s:"
     )
-    lines = _changed_keys(present.settings, best.settings)
+    lines = changed_keys(present, best)
     saved = f"{percent(1 - best.misses / present.misses)} saved" if present.misses else "none before"
     cost = search.traffic.cost(best.settings.size_bytes_max)
     text = [head, *(lines or ["keep the settings"]), ""]
@@ -308,21 +338,10 @@ def _advice(
         )
     if cost is not None:
         text.append(
-            f"cost: {cost:,.4g} a month, {bytes_text(best.settings.size_bytes_max)} on each broker of "
-            f"{search.traffic.brokers}"
+            f"cost: {cost:,.3g} a month for {bytes_text(best.settings.size_bytes_max)} on "
+            f"{counted(search.traffic.brokers, 'broker')}"
         )
     return text
-
-
-def _changed_keys(own: EntryCacheSettings, wanted: EntryCacheSettings) -> list[str]:
-    lines = []
-    if wanted.policy != own.policy:
-        lines.append(f"entryCachePolicy={wanted.policy}")
-    if wanted.size_bytes_max != own.size_bytes_max:
-        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // MIB}")
-    if wanted.ttl_ns != own.ttl_ns:
-        lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
-    return lines
 
 
 def _add_curve(
@@ -347,11 +366,8 @@ def _add_curve(
         )
         for row in grid
     }
-    marks = {
-        "now": (present.settings.size_bytes_max / MIB, present.hit_ratio),
-        "recommended": (best.settings.size_bytes_max / MIB, best.hit_ratio),
-    }
-    report.plots.append(curve_plot(curves, marks, budget.memory_bytes, knee_of(curve)))
+    marks = marks_of({"now": present, "recommended": best, "knee": knee_of(curve)})
+    report.plots.append(curve_plot(curves, marks, budget.memory_bytes))
 
 
 def _add_brokers(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.memory_curve import NEAR
 from pipeline.jobs.report import Cell, Table, shown
-from pipeline.jobs.what_if import policy_name
 from pipeline.replays.grid import GridRow
 
 DIFFERS: Final = 0.01
 """A broker that other settings would give so much more hit ratio gets a line of its own."""
 _SHOWN: Final = 10
+"""Lines about brokers in the text; the table has all brokers."""
 
 
 def own_best(rows: Sequence[GridRow], broker: str) -> GridRow:
@@ -46,9 +47,9 @@ def fleet_table(present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> Ta
                 "hit_ratio_now": present.brokers[broker].hit_ratio,
                 "hit_ratio_fleet": counts.hit_ratio,
                 "hit_ratio_own": own.brokers[broker].hit_ratio,
-                "size_own_bytes": own.settings.size_bytes_max,
-                "ttl_ms_own": own.settings.ttl_ns // 1_000_000,
-                "policy_own": policy_name(own.settings),
+                "size_own_bytes": own.brokers[broker].settings.size_bytes_max,
+                "ttl_ms_own": own.brokers[broker].settings.ttl_ns // 1_000_000,
+                "policy_own": policy_name(own.brokers[broker].settings),
                 "bookie_reads_now": present.brokers[broker].misses,
                 "peak_fleet_bytes": counts.peak_bytes,
             }

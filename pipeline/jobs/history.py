@@ -32,7 +32,7 @@ from pipeline.jobs.trend import (
     is_drop,
     summed,
 )
-from pipeline.traces.checking import Checked, find_files
+from pipeline.traces.checking import Checked, counted, find_files, no_record
 from pipeline.traces.record_frames import read_record
 
 KEEP_DAYS: Final = 90
@@ -78,8 +78,11 @@ def history(
         new = [path for key, path in there.items() if key not in known]
         report = Report("history", "Hit ratio over days")
         report.text += [f"not read: {one.path}: {one.reason}" for one in found.rejected]
-        if new or not runs:
-            runs += _run_if_sound(started, folder, new or list(paths), say, report, first=not runs)
+        if not runs and not new:
+            # Before Spark starts, which takes seconds.
+            raise no_record(found, paths)
+        if new:
+            runs += _run_if_sound(started, folder, new, say, report, first=not runs)
         else:
             report.text.append("no new files since the last run")
         newest = max((day for run in runs for day in run.days), default="")
@@ -114,7 +117,7 @@ def _run(
     spark: SparkSession, folder: RunFolder, paths: Sequence[Path], say: Callable[[str], None], report: Report
 ) -> Run:
     """Read files and add them as a run."""
-    say(f"reading {len(paths)} new files")
+    say(f"reading {counted(len(paths), 'new file')}")
     record = read_record(spark, paths)
     run_id, part = folder.begin()
     reads = reads_by(record.rows.withColumn("day", _day()), "day", *LIFETIME, "topic", "sub")
@@ -286,7 +289,7 @@ def _add_text(report: Report, by_day: Mapping[str, Counts], drops: Sequence[Drop
     newest = max(by_day)
     report.text.append(
         f"{newest}: hit ratio {percent(by_day[newest].hit_ratio)} of {by_day[newest].reads:,} entries read; "
-        f"{len(by_day)} {'day' if len(by_day) == 1 else 'days'}"
+        f"{counted(len(by_day), 'day')}"
     )
     for drop in drops[-3:]:
         report.text.append(f"drop on {drop.day}: hit ratio {percent(drop.before)} -> {percent(drop.now)}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pipeline.jobs.grid_rows import policy_name, settings_cells
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Table, bytes_text, percent
-from pipeline.jobs.what_if import policy_name
 from pipeline.replays.grid import GridRow
 
 NEAR: Final = 0.002
@@ -119,23 +119,32 @@ def knee_lines(curve: Sequence[GridRow], traffic: Traffic) -> list[str]:
     ]
 
 
+def marks_of(points: Mapping[str, GridRow | None]) -> dict[str, tuple[float, float]]:
+    """Return the places of named rows in a plot of the hit ratio over MiB.
+
+    Rows that do not exist are left out, and those of brokers with different sizes, which have no place.
+    """
+    return {
+        name: (row.settings.size_bytes_max / MIB, row.hit_ratio)
+        for name, row in points.items()
+        if row is not None and settings_cells(row)["size_bytes"] is not None
+    }
+
+
 def curve_plot(
     curves: Mapping[str, Sequence[GridRow]],
     marks: Mapping[str, tuple[float, float]],
     limit_bytes: int | None = None,
-    knee: GridRow | None = None,
 ) -> Plot:
     """Draw the best hit ratio of each size, a line per policy.
 
-    `limit_bytes`: the budget, a vertical line. `knee`: the point at which further memory begins to bring little.
+    `marks`: named single points. `limit_bytes`: the budget, a vertical line.
     """
     lines = {
         name: ([row.settings.size_bytes_max / MIB for row in curve], [row.hit_ratio for row in curve])
         for name, curve in curves.items()
     }
     limit = None if limit_bytes is None else limit_bytes / MIB
-    if knee is not None:
-        marks = {**marks, "knee": (knee.settings.size_bytes_max / MIB, knee.hit_ratio)}
     svg = lines_plot(
         lines,
         "cache size",

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
+from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
-from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
-from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, own_settings
+from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, usual_settings
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import BY_KERNEL, replay_with
 from pipeline.replays.sampling import groups, only
@@ -98,11 +98,12 @@ def miss_ratio_curve(
     is replayed, above 0 and at most 1. Table `miss_ratio_curve`: one row per policy and size.
     """
     report = Report("miss-ratio-curve", "Miss ratio curve", checked.summary())
-    own = own_settings(checked.lifetimes[0])
+    own = usual_settings(checked.lifetimes)
     sizes = sizes or [max(own.size_bytes_max, 1 << 16) * 2**power // 64 for power in range(POINTS)]
     share = rate if rate is not None else min(1.0, max(0.01, SAMPLED_ROWS / checked.rows))
     settings = _policies(own)
-    say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
+    part = "all entries" if share >= 1 else f"{percent(share)} of the entries"
+    say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {part}")
     tasks = [(lifetime, settings, list(sizes), share) for lifetime in checked.lifetimes]
     found = collected(spark, spark.sparkContext.parallelize(tasks, len(tasks)).map(_points), say)
     every = [added(same) for same in zip(*found, strict=True)]
@@ -117,19 +118,10 @@ def miss_ratio_curve(
         }
         for point in points
     ]
-    lines: dict[str, tuple[list[float], list[float]]] = {}
-    bars: dict[str, list[float]] = {}
-    for point in points:
-        xs, ys = lines.setdefault(point.policy, ([], []))
-        xs.append(point.size_bytes / (1 << 20))
-        ys.append(point.miss_ratio)
-        bars.setdefault(point.policy, []).append(point.error_bar)
-    svg = lines_plot(
-        lines, "cache size", "miss ratio of reads", x_scale="size", y_scale="ratio", log_x=True, bars=bars
-    )
-    report.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
-    report.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
-    report.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
+    report.plots.append(Plot("Miss ratio over size", _drawn(points, is_sample=share < 1)))
+    report.tables["miss_ratio_curve"] = Table("Miss ratio by policy and size", rows, shown=200)
+    bars_hold = "; error bars hold 19 times in 20" if share < 1 else ", so without the error of a sample"
+    report.text.append(f"from {part}{bars_hold}")
     if left_out := sorted({point.size_bytes for point in every if not point.is_meaningful}):
         report.text.append(
             f"left out: sizes up to {bytes_text(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
@@ -141,6 +133,21 @@ def miss_ratio_curve(
         )
     report.listed = {"miss_ratio_curve": 60}
     return report
+
+
+def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
+    """Return a plot with a line per policy, and with error bars for a sample."""
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    bars: dict[str, list[float]] = {}
+    for point in points:
+        xs, ys = lines.setdefault(point.policy, ([], []))
+        xs.append(point.size_bytes / (1 << 20))
+        ys.append(point.miss_ratio)
+        if is_sample:
+            bars.setdefault(point.policy, []).append(point.error_bar)
+    return lines_plot(
+        lines, "cache size", "miss ratio of reads", x_scale="size", y_scale="ratio", log_x=True, bars=bars
+    )
 
 
 def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:

@@ -51,6 +51,9 @@ _LONG_WORD: Final = re.compile(r"\S{14,}")
 _BREAK: Final = re.compile(r"(?<=[/_])(?=\w)|(?<=[a-z])(?=[A-Z])")
 _ALWAYS: Final = ("ratio", "reads")
 """Columns with such a name are shown also where all rows have one value."""
+_SETTINGS: Final = ("size_bytes", "ttl_ms", "extensions")
+"""Numbers that describe all rows where they have one value. Counts that happen to be equal are results, as long as they
+are above 0."""
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -151,13 +154,23 @@ def columns_of(table: Table) -> tuple[Sequence[str], str]:
     same = [
         name
         for name in names[1:]
-        if not any(word in name for word in _ALWAYS) and len({row[name] for row in table.rows}) == 1
+        if len({row[name] for row in table.rows}) == 1 and _describes_all(name, table.rows[0][name])
     ]
     text = ", ".join(f"{_words(name)} {shown(table.rows[0][name], name)}" for name in same)
     return [name for name in names if name not in same], text
 
 
+def _describes_all(column: str, value: Cell) -> bool:
+    """Return True for a value that is said once where all rows have it."""
+    if any(word in column for word in _ALWAYS):
+        return False
+    return column in _SETTINGS or not isinstance(value, int | float) or isinstance(value, bool) or not value
+
+
 def _words(column: str) -> str:
+    # A key keeps its spelling: dbStorage_readAheadCacheBatchSize.
+    if not column.islower():
+        return column
     # Spaces let a narrow page break the heading; keys of broker.conf have none anyway.
     return heading(column).replace("_", " ").replace("mib", "MiB")
 

@@ -87,7 +87,12 @@ def lines_plot(
             "markersize": 4,
             "label": name,
         }
-        errors = next((values for part, values in (bars or {}).items() if part in name.split(" = ")), None)
+        errors: Any = next(
+            (values for part, values in (bars or {}).items() if part in name.split(" = ")), None
+        )
+        if errors is not None and y_scale == "ratio":
+            # No ratio is below 0 or above 1: such ends of the bars would flatten the lines.
+            errors = [np.minimum(errors, ys), np.minimum(errors, 1 - np.array(ys))]
         axes.errorbar([value / days for value in xs], ys, yerr=errors, capsize=3, **style)
     _draw_marks(axes, marks or {}, days)
     if limit_x is not None:

@@ -19,25 +19,36 @@ from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.grid_rows import (
+    OWN,
+    changed_keys,
+    own_lines,
+    policy_name,
+    present_lines,
+    row_of,
+    settings_cells,
+)
 from pipeline.jobs.memory_curve import (
     NEAR,
     best_by_size,
     curve_table,
     knee_lines,
     knee_of,
+    marks_of,
     smallest_near_best,
     traffic_of,
 )
 from pipeline.jobs.plots import bars_plot, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
-from pipeline.jobs.what_if import OBJECTS_REQUESTS, OWN, own_lines, policy_name, row_of
+from pipeline.jobs.what_if import OBJECTS_REQUESTS
 from pipeline.replays.grid import (
     NO_TTL_NS,
     GridRow,
     Overrides,
     affordable_rate,
-    own_settings,
+    needs_objects,
     replay_grid,
+    usual_settings,
 )
 from pipeline.replays.record_inputs import RecordInputs
 from pipeline.simulators.simulation import BELADY, SimulatorMissing, library_is_installed
@@ -55,6 +66,8 @@ SPARE: Final = 1.1
 """The recommended size per byte that the replayed cache needed."""
 BASELINE_REQUESTS: Final = 2_000_000
 """Requests on which the general policies are simulated at most; each takes ten times as long as a replay."""
+_ALONE: Final = ("hit_ratio", "bookie_reads", "saved_ratio", "peak_bytes")
+"""Columns of the table `alone` behind the setting and its move."""
 _MIB: Final = 1 << 20
 
 
@@ -84,7 +97,7 @@ def recommend(
     of a GiB of memory for a month. `say` is called with each step.
     """
     report = Report("recommend", "Recommendation", checked.summary())
-    own = own_settings(checked.lifetimes[0])
+    own = usual_settings(checked.lifetimes)
     # Multiples of a size of 0 are 0, so there is nothing to compare.
     if not own.size_bytes_max:
         report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
@@ -93,15 +106,17 @@ def recommend(
     # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
     rate = affordable_rate(checked.requests, checked.entry_bytes, own, every) if rate is None else rate
-    inputs = RecordInputs(spark, checked.lifetimes, rate)
+    policies_rate = min(rate, OBJECTS_REQUESTS / max(checked.requests, 1))
+    object_rate = rate if needs_objects(checked.lifetimes, every) else policies_rate
+    inputs = RecordInputs(spark, checked.lifetimes, rate, object_rate)
     grid = replay_grid(inputs, every, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
     # The sizes of the grid are powers of two, so the best one may be nearly twice what is needed.
     best = _trimmed(inputs, present, _cheapest(present, together))
-    policies = _policies(inputs, checked, own, say)
+    policies = _policies(inputs, checked, own, policies_rate, say)
     baseline = _baseline(inputs, checked, best.settings.size_bytes_max, say)
-    report.text += [*own_lines(checked, present), ""]
+    report.text += [*own_lines(checked, present), *present_lines(present), ""]
     # First the change that costs no memory.
     report.text += [
         *_policy_advice(policies),
@@ -181,9 +196,13 @@ def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
 
 
 def _policies(
-    inputs: RecordInputs, checked: Checked, own: EntryCacheSettings, say: Callable[[str], None]
+    inputs: RecordInputs,
+    checked: Checked,
+    own: EntryCacheSettings,
+    rate: float,
+    say: Callable[[str], None],
 ) -> tuple[GridRow, GridRow] | None:
-    """Replay the recorded policy and `magnetar` on the same entries.
+    """Replay the recorded policy and `magnetar` on the same entries, the share `rate` of all.
 
     None for a record of `magnetar`, and for one without the file of names, which the broker's objects need.
     """
@@ -191,9 +210,8 @@ def _policies(
         return None
     # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
     # Both policies on the same sample: beside the whole record, the sample's own error would look like a gain.
-    share = min(inputs.rate, OBJECTS_REQUESTS / max(checked.requests, 1))
     say(f"replaying the policy {MAGNETAR}")
-    recorded, magnetar = replay_grid(inputs, [OWN, Overrides(MAGNETAR)], rate=share, say=say)
+    recorded, magnetar = replay_grid(inputs, [OWN, Overrides(MAGNETAR)], rate=rate, say=say)
     return recorded, magnetar
 
 
@@ -202,7 +220,7 @@ def _policy_advice(policies: tuple[GridRow, GridRow] | None) -> list[str]:
         return []
     recorded, magnetar = policies
     gain = magnetar.hit_ratio - recorded.hit_ratio
-    name = policy_name(recorded.settings)
+    name = settings_cells(recorded)["policy"] or "as recorded"
     if gain <= POLICY_WORTH:
         return [
             f"keep the policy {name}: {MAGNETAR}, with the present settings, changes the hit ratio by "
@@ -236,15 +254,10 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
         return [
             f"keep the settings: hit ratio {percent(present.hit_ratio)}, peak {bytes_text(present.peak_bytes)}"
         ]
-    lines = ["change in broker.conf:"]
-    own, wanted = present.settings, best.settings
-    if wanted.size_bytes_max != own.size_bytes_max:
-        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // _MIB}")
-    if wanted.ttl_ns != own.ttl_ns:
-        lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
     saved = 1 - best.misses / present.misses if present.misses else 0.0
     return [
-        *lines,
+        "change in broker.conf:",
+        *changed_keys(present, best),
         "",
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, "
         f"bookie reads {present.misses:,} -> {best.misses:,} ({percent(saved)} saved), "
@@ -302,8 +315,13 @@ def _add_tables(
         {"settings": "after", **row_of(best, present)},
     ]
     report.tables["before_after"] = Table("Before and after", before_after)
-    alone = [
-        {"setting": knob.key, "moved": knob.text, **row_of(row, present)}
+    # The first two columns say what differs from the present settings, and the others would repeat it.
+    alone: list[dict[str, Cell]] = [
+        {
+            "setting": knob.key,
+            "moved": knob.text,
+            **{name: cell for name, cell in row_of(row, present).items() if name in _ALONE},
+        }
         for knob, row in zip(knobs, moved, strict=True)
     ]
     report.tables["alone"] = Table("Each setting moved alone", alone)
@@ -315,12 +333,7 @@ def _add_tables(
         xs, ys = lines.setdefault(time_text(row.settings.ttl_ns / 1e6), ([], []))
         xs.append(row.settings.size_bytes_max / _MIB)
         ys.append(row.hit_ratio)
-    points = {"now": present, "recommended": best, "knee": knee_of(best_by_size(grid))}
-    marks = {
-        name: (row.settings.size_bytes_max / _MIB, row.hit_ratio)
-        for name, row in points.items()
-        if row is not None
-    }
+    marks = marks_of({"now": present, "recommended": best, "knee": knee_of(best_by_size(grid))})
     svg = lines_plot(
         lines, "cache size", "hit ratio", x_scale="size", y_scale="ratio", log_x=True, marks=marks
     )

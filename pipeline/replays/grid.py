@@ -6,6 +6,7 @@ settings. All topics of a broker share its cache, so a lifetime cannot be divide
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from pipeline.replays.making import make_accesses
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.record_inputs import RecordInputs, Replay
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
+from pipeline.traces.checking import counted
 
 NO_TTL_NS: Final = 1 << 60
 """A time to live of 36 years."""
@@ -72,6 +74,8 @@ class BrokerCounts(NamedTuple):
     """Entries that came with another reader's read from a bookie."""
     peak_bytes: int
     """The largest use of its cache."""
+    settings: EntryCacheSettings
+    """Of its newest lifetime, as replayed."""
 
     @property
     def hit_ratio(self) -> float:
@@ -142,9 +146,12 @@ def override_grid(
 OBJECT_SETTINGS: Final = 4
 """Settings of a task that the broker's objects replay: each takes long, and progress is told by task."""
 OBJECT_REPLAYS: Final = 4_000_000
-"""Requests times settings that the broker's objects replay in about a minute on two cores.
+"""Requests times settings that the broker's objects replay in about a minute on two cores."""
+OBJECT_ENTRIES_MIN: Final = 60
+"""As ENTRIES_MIN, for `magnetar`.
 
-Samples cost `magnetar` two to six points (docs/reference/benchmarks.md), so take as many as that time allows."""
+It chooses among readers, and with fewer entries a single one decides too much: with entries of equal size a sample gave two
+points too little in caches of 30 entries, and half a point in caches of 60 (docs/reference/benchmarks.md)."""
 ENTRIES_MIN: Final = 10
 """Entries that fit into the sample's share of a cache at least. With fewer, a replay says nothing about the whole cache."""
 KERNEL_REQUESTS: Final = 10_000_000
@@ -182,10 +189,10 @@ def replay_grid(
     tasks = [_tasks(lifetime, wanted, inputs) for lifetime in inputs.lifetimes]
     text = f", {100 * share:.3g} % of the entries" if share < 1 else ""
     say(
-        f"replaying {len(wanted)} settings on {len(inputs.lifetimes)} broker lifetimes in {sum(map(len, tasks))} tasks{text}"
+        f"replaying {counted(len(wanted), 'setting')} on {counted(len(inputs.lifetimes), 'broker lifetime')}{text}"
     )
     answers: list[list[_Replayed]] = [[] for _ in wanted]
-    for answer in inputs.replayed(tasks, share, say):
+    for answer in inputs.replayed(tasks, share, say, by_objects=needs_objects(inputs.lifetimes, wanted)):
         answers[answer.number].append(answer)
     return [_summed(overrides, found) for overrides, found in zip(wanted, answers, strict=True)]
 
@@ -195,25 +202,49 @@ def affordable_rate(
 ) -> float:
     """Return the share of the entries of which a grid takes about a minute on two cores.
 
-    It is larger where the smallest cache of the grid would hold fewer than ENTRIES_MIN of the replayed entries.
+    It is larger where the smallest cache of the grid would hold fewer than ENTRIES_MIN of the replayed entries, or the
+    smallest one for the broker's objects fewer than OBJECT_ENTRIES_MIN.
 
     `requests`: entries appended or read in the whole access record. `entry_bytes`: the mean size of an entry. `own`: the
     settings that the overrides are applied to.
     """
     settings = [overrides.applied_to(own) for overrides in wanted]
     # Requests and not rows: a sample of a tenth of the entries keeps most rows about runs of eight, each with one entry.
-    by_objects = sum(one.policy not in BY_KERNEL for one in settings)
+    of_objects = [one for one in settings if one.policy not in BY_KERNEL]
     rate = KERNEL_REQUESTS / max(requests, 1)
-    if by_objects:
-        rate = min(rate, OBJECT_REPLAYS / max(requests * by_objects, 1))
+    if of_objects:
+        rate = min(rate, OBJECT_REPLAYS / max(requests * len(of_objects), 1))
+    least = max(
+        _least_rate(settings, ENTRIES_MIN * entry_bytes),
+        _least_rate(of_objects, OBJECT_ENTRIES_MIN * entry_bytes),
+    )
+    return min(max(rate, least), 1.0)
+
+
+def _least_rate(settings: Sequence[EntryCacheSettings], size_bytes: float) -> float:
+    """Return the share of the smallest of these caches that has so many bytes."""
     # A cache of size 0 holds no entry in any sample.
     smallest = min([one.size_bytes_max for one in settings if one.size_bytes_max], default=0)
-    return min(max(rate, ENTRIES_MIN * entry_bytes / smallest if smallest else 0.0), 1.0)
+    return size_bytes / smallest if smallest else 0.0
+
+
+def needs_objects(lifetimes: Sequence[BrokerLifetime], wanted: Iterable[Overrides]) -> bool:
+    """Return True if machine code cannot replay all of these settings."""
+    owns = [own_settings(lifetime) for lifetime in lifetimes]
+    return any(one.applied_to(own).policy not in BY_KERNEL for one in wanted for own in owns)
 
 
 def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
     """Return the settings that held last."""
     return EntryCacheSettings.from_text(lifetime.files[-1].facts.settings)
+
+
+def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> EntryCacheSettings:
+    """Return the settings that most brokers had last; of equally many, those of the first broker by name."""
+    in_order = sorted(lifetimes, key=lambda one: (one.broker, one.start))
+    # The newest lifetime of a broker replaces its older ones.
+    found = Counter({one.broker: own_settings(one) for one in in_order}.values())
+    return found.most_common(1)[0][0]
 
 
 def _tasks(
@@ -294,6 +325,7 @@ def _summed(overrides: Overrides, unordered: Sequence[_Replayed]) -> GridRow:
                 misses=_total(of_broker, "misses"),
                 coalesced=_total(of_broker, "coalesced"),
                 peak_bytes=_peak_bytes(of_broker),
+                settings=of_broker[-1].settings,
             )
             for broker, of_broker in brokers.items()
         },

@@ -55,7 +55,8 @@ def accesses_of(lifetime: BrokerLifetime, rate: float = 1.0) -> Accesses:
 
     RecordError for damaged files and for more entries than a replay can number; ValueError for a rate outside of 0 to 1.
     """
-    return make_accesses(lifetime, list(read_inputs(lifetime, rate)), rate)
+    # Machine code has no cursors, so it needs no moves besides those over entries of the sample.
+    return make_accesses(lifetime, list(read_inputs(lifetime, rate, moves_rate=rate)), rate)
 
 
 def make_accesses(lifetime: BrokerLifetime, batches: Sequence[InputBatch], rate: float = 1.0) -> Accesses:

@@ -120,16 +120,17 @@ class Checked:
         """Return lines for a report: counts, rejected files with their reasons, remarks."""
         brokers = len({lifetime.broker for lifetime in self.lifetimes})
         lines = [
-            f"{self.rows:,} rows in {_counted(len(self.files), 'file')}, {_counted(len(self.lifetimes), 'lifetime')} of "
-            f"{_counted(brokers, 'broker')}"
+            f"{self.rows:,} rows in {counted(len(self.files), 'file')}, {counted(len(self.lifetimes), 'lifetime')} of "
+            f"{counted(brokers, 'broker')}"
         ]
         if self.rejected:
-            lines.append(f"{_counted(len(self.rejected), 'file')} rejected:")
+            lines.append(f"{counted(len(self.rejected), 'file')} rejected:")
             lines += [f"  {one.path}: {one.reason}" for one in self.rejected]
         return lines + [f"note: {remark}" for remark in self.remarks]
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Format a number with its noun: "1 file", "2 files"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -319,7 +320,9 @@ def no_record(found: Found | Checked, paths: Sequence[Path]) -> RecordError:
     """Return the error for paths without a readable record."""
     where = ", ".join(map(str, paths))
     count = len(found.rejected)
-    seen = f"; {count} files were rejected, the first because {found.rejected[0].reason}" if count else ""
+    seen = (
+        f" ({counted(count, 'file')} rejected, the first because {found.rejected[0].reason})" if count else ""
+    )
     return RecordError(
         f"no access record in {where}{seen}: see entryCacheRecordDirectory in docs/reference/access_record.md"
     )

@@ -17,10 +17,12 @@ from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight
 from pyspark_pulsar.position import FOREVER_MS, Position, TopicRange
 
-ROLLBACK_SLACK_S: Final = 2
-"""Seconds to start before startingTime: brokers go back by whole seconds of their own clock."""
-END_SLACK_S: Final = 10
-"""Seconds to read past endingTime: publish times of different producers may be out of order by so much."""
+CLOCK_SLACK_S: Final = 10
+"""Seconds to read before startingTime and past endingTime, whose rows the tasks then leave out.
+
+The driver's clock counts back from now, the broker's clock counts back from its own, and the producers' clocks have
+written the publish times. Rows would be lost where they differ by more.
+"""
 LEDGERS_MAX: Final = 256
 """Ledgers of one topic that are looked up, one request each; the last piece holds all that follow."""
 
@@ -68,7 +70,7 @@ def start_positions(
     `newest` holds the newest position of each topic; it is the start where `choice` says latest, or names a time behind
     the newest message.
     """
-    by_time = _by_time(cluster, topics, choice, reader, ROLLBACK_SLACK_S)
+    by_time = _by_time(cluster, topics, choice, reader, CLOCK_SLACK_S)
     starts: list[Position] = []
     for topic, last in zip(topics, newest, strict=True):
         place = choice.place(topic)
@@ -86,7 +88,7 @@ def start_positions(
 def _end_positions(
     cluster: Cluster, topics: Sequence[str], choice: PlaceChoice, newest: Sequence[Position], reader: str
 ) -> list[Position]:
-    by_time = _by_time(cluster, topics, choice, reader, -END_SLACK_S)
+    by_time = _by_time(cluster, topics, choice, reader, -CLOCK_SLACK_S)
     ends: list[Position] = []
     for topic, last in zip(topics, newest, strict=True):
         place = choice.place(topic)

@@ -10,6 +10,7 @@ import pulsar
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+import magnetar
 from tests.console.conftest import Watch
 from tests.console.test_screens import newest_entry
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
@@ -179,6 +180,46 @@ def test_strip_tells_why_an_entry_is_cached_by_click_and_by_key(show: Callable[[
     page.get_by_role("button", name="Zoom in").click()
     expect(page.locator(".readout")).to_be_visible()
     page.get_by_role("button", name="All").click()
+
+
+def test_entry_that_is_newer_than_the_strip_is_named_at_once(
+    watch: Watch, show: Callable[[str], Page]
+) -> None:
+    # The ledger does not exist, so the cache has no story of the entry.
+    watch.expected.add(404)
+    page = show("topic/persistent/public/default/orders")
+    expect(page.locator(".strip-rows .strip-line").first).to_be_attached()
+    # The first text about an entry: the next values of the topic draw the strip, and its text, again.
+    text = page.evaluate(
+        """() => new Promise((done) => {
+            const readout = document.querySelector(".readout");
+            const look = () => readout.textContent.startsWith("Entry") && done(readout.textContent);
+            new MutationObserver(look).observe(readout, { childList: true, characterData: true, subtree: true });
+            location.hash += "?entry=999999:7";
+        })"""
+    )
+    assert text == "Entry 999999:7, not drawn yet"
+
+
+def test_broker_without_topics_says_what_is_missing(watch: Watch, page: Page) -> None:
+    watch.expected.add(404)
+    with magnetar.Broker() as empty:
+
+        def shows(view: str, text: str) -> None:
+            page.goto(f"{empty.admin_url}/#/{view}")
+            expect(page.get_by_text(text, exact=True)).to_be_visible()
+
+        shows("topics", "No topic is open.")
+        shows("topics?search=x", "No topic is open.")
+        shows("namespaces/public/default", "The namespace has no topic.")
+        page.goto(f"{empty.admin_url}/#/cache")
+        expect(page.get_by_text("0 sampled reads in")).to_be_visible()
+        expect(page.get_by_text("the band shows")).to_have_count(0)
+        page.goto(f"{empty.admin_url}/#/topic/{DEFAULT}/nothing")
+        expect(page.locator("main .error").first).to_contain_text("not found")
+        expect(page.get_by_text("Loading")).to_be_hidden()
+        # The page leaves before the broker does, or its stream would end with an error of the network.
+        page.goto("about:blank")
 
 
 def test_trimmed_part_of_a_log_is_counted(

@@ -83,3 +83,22 @@ class WritesUntilCrash:
 
     async def close(self) -> None:
         pass
+
+
+class LateWrites(WritesUntilCrash):
+    """As its base, and `release` lets the write arrive late, with all behind it: its broker was cut off for a while."""
+
+    def __init__(self, shared: MetadataStore, writes: int) -> None:
+        super().__init__(shared, writes)
+        self._released = asyncio.Event()
+
+    async def _arrive(self) -> None:
+        if self.left == 0:
+            self.dead = True
+            await self._released.wait()
+        else:
+            self.left -= 1
+
+    def release(self) -> None:
+        """The network is back."""
+        self._released.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -26,10 +27,25 @@ SAMPLE = ROOT / "pipeline" / "sample"
         (["what-if", "x", "--extend-accessed", "maybe"], "'maybe' is not true"),
         (["recommend", "x", "--sample", "2"], "'2' is no share"),
         (["recommend", "x", "--memory", "0.9MiB"], "'0.9MiB' is no size of a cache"),
-        (["recommend", "x", "--memory", "2MiB", "--price", "nan"], "'nan' has a number without an end"),
+        (["recommend", "x", "--memory", "2MiB", "--price", "nan"], "'nan' is no price of a GiB"),
         (["what-if", "x", "--ttl-ms", "inf"], "'inf' has a number without an end"),
         (["history", "x", "--keep-days", "99999999"], "give 1 to 36500"),
-        (["unknown", "x"], "invalid choice: 'unknown'"),
+        (["recommend", "x", "--memory", "99999999999999GiB"], "from 1 MiB to 1024 TiB"),
+        (["recommend", "x", "--price", "abc"], "'abc' is no price of a GiB for a month"),
+        (["what-if", "x", "--sizes-mb", "1e30"], "'1e30' has a number above 1,073,741,824"),
+        (["what-if", "x", "--ttl-ms", "1e30"], "'1e30' has a number above 100,000,000,000"),
+        (["what-if", "x", "--extensions", "1.5"], "'1.5' has a number that is not whole"),
+        (
+            ["what-if", "x", "--policies", "pip43-4.2"],
+            "no such policy: 'pip43-4.2'; did you mean pip430-4.2?",
+        ),
+        (["what-if", "x", "--polices", "magnetar"], "--polices magnetar; did you mean --policies?"),
+        (["hit-report", "x", "--memory=1MiB"], "unrecognized arguments: --memory=1MiB"),
+        (["hit-reprot", "x"], "there is no job 'hit-reprot'; did you mean hit-report?"),
+        (["unknown", "x"], "there is no job 'unknown'; there are hit-report, what-if, "),
+        (["hit-report", "x", "--master", "local[0]"], "'local[0]' is no master of Spark: give local[*]"),
+        (["audit", "acks", "x", "--master", "spark:/x"], "'spark:/x' is no master of Spark"),
+        (["live", "x", "--checkpoint", "y", "--master", "foo"], "'foo' is no master of Spark"),
     ],
 )
 def test_wrong_usage_ends_with_one_sentence(
@@ -132,6 +148,25 @@ def test_output_is_refused_before_spark_starts_when_a_file_is_in_its_way(
         assert "/proc/report cannot be written: /proc" in said
 
 
+def test_output_inside_the_record_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark")
+    assert pipeline_command.main(["hit-report", str(SAMPLE), "--out", str(SAMPLE / "report")]) == 1
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert said.endswith(f"is inside {SAMPLE}, which the job reads: name a folder beside it")
+    assert not (SAMPLE / "report").exists()
+
+
+def test_cluster_without_a_master_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    for words in (["compare", str(SAMPLE)], ["live", "counts", "--checkpoint", str(tmp_path / "checkpoint")]):
+        assert pipeline_command.main([*words, "--out", str(tmp_path / "out"), "--master", address]) == 1
+        *progress, said = capsys.readouterr().err.strip().splitlines()
+        assert f"no master of Spark answers at {address}" in said
+        assert all(line.startswith("starting Spark") for line in progress)
+
+
 @pytest.mark.parametrize("words", [["recommend"], ["audit", "ledgers"]])
 def test_path_with_a_scheme_is_refused_on_a_cluster(
     words: list[str], capsys: pytest.CaptureFixture[str]
@@ -165,5 +200,6 @@ def test_command_works_on_a_machine_without_java(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
     assert "every counter is equal" in done.stdout
-    assert "Traceback" not in done.stderr
+    for note in ("Traceback", " WARN ", "log4j", "log level"):
+        assert note not in done.stderr
     assert (out / "compare.html").stat().st_size > 1000

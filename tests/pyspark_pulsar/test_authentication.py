@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,18 +21,17 @@ pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip in
 
 
 from broker.config.security_keys import TLS_PROVIDER, TOKEN_PROVIDER  # noqa: E402
+from magnetar.kit.controls import Clock  # noqa: E402
 from pyspark_pulsar.client.cluster import endpoints, open_cluster  # noqa: E402
 from pyspark_pulsar.errors import BrokerLost  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
 from tests.interop.support import wait_until  # noqa: E402
 from tests.support.certificates import Certificates  # noqa: E402
-from tests.support.command_json import Json  # noqa: E402
 from tests.support.token_issuer import Issuer  # noqa: E402
 from tests.support.tokens import SECRET_URL, token  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
 
 Options = dict[str, str]
-HOUR_S: Final = 3600
 REFRESH_S: Final = 60
 """Time that the broker gives for the answer to AUTH_CHALLENGE."""
 PACKAGE: Final = "org.apache.pulsar.client.impl.auth."
@@ -47,7 +46,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    opened = Issuer(lives_s=1000 * HOUR_S)
+    opened = Issuer(lives_s=1000 * 3600)
     yield opened
     opened.close()
 
@@ -230,30 +229,16 @@ class Expiry:
 
     def __init__(self, broker: BrokerProcess, path: Path) -> None:
         self.path = path
-        self._broker = broker
-        self._now_s = self._ask("GET", None)
+        self._clock = Clock(broker.addresses.admin, token({"sub": "me"}))
 
     def renew(self) -> None:
         """Writes a token that holds for an hour."""
-        claims: dict[str, Json] = {"sub": "me", "exp": self._now_s + HOUR_S}
-        self.path.write_text(token(claims))
+        end = self._clock.now() + timedelta(hours=1)
+        self.path.write_text(token({"sub": "me", "exp": int(end.timestamp())}))
 
     def pass_by(self) -> None:
         """Advances the clock until the present token has expired and the broker has closed connections with it."""
-        self._now_s = self._ask("POST", {"advance_ms": (HOUR_S + 2 * REFRESH_S) * 1000})
-
-    def _ask(self, method: str, body: Json) -> int:
-        request = urllib.request.Request(
-            f"{self._broker.addresses.admin}/magnetar/test/clock",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Content-Type": "application/json",
-                "Authorization": f"Bearer {token({'sub': 'me'})}",
-            },
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return int(json.load(answer)["now_ms"]) // 1000
+        self._clock.advance(hours=1, seconds=2 * REFRESH_S)
 
 
 @pytest.fixture

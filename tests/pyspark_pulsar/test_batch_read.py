@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
+from magnetar.kit.controls import Clock  # noqa: E402
+from pyspark_pulsar.client.cluster import open_cluster  # noqa: E402
+from pyspark_pulsar.options import source_options  # noqa: E402
+from pyspark_pulsar.planning.batch_plan import batch_ranges  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
+from tests.vectors.broker_process import BrokerProcess  # noqa: E402
 
 BODIES = [b"message %d" % number for number in range(300)]
 
@@ -45,31 +51,6 @@ def test_batch_read_keeps_the_order_when_entries_differ(source: Source, publish:
         publish(topic, bodies, batching_enabled=number % 2 == 0, compression_type=codec)
         expected += bodies
     assert values(source.read(topic=topic, columns="value")) == expected
-
-
-@pytest.mark.parametrize("pushed", ["true", "false"])
-def test_queries_that_share_a_frame_each_get_their_rows(
-    source: Source, publish: Publish, topic: str, pushed: str
-) -> None:
-    """Spark 4.3.0 keeps ranges that a source narrows for one query, and reads them in the other ones."""
-    for number in range(3):
-        publish(f"{topic}-{number}", BODIES[: 10 * (number + 1)])
-    setting = "spark.sql.python.filterPushdown.enabled"
-    source.spark.conf.set(setting, pushed)
-    try:
-        frame = source.read(topicsPattern=f"{topic}-.*", columns="value,__topic")
-        one, two, either = (
-            frame.where(condition)
-            for condition in (
-                "__topic like '%-0'",
-                "__topic like '%-1'",
-                "__topic like '%-0' or __topic like '%-2'",
-            )
-        )
-        counts = [query.count() for query in (one.union(two), frame, either, two, frame)]
-    finally:
-        source.spark.conf.unset(setting)
-    assert counts == [30, 60, 40, 20, 60]
 
 
 def test_metadata_columns_equal_what_the_official_client_returns(
@@ -189,6 +170,25 @@ def test_times_select_messages_by_publish_time(source: Source, publish: Publish,
     assert times(iso, 2**50) == BODIES[20:30]
     assert times(json.dumps({topic: second}), 2**50) == BODIES[20:30]
     assert times(2**50, 2**51) == []
+    (newest,) = source.read(topic=topic, columns="__messageId").tail(1)
+    end = json.dumps({topic: list(newest["__messageId"])})
+    rows = source.read(topic=topic, columns="value", startingTime=second, endingOffsets=end)
+    assert values(rows) == BODIES[20:30]
+
+
+def test_times_hold_where_the_brokers_clock_is_ahead(tmp_path: Path) -> None:
+    """Brokers count back from their own clock. The ranges of the tasks must still have the rows."""
+    with BrokerProcess(tmp_path, memory=True, test_faults=True) as broker:
+        client = pulsar.Client(broker.addresses.pulsar)
+        begin = int(time.time() * 1000)
+        client.create_producer("t").send(b"a")
+        client.close()
+        Clock(broker.addresses.admin).advance(seconds=8)
+        given = {"service.url": broker.addresses.pulsar, "topic": "t", "startingTime": str(begin)}
+        options = source_options({**given, "endingTime": str(begin + 60_000)}, streaming=False)
+        with open_cluster(options.cluster) as cluster:
+            (found,) = batch_ranges(cluster, ["persistent://public/default/t"], options, "test")
+    assert found.start < found.end
 
 
 def test_batch_read_finds_topics_by_list_and_pattern_and_partitions(

@@ -14,11 +14,12 @@ from pyspark_pulsar import jvm_options
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.given_options import parse_bytes
 from pyspark_pulsar.nearest_name import distance
-from pyspark_pulsar.options import sink_options, source_options
+from pyspark_pulsar.options import SINK_NAMES, SOURCE_NAMES, sink_options, source_options
 from pyspark_pulsar.places import parse_time_ms
 from pyspark_pulsar.planning.topics import pattern_parts
 from pyspark_pulsar.position import EARLIEST, Position
 
+ROOT = Path(__file__).resolve().parents[2]
 GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
 
 
@@ -54,6 +55,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"startingOffsets": "{"}, "startingOffsets is no JSON"),
         ({"startingOffsets": '{"t": "x"}'}, "'x' is no place: earliest, latest, ledger:entry"),
         ({"startingOffsets": "1:1", "startingTime": "5"}, "startingOffsets and startingTime are both given"),
+        ({"startingTime": '{"t": -7}'}, "milliseconds since 1970 or an ISO time"),
         ({"endingTime": "yesterday"}, "endingTime is 'yesterday': milliseconds since 1970 or an ISO time"),
         ({"schemaType": "XML"}, "schemaType is 'XML': one of BYTES, STRING, JSON"),
         ({"schemaDefinition": "{}"}, "schemaDefinition is given without schemaType"),
@@ -215,6 +217,7 @@ def test_topics_pattern_refuses_several_namespaces() -> None:
         ("pulsar.client.numIoThreads", "pulsar.client.numIoThreads has no effect: there are no threads"),
         ("pulsar.client.keepaliveintervalseconds", "pulsar.client.keepAliveIntervalSeconds has no effect"),
         ("pulsar.reader.receiverQueueSize", "windows follow from the size of the messages"),
+        ("admin.url", "admin.url has no effect: no admin requests are made"),
         ("pulsar.admin.tlsTrustCertsFilePath", "no admin requests are made"),
         ("pulsar.admin.readTimeoutMs", "no admin requests are made"),
     ],
@@ -242,6 +245,52 @@ def test_harmless_option_of_the_jvm_connector_is_named_in_a_warning(
 def test_misleading_option_of_the_jvm_connector_is_refused_with_the_remedy(name: str, remedy: str) -> None:
     with pytest.raises(OptionError, match=re.escape(remedy)):
         source_options({**GIVEN, name: "5"}, streaming=False)
+
+
+def _java_names() -> list[tuple[str, str]]:
+    text = (Path(__file__).parent / "java_configuration_names.tsv").read_text()
+    return [(kind, name) for kind, _, name in (line.partition("\t") for line in text.splitlines())]
+
+
+@pytest.mark.parametrize("kind", ["client", "reader", "producer"])
+def test_every_name_of_the_java_client_is_obeyed_or_answered(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The names are the fields of Pulsar 4.2.4's configuration classes, which the JVM connector accepts.
+
+    Obeyed names stand in the tables of the reference page. The others get a warning with the reason for which nothing
+    depends on them, or an error with the remedy.
+    """
+    tables = (ROOT / "docs/reference/spark_source.md").read_text()
+    names = [name for found, name in _java_names() if found == kind]
+    assert len(names) > 20
+    parse = sink_options if kind == "producer" else lambda given: source_options(given, streaming=False)
+    for name in names:
+        if f"pulsar.{kind}.{name}" in (*SOURCE_NAMES, *SINK_NAMES):
+            assert f".{name}`" in tables, "the reference page has it"
+            continue
+        jvm_options._warn.cache_clear()
+        caplog.clear()
+        try:
+            parse({**GIVEN, f"pulsar.{kind}.{name}": "5"})
+            (answer,) = caplog.messages
+        except OptionError as error:
+            answer = str(error)
+        shown = f"pulsar.{kind}.{name}"
+        assert answer.startswith((f"{shown} has no effect: ", f"{shown} is not accepted: "))
+
+
+def test_ends_of_topics_are_understood_as_the_jvm_connector_writes_them() -> None:
+    earliest = "[8,-1,-1,-1,-1,-1,-1,-1,-1,-1,1,16,-1,-1,-1,-1,-1,-1,-1,-1,-1,1]"
+    latest = "[8,-1,-1,-1,-1,-1,-1,-1,-1,127,16,-1,-1,-1,-1,-1,-1,-1,-1,127]"
+    for name, begin, end in (
+        ("Offsets", f'{{"t": {earliest}}}', f'{{"t": {latest}}}'),
+        ("Time", '{"t": -1}', '{"t": -2}'),
+    ):
+        options = source_options({**GIVEN, f"starting{name}": begin, f"ending{name}": end}, streaming=False)
+        topic = "persistent://public/default/t"
+        assert (options.start.place(topic), options.end.place(topic)) == (EARLIEST, "latest")
+        assert options.start.time_of(topic) is options.end.time_of(topic) is None
 
 
 def test_sink_refuses_options_that_would_change_its_guarantee() -> None:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
 LIVES_SEEDS = (1, 4, 19, 103)
 """Seeds of topics; the last three found defects."""
-LIVES_BEGIN_AT = {"deletes-without-export": 6, "beginnings-are-certain": 1}
+LIVES_BEGIN_AT = {"deletes-without-export": 6, "beginnings-are-certain": 11}
 LIVES_RULES = (
     "trims-what-is-needed",
     "retention-is-ignored",

@@ -143,10 +143,19 @@ class TopicCompaction:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Finds the compacted ledger in use, and removes those that a crash left. Raises MetadataError."""
+        """Finds the compacted ledger in use, and removes those that a crash left.
+
+        Raises MetadataError; BadVersion when another broker stores a horizon at this moment.
+        """
         store, cursor = self._ledger.store, self._ledger.cursors.by_name.get(COMPACTION_CURSOR)
         used = None if cursor is None else cursor.acks.properties.get(LEDGER_PROPERTY)
-        for ledger_id in [one for one in store.beside if one != used]:
+        left = [one for one in store.beside if one != used]
+        if left and cursor is not None:
+            # First of all: a broker that has lost this topic may still store one of these as the compacted ledger in use.
+            # Behind this write the store refuses it. Else the cursor would name a ledger that is removed here.
+            cursor.store.keep_properties(cursor.store.cursor_properties)
+            await cursor.store.flush()
+        for ledger_id in left:
             await self._remove(ledger_id)
         if cursor is None:
             return

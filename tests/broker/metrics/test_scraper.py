@@ -51,6 +51,9 @@ class FakeBroker:
     def broker(self) -> BrokerReading:
         return self.reading
 
+    def count_reads(self) -> Iterator[None]:
+        yield
+
     def count_levels(self) -> Iterator[None]:
         for level in self.levels:
             yield

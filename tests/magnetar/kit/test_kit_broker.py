@@ -19,6 +19,7 @@ import pytest
 import magnetar
 from magnetar.kit import BrokerFailedError, Clock, Faults
 from magnetar.kit.errors import KitError
+from magnetar.kit.left_behind import left_in
 from tests.interop.support import connect
 from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
@@ -130,6 +131,18 @@ def test_kit_loads_nothing_else_of_the_package() -> None:
 def test_start_that_fails_shows_the_setting() -> None:
     with pytest.raises(BrokerFailedError, match="brokerServicePort"):
         magnetar.Broker(settings={"brokerServicePort": "no port"}).start()
+
+
+def test_misspelt_setting_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(
+        BrokerFailedError, match=r"brokerDedupEnabled .* did you mean brokerDeduplicationEnabled\?"
+    ):
+        magnetar.Broker(settings={"brokerDedupEnabled": True}).start()
+
+
+def test_namespace_that_a_restart_has_lost_is_named_in_the_report(broker: magnetar.Broker) -> None:
+    (line,) = left_in(broker, "public/never", 0)
+    assert line.startswith("public/never is gone")
 
 
 def test_use_before_the_start_says_how_to_start() -> None:

@@ -77,10 +77,11 @@ def test_run_starts_a_broker_and_reports_what_is_left(tmp_path: Path) -> None:
     assert "7 passed" in said, said
     assert "left behind in Pulsar" in said
     assert "test_forgets_its_consumer: topic-" in said
-    assert "subscription s: 1 consumers are open" in said
-    assert "subscription s: 1 messages in the backlog" in said
-    assert "test_forgets_a_producer_that_is_not_stored: weather: 1 producers are open" in said
-    assert "test_has_a_schema_refused: 1 schemas refused as incompatible" in said
+    assert "subscription s: 1 consumer is open" in said
+    assert "subscription s: 1 message in the backlog" in said
+    assert "test_forgets_a_producer_that_is_not_stored: weather: 1 producer is open" in said
+    assert "test_has_a_schema_refused: 1 schema refused as incompatible" in said
+    assert "let it ask for pulsar_namespace" in said
     assert "test_leaves_a_fault: a fault has not happened: refuse on PRODUCER, at 1" in said
     for name in ("test_tidies_up", "test_meets_no_fault_of_another", "test_needs_the_clock"):
         assert f"{name}: " not in said

@@ -140,7 +140,7 @@ async def test_last_numbers_stay_when_the_broker_does_not_answer(broker: Broker)
         broker.fails = True
         app.tick()
         await until(pilot, lambda: app.query_one("#away", Static).display)
-        assert text(app, "away").startswith("AWAY for 0 s, the numbers are older: no broker answers")
+        assert text(app, "away").startswith("NO READING for 0 s, the numbers are older: no broker answers")
         assert len(names(app)) == 3
         broker.fails = False
         app.tick()

@@ -6,7 +6,8 @@ import argparse
 import json
 import re
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,22 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from bench.made_record import Ints, make_record
+from bench.made_record import SETTINGS, Ints, make_record
 from broker.entry_cache.settings import EntryCacheSettings
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
-from pipeline.jobs.budget import Budget, best_of_policies, recommend_within, smallest_within_reads
+from pipeline.jobs.budget import Budget, _refined, best_of_policies, recommend_within, smallest_within_reads
 from pipeline.jobs.fleet import fleet_lines, fleet_table
 from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
-from pipeline.replays.grid import ENTRIES_MIN, BrokerCounts, GridRow, Overrides, affordable_rate
+from pipeline.replays.grid import (
+    ENTRIES_MIN,
+    OBJECT_ENTRIES_MIN,
+    BrokerCounts,
+    GridRow,
+    Overrides,
+    affordable_rate,
+)
 from pipeline.traces.checking import check_file
 from pipeline.traces.record_frames import check_record
 from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
@@ -43,11 +51,11 @@ def row(
     """A row of a grid: `ratio` of READS reads hit; `brokers`: the same by broker."""
     size = size_mib * MIB
     hits = round(READS * ratio)
+    settings = EntryCacheSettings(size, policy=policy, ttl_ns=ttl_ms * 1_000_000)
     counts = {
-        broker: BrokerCounts(round(READS * one), READS - round(READS * one), 0, size)
+        broker: BrokerCounts(round(READS * one), READS - round(READS * one), 0, size, settings)
         for broker, one in (brokers or {"b0": ratio}).items()
     }
-    settings = EntryCacheSettings(size, policy=policy, ttl_ns=ttl_ms * 1_000_000)
     overrides = Overrides(policy, size_bytes=size, ttl_ns=ttl_ms * 1_000_000)
     return GridRow(overrides, settings, hits, READS - hits, 0, 0, size, "kernel", counts, 1.0)
 
@@ -78,9 +86,15 @@ def test_policy_is_changed_for_more_than_three_points_alone() -> None:
 
 def test_rate_of_reads_is_kept_by_the_smallest_cache() -> None:
     grid = [row(2, 0.5), row(1, 0.2), row(4, 0.8), row(4, 0.9, policy="magnetar"), row(8, 0.95)]
-    assert smallest_within_reads(grid, TRAFFIC, 20.0) is grid[2], "the recorded policy, of equal sizes"
-    assert smallest_within_reads(grid, TRAFFIC, 10.0) is grid[3]
-    assert smallest_within_reads(grid, TRAFFIC, 1.0) is None
+    assert smallest_within_reads(grid, "pip430", TRAFFIC, 20.0) is grid[2], (
+        "the recorded policy, of equal sizes"
+    )
+    assert smallest_within_reads(grid, "pip430", TRAFFIC, 10.0) is grid[3]
+    assert smallest_within_reads(grid, "pip430", TRAFFIC, 1.0) is None
+    longer = row(2, 0.501, ttl_ms=3000)
+    assert smallest_within_reads([longer, *grid], "pip430", TRAFFIC, 60.0) is grid[0], (
+        "no worse, and one line less"
+    )
 
 
 def test_brokers_that_differ_from_the_fleet_are_named() -> None:
@@ -93,6 +107,49 @@ def test_brokers_that_differ_from_the_fleet_are_named() -> None:
     assert lines[0] == "2 of 3 brokers differ from the fleet:"
     assert "  b1 needs more: 16 MiB, 1 s, pip430 4.2: hit ratio 70.00 % -> 99.00 %" in lines
     assert fleet_lines(fleet_table(fleet, fleet, [fleet])) == ["the settings fit all 3 brokers"]
+
+
+def test_settings_that_one_broker_lacks_are_named(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first broker has the recommended size already; the other one has 64 MiB."""
+    make_record(tmp_path / "large", 30_000, 2)
+    monkeypatch.setattr("bench.made_record.SETTINGS", replace(SETTINGS, size_bytes_max=MIB))
+    make_record(tmp_path / "small", 30_000, 1)
+    (small,), (_, large) = (sorted((tmp_path / name).glob("broker=*")) for name in ("small", "large"))
+    report = recommend_within(spark, check_record(spark, [small, large]), Budget(memory_bytes=MIB))
+    assert "managedLedgerCacheSizeMB=1" in report.text
+    assert report.text[report.text.index("present settings differ:") + 1 :][:2] == [
+        "  1 MiB, 1 s, pip430 4.2: b0",
+        "  64 MiB, 1 s, pip430 4.2: b1",
+    ]
+    before, after = report.tables["before_after"].rows
+    assert (before["size_bytes"], after["size_bytes"]) == (None, MIB)
+    assert ">now<" not in report.plots[0].svg, "brokers with two sizes have no place in the curve"
+
+
+class _Replayed:
+    """Stands for a search whose replays are known."""
+
+    def __init__(self, rows: Sequence[GridRow]) -> None:
+        self.own = EntryCacheSettings(MIB, policy="pip430")
+        self.traffic = TRAFFIC
+        self._rows = {one.overrides: one for one in rows}
+
+    def replay(self, wanted: Sequence[Overrides]) -> list[GridRow]:
+        return [self._rows[one] for one in wanted]
+
+    def per_second(self, one: GridRow) -> float:
+        return TRAFFIC.per_second(one.misses)
+
+
+def test_sizes_in_between_are_tried_with_each_time_to_live() -> None:
+    """At 8 MiB both times to live do; a full cache of 7 MiB is better with the shorter one."""
+    grid = [row(4, 0.5), row(4, 0.5, ttl_ms=3000), row(8, 0.98), row(8, 1.0, ttl_ms=3000)]
+    between = [row(size, 0.7, ttl_ms=ttl) for size in (5, 6, 7) for ttl in (1000, 3000)]
+    best, longer = row(7, 0.98), row(7, 0.96, ttl_ms=3000)
+    search: Any = _Replayed([*between[:4], best, longer])
+    assert _refined(search, grid, grid[3], 10.0) is best
 
 
 def test_fleet_of_which_all_need_less_has_one_line() -> None:
@@ -157,6 +214,10 @@ def test_sample_is_large_enough_for_the_smallest_cache() -> None:
     own = EntryCacheSettings(MIB, policy="pip430")
     sizes = [Overrides(size_bytes=MIB), Overrides(size_bytes=MIB // 8)]
     assert affordable_rate(1_000_000_000, MIB / 1000, own, sizes) == ENTRIES_MIN / 125
+    by_objects = [*sizes, Overrides("magnetar", size_bytes=MIB)]
+    assert affordable_rate(1_000_000_000, MIB / 1000, own, by_objects) == ENTRIES_MIN / 125
+    by_objects.append(Overrides("magnetar", size_bytes=MIB // 8))
+    assert affordable_rate(1_000_000_000, MIB / 1000, own, by_objects) == OBJECT_ENTRIES_MIN / 125
     without = EntryCacheSettings(0, policy="pip430")
     assert affordable_rate(1_000_000_000, 1000.0, without, [Overrides()]) == 0.01
 

@@ -117,6 +117,18 @@ def test_each_file_is_counted_once_over_runs_kills_and_moves(spark: Any, tmp_pat
     assert [row["files"] for row in again.tables["runs"].rows] == [1, 1]
 
 
+def test_history_without_a_record_does_not_start_spark(tmp_path: Path) -> None:
+    (tmp_path / "half.parquet").write_bytes(b"PAR1")
+
+    def start() -> Any:
+        raise AssertionError("Spark was started")
+
+    with pytest.raises(
+        RecordError, match=r"no access record in .* \(1 file rejected, the first because not a whole"
+    ):
+        history(start, [tmp_path], tmp_path / "out", Thresholds())
+
+
 def test_drop_is_explained_by_settings_topics_and_subscriptions(spark: Any, tmp_path: Path) -> None:
     record, out = tmp_path / "record", tmp_path / "out"
     for day in range(3):

@@ -82,6 +82,23 @@ def test_page_says_a_value_of_all_rows_once_and_names_units() -> None:
     assert text.count("said once") == 1
 
 
+def test_page_keeps_counts_that_happen_to_be_equal_and_the_spelling_of_keys() -> None:
+    rows: list[TableRow] = [
+        {
+            "topic": topic,
+            "evicted by size": 17960,
+            "coalesced": 0,
+            "ttl_ms": 1000,
+            "dbStorage_readAheadCacheBatchSize": 5 + at,
+        }
+        for at, topic in enumerate("ab")
+    ]
+    text = html_of(Report("one", "One", tables={"rows": Table("Rows", rows)}))
+    assert text.count(">17,960<") == 2, "a result is shown with its row"
+    assert "In all rows: coalesced 0, ttl 1 s." in text
+    assert "db<wbr>Storage_<wbr>read<wbr>Ahead<wbr>Cache<wbr>Batch<wbr>Size" in text
+
+
 def test_report_lists_its_tables_for_a_terminal_alone() -> None:
     rows: list[TableRow] = [{"topic": "a", "misses": 1600}]
     one = Report("one", "One", ["first"], {"rows": Table("Rows", rows)}, listed={"rows": 5})
@@ -121,6 +138,16 @@ def test_one_large_value_makes_the_axis_logarithmic() -> None:
     assert not flattens([0.0, 1.0, 1600.0]), "a logarithm has no place for 0"
     svg = lines_plot({"a": ([1.0, 2.0, 3.0], [1.0, 1.2, 1600.0])}, "readahead", "entries")
     assert "entries (log scale)" in svg
+
+
+def test_error_bars_of_ratios_end_at_0_and_1() -> None:
+    svg = lines_plot(
+        {"a": ([1.0, 2.0], [0.9, 0.1])}, "x", "miss ratio", y_scale="ratio", bars={"a": [0.5, 0.6]}
+    )
+    ticks = [float(text) for text in re.findall(r">(-?[\d.]+) %<", svg)]
+    assert ticks
+    assert min(ticks) >= 0
+    assert max(ticks) <= 100
 
 
 def test_time_axis_has_clock_times() -> None:

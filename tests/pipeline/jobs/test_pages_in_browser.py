@@ -27,7 +27,7 @@ from pipeline.jobs.run import JOB_FUNCTIONS
 from tests.console.conftest import browser, open_page, screenshots, watch
 from tests.console.test_screens import GRAVE
 from tests.pipeline.jobs.test_history import USUAL, run, write_day
-from tests.pipeline.jobs.test_on_the_sample import Shared
+from tests.pipeline.jobs.test_on_the_sample import SAMPLE, Shared
 from tests.vectors.broker_process import BrokerProcess
 
 __all__ = ["browser", "open_page", "screenshots", "watch"]
@@ -43,6 +43,7 @@ WORKLOADS: Final[tuple[Mapping[str, int], ...]] = (
 """Lags of each broker's readers, in rounds; those of the last do not fit into its cache."""
 HOSTS: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 """Addresses of the loopback, one for each broker."""
+GRID: Final = ("--sizes-mb", "1,2,4", "--ttl-ms", "1000,10000")
 ROUNDS: Final = 250
 BODY_BYTES: Final = (2275,) * len(TOPICS)
 
@@ -75,12 +76,18 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def pages(
     spark: Any, fleet: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """The pages of three jobs, by name."""
+    """The pages of all jobs, by name."""
     folder = tmp_path_factory.mktemp("pages")
     found = {}
     for name, words in {
         "budget": ["recommend", str(fleet[0]), "--memory", "2MiB", "--price", "5"],
         "hit-report": ["hit-report", str(fleet[0])],
+        # Four topics in one broker, read at three lags: every plot and table has something to show.
+        "recommend": ["recommend", str(SAMPLE)],
+        "what-if": ["what-if", str(SAMPLE), "--policies", "pip430-4.2,fifo-ttl", *GRID],
+        "miss-ratio-curve": ["miss-ratio-curve", str(SAMPLE), "--sample", "0.5"],
+        "thrashing": ["thrashing", str(SAMPLE)],
+        "compare": ["compare", str(SAMPLE)],
     }.items():
         arguments: Namespace = _parser().parse_args(words)
         report, good = JOB_FUNCTIONS[words[0]](Shared(spark), arguments)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from bench.made_record import make_record
-from broker.entry_cache.observe.cache_events import Op
+from broker.entry_cache.observe.cache_events import HIT_MOVES, Op
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import find
+from broker.recorder.record_reader import BrokerLifetime, find
 from broker.recorder.sampling import in_sample
 from pipeline.replays.accesses import APPEND, INVALIDATE, TICK, Accesses, runs_expanded
-from pipeline.replays.inputs import read_inputs
+from pipeline.replays.inputs import MOVES_PER_ENTRY, read_inputs
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
 from pipeline.replays.replay import replay_with, scaled
@@ -92,7 +92,7 @@ def test_sample_has_the_moves_of_a_cursor_that_pass_its_entries(tmp_path: Path) 
     for rate in (1.0, 0.01):
         at: dict[tuple[int, int], int] = {}
         behind = moves = reads = 0
-        for batch in read_inputs(lifetime, rate):
+        for batch in read_inputs(lifetime, rate, moves_rate=rate):
             rows = [batch.rows[name].tolist() for name in ("op", "topic", "sub", "entry")]
             for op, topic, sub, entry in zip(*rows, strict=True):
                 if op == Op.CURSOR_MOVED:
@@ -108,6 +108,54 @@ def test_sample_has_the_moves_of_a_cursor_that_pass_its_entries(tmp_path: Path) 
     # The first move of each cursor is always in it.
     assert moves <= reads + len(at)
     assert reads < all_reads / 5
+
+
+Place = tuple[int, int]
+Reader = tuple[int, int]
+
+
+def places_at_passes(lifetime: BrokerLifetime, rate: float) -> list[dict[Reader, Place]]:
+    """The places of all active cursors at each periodic pass, as the broker's objects have them."""
+    at: dict[Reader, Place] = {}
+    found = []
+    for batch in read_inputs(lifetime, rate):
+        names = ("op", "topic", "sub", "ledger", "entry", "count", "detail")
+        for op, topic, sub, ledger, entry, count, detail in zip(
+            *[batch.rows[name].tolist() for name in names], strict=True
+        ):
+            reader = topic, sub
+            if op == Op.CURSOR_ADDED or (op == Op.CURSOR_MOVED and reader in at):
+                at[reader] = ledger, entry
+            elif op == Op.HIT and detail == HIT_MOVES and reader in at:
+                at[reader] = ledger, entry + count
+            elif op == Op.CURSOR_LEFT:
+                at.pop(reader, None)
+            elif op == Op.TICK:
+                found.append(dict(at))
+    return found
+
+
+@pytest.mark.parametrize("rate", [1 / MOVES_PER_ENTRY, 0.1 / MOVES_PER_ENTRY])
+def test_sample_for_the_objects_has_cursors_where_a_larger_sample_has_them(
+    record: tuple[RandomRecord, Accesses, Path], rate: float
+) -> None:
+    """Whichever cache served a read: the policy `magnetar` takes a cursor that does not move for a slow one."""
+    _, _, folder = record
+    (lifetime,) = find([folder]).lifetimes
+    passes = zip(places_at_passes(lifetime, 1.0), places_at_passes(lifetime, rate), strict=True)
+    apart = moving = 0
+    for whole, sampled in passes:
+        assert whole.keys() == sampled.keys()
+        for reader, (ledger, end) in whole.items():
+            moving += 1
+            if sampled[reader] != (ledger, end):
+                apart += 1
+                ours, first = sampled[reader]
+                assert ours == ledger
+                between = np.arange(min(first, end), max(first, end))
+                assert not in_sample(np.full(len(between), ledger), between, 0.1).any()
+    assert moving > 1000
+    assert bool(apart) == (rate * MOVES_PER_ENTRY < 1)
 
 
 def test_sample_is_replayed_in_a_cache_of_its_share_of_the_bytes(

@@ -86,6 +86,7 @@ export class Strip {
   select(position) {
     this.#move(this.#line.index(position));
     this.#position = position;
+    this.#tell(this.#selected);
   }
 
   /** Shows a piece of fixed length in front of the strip, because trimmed messages may be many more than those left. */

@@ -47,8 +47,9 @@ export class Table {
     this.element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table, this.#empty);
   }
 
-  /** Shows rows in their order. */
-  show(rows) {
+  /** Shows rows in their order. `empty` is the text without rows, in place of the one that the table was made with. */
+  show(rows, empty = null) {
+    if (empty !== null) setText(this.#empty, empty);
     this.#empty.hidden = rows.length > 0;
     const kept = new Map();
     let place = this.#body.firstElementChild;

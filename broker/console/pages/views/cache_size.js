@@ -44,7 +44,7 @@ export class SizePanel {
     this.#waiting.hidden = ready || Boolean(curve?.stopped);
     setText(this.#waiting, "The broker samples reads since this page was opened. The curve appears when there are some.");
     setText(this.#stopped, stoppedText(curve?.stopped));
-    setText(this.#note, noteOf(curve));
+    setText(this.#note, noteOf(curve, ready));
     if (!ready) return;
     const first = this.#shown === null;
     this.#shown = curve;
@@ -108,9 +108,11 @@ function stoppedText(stopped) {
   return `The curve stopped at ${clockWithSeconds(Date.now() - stopped.secondsAgo * 1000)}: ${stopped.reason}. The log has the details. It begins anew when no page has asked for it for ten minutes.`;
 }
 
-function noteOf(curve) {
+/** Says how many reads were sampled, and what limits the curve once it is drawn. */
+function noteOf(curve, drawn) {
   if (!curve) return "";
   const sampled = `${counted(curve.reads, "sampled read")} in ${duration(Math.round(curve.sinceSeconds))}. `;
+  if (!drawn) return sampled;
   const few = curve.enough === false ? "These are few: the band shows how far the curve may be off. " : "";
   return `${sampled}${few}${curve.note ?? ""}`;
 }

@@ -42,12 +42,15 @@ function namespaceList(namespaces) {
 
 function openNamespace(app, namespace) {
   const list = h("ul", { class: "names" });
+  const empty = h("p", { class: "empty", hidden: true });
   const amount = h("p", { class: "quiet", "aria-live": "polite" });
   let [topics, wanted] = [[], ""];
   const draw = () => {
     const found = topics.filter((name) => name.toLowerCase().includes(wanted));
     const more = found.length > TOPICS_SHOWN ? `; the first ${TOPICS_SHOWN} are shown` : "";
     setText(amount, `${count(found.length)} of ${count(topics.length)} topics${more}`);
+    empty.hidden = found.length > 0;
+    setText(empty, topics.length ? "No topic has this text in its name." : "The namespace has no topic.");
     replace(list, found.slice(0, TOPICS_SHOWN).map((name) => h("li", {}, topicItem(name))));
   };
   const refresh = new Refresh((signal) => get(`${namespacePath(namespace)}/topics?mode=ALL`, { signal }), (found) => { topics = found.sort(); draw(); }, 0);
@@ -58,7 +61,7 @@ function openNamespace(app, namespace) {
       button("New topic", () => createTopic(app, namespace), "primary"),
       button("Delete namespace", () => deleteNamespace(app, namespace), "danger")),
     h("p", {}, h("a", { href: format("namespaces") }, "All namespaces")),
-    amount, refresh.error, h("section", { class: "panel", "aria-label": "Topics" }, list));
+    amount, refresh.error, h("section", { class: "panel", "aria-label": "Topics" }, list, empty));
   return { title: namespace, element, close: () => refresh.close() };
 }
 

@@ -58,7 +58,7 @@ class TopicView {
     this.#strip = new Strip((position) => app.go(topicHash(name, { entry: `${position.ledgerId}:${position.entryId}` })));
     app.live.follow(name);
     this.#unwatch = app.live.watch(() => this.#drawLive());
-    replace(this.element, this.#head(null), this.#refresh.error, h("p", { class: "quiet" }, "Loading …"));
+    replace(this.element, this.#head(null), this.#refresh.error, h("p", { class: "quiet loading" }, "Loading …"));
     this.#refresh.now();
   }
 

@@ -44,13 +44,13 @@ export function openTopics(app, route) {
   let asked = readQuery(route.query);
   const go = (changes) => app.go(format("topics", [], writeQuery({ ...asked, offset: 0, ...changes })));
   const table = new Table({
-    caption: "Open topics", columns: COLUMNS, key: (one) => one.topic, empty: "No open topic has this text in its name.",
+    caption: "Open topics", columns: COLUMNS, key: (one) => one.topic,
     onSort: (sort) => go({ sort, descending: sort === asked.sort ? !asked.descending : !RISING.has(sort) }),
   });
   const amount = h("p", { class: "quiet", "aria-live": "polite" });
   const pages = pageButtons((offset) => go({ offset }));
   const show = (answer) => {
-    table.show(answer.topics);
+    table.show(answer.topics, answer.total ? "No open topic has this text in its name." : "No topic is open.");
     table.markOrder(asked.sort, asked.descending);
     setText(amount, `${count(answer.found)} of ${count(answer.total)} open topics; rates over ${duration(Math.round(answer.windowSeconds))}`);
     pages.show(answer);
