@@ -10,7 +10,6 @@ import pulsar
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-import magnetar
 from tests.console.conftest import Watch
 from tests.console.test_screens import newest_entry
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
@@ -199,27 +198,6 @@ def test_entry_that_is_newer_than_the_strip_is_named_at_once(
         })"""
     )
     assert text == "Entry 999999:7, not drawn yet"
-
-
-def test_broker_without_topics_says_what_is_missing(watch: Watch, page: Page) -> None:
-    watch.expected.add(404)
-    with magnetar.Broker() as empty:
-
-        def shows(view: str, text: str) -> None:
-            page.goto(f"{empty.admin_url}/#/{view}")
-            expect(page.get_by_text(text, exact=True)).to_be_visible()
-
-        shows("topics", "No topic is open.")
-        shows("topics?search=x", "No topic is open.")
-        shows("namespaces/public/default", "The namespace has no topic.")
-        page.goto(f"{empty.admin_url}/#/cache")
-        expect(page.get_by_text("0 sampled reads in")).to_be_visible()
-        expect(page.get_by_text("the band shows")).to_have_count(0)
-        page.goto(f"{empty.admin_url}/#/topic/{DEFAULT}/nothing")
-        expect(page.locator("main .error").first).to_contain_text("not found")
-        expect(page.get_by_text("Loading")).to_be_hidden()
-        # The page leaves before the broker does, or its stream would end with an error of the network.
-        page.goto("about:blank")
 
 
 def test_trimmed_part_of_a_log_is_counted(
