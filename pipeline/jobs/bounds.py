@@ -1,6 +1,5 @@
-"""Simulates general policies on the reads of an access record.
+"""Simulates general policies on the reads of an access record: FIFO, LRU and newer ones, and Belady's bound.
 
-Belady's bound, and FIFO, LRU and newer ones beside it.
 
 The policies see a bare trace of requests. An append inserts an entry and is not counted as a read.
 """

@@ -37,10 +37,7 @@ _MS: Final = 1_000_000
 
 
 class Session:
-    """Spark for one job.
-
-    Started once the access record is found, or to copy it here.
-    """
+    """Spark for one job; it starts once the access record is found, or to copy the record here."""
 
     def __init__(self, master: str, say: Callable[[str], None]) -> None:
         """`master`: Spark's. `say` is called with each step."""

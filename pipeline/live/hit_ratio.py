@@ -25,9 +25,8 @@ _LATE = "10 seconds"
 
 
 def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
-    """Return a stream with one row per topic and message.
+    """Return a stream with one row per topic and message: at, topic, hits, reads.
 
-    At, topic, hits, reads.
 
     `starting`: "earliest" or "latest", used while there is no checkpoint.
     """
@@ -52,10 +51,7 @@ def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) 
 
 
 def by_minute(counts: DataFrame) -> DataFrame:
-    """Return a stream with one row per topic and minute.
-
-    Minute, topic, hits, reads.
-    """
+    """Return a stream with one row per topic and minute: minute, topic, hits, reads."""
     return (
         counts.withWatermark("at", _LATE)
         .groupBy(F.window("at", "1 minute"), "topic")

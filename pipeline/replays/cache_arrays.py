@@ -1,7 +1,4 @@
-"""The replayed cache as arrays for the machine code.
-
-16 bytes per entry, a ring as the removal queue, and counters.
-"""
+"""The replayed cache as arrays for the machine code: 16 bytes per entry, a ring as the removal queue, counters."""
 
 from __future__ import annotations
 

@@ -15,10 +15,7 @@ from broker.recorder.schema import COLUMNS
 
 
 class Columns(NamedTuple):
-    """One row per event on a run of entries.
-
-    Docs/reference/access_record.md has the meaning of each column.
-    """
+    """One row per event on a run of entries; docs/reference/access_record.md has the meaning of each column."""
 
     op: NDArray[np.int8]
     """A value of `Op`."""

@@ -1,7 +1,4 @@
-"""Gives the entries of a broker lifetime dense numbers.
-
-Ledger by ledger, and within a ledger by entry id.
-"""
+"""Gives the entries of a broker lifetime dense numbers: ledger by ledger, and within a ledger by entry id."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Crowd: consumers of one subscription that come, ask, acknowledge, refuse and leave, and what they may never see.
+"""Crowd: consumers of one subscription that come, ask, acknowledge, refuse and leave, with checks of each delivery.
+
 
 Checked at every delivery: no other consumer holds the entry, permits are overdrawn by one entry at most; for Key_Shared
-also: whoever holds an entry of the key's hash is this very consumer, and a key's entries come in order.
+also: one consumer alone holds entries of a key's hash, and a key's entries come in order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.fakes.stage import KEY_SHARED, Stage
 @dataclass
 class Member:
     number: int
-    """Unlike `id()`, never used again for a later one."""
+    """Its number. Unlike `id()`, it is never used again for a later member."""
     subscription: Subscription
     consumer: Consumer
     port: FakeConsumerPort
@@ -102,7 +103,7 @@ class Crowd:
     def _check(self, port: FakeConsumerPort, entry: Entry) -> None:
         key = (entry.ledger_id, entry.entry_id)
         member = next((one for one in self.members if one.port is port), None)
-        assert member is not None, f"{key} went to one who has left"
+        assert member is not None, f"{key} went to a consumer that has left"
         assert all(key not in one.held for one in self.members), f"{key} is with two at once"
         assert member.permits > 0, f"{key} was not asked for"
         facts = facts_of(entry)
@@ -128,7 +129,7 @@ class Crowd:
             self._last[mine] = key
 
     async def finish(self) -> None:
-        """Everybody leaves but one, who takes and acknowledges all: then nothing may be left anywhere."""
+        """Leaves one consumer, which receives and acknowledges all entries; then no state may be left."""
         while len(self.members) > 1:
             await self.leave(0)
         if not self.members:

@@ -1,6 +1,6 @@
 """Stage: the service on a memory ledger and a memory metadata store, with a clock and a loop that tests turn by hand.
 
-Law of the place: nothing waits and nothing sleeps; `settle` runs what was asked for until there is nothing left.
+Law of the place: no call waits or sleeps; `settle` runs all requested work until none is left.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Stage:
         return cast("PersistentTopic", await self.run(self.registry.get(parsed, create=True)))
 
     async def run(self, work: Coroutine[object, object, T] | asyncio.Future[T]) -> T:
-        """Turn the loop until the work is done."""
+        """Turns the loop until the work is done."""
         task = asyncio.ensure_future(work)
         for _ in range(10_000):
             if task.done():
@@ -131,7 +131,7 @@ class Stage:
         raise AssertionError("it never ends")
 
     async def settle(self) -> None:
-        """Run everything that was asked for, tasks included; timers stay."""
+        """Runs all requested work, tasks included; timers stay."""
         idle = 0
         while idle < 8:  # The memory stores answer within fewer turns of the loop.
             idle = 0 if self.soon else idle + 1
@@ -140,14 +140,14 @@ class Stage:
             await asyncio.sleep(0)
 
     async def fire(self) -> None:
-        """Let the time of all timers come."""
+        """Runs all timers, whatever their time."""
         timers, self.timers = self.timers, []
         for _, callback in timers:
             callback()
         await self.settle()
 
     async def pass_time(self, ms: int) -> None:
-        """Move both clocks and let the time of all timers come, until nothing is due any more."""
+        """Moves both clocks and runs all timers, until none is due any more."""
         self.wall_ms += ms
         self.now_ns += ms * 1_000_000
         for _ in range(100):
@@ -180,7 +180,8 @@ class Stage:
         batch: int = 0,
         delays_ms: list[int] | None = None,
     ) -> FakeProducerPort:
-        """So many messages (one per key), by a producer that is gone afterwards.
+        """Publishes `count` messages, or one per key, by a producer that leaves afterwards.
+
 
         `delays_ms`: of each message, the last one for the rest; 0 = none.
         """

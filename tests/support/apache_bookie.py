@@ -16,7 +16,7 @@ START_S: Final = 60
 STOP_S: Final = 60
 OPENED = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
 JAVA_OPTIONS = ["-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-Dio.netty.tryReflectionSetAccessible=true"]
-# It is started hundreds of times and lives for seconds.
+# The JVM is started hundreds of times and lives for seconds.
 JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 JAVA_OPTIONS += [word for place in OPENED for word in ("--add-opens", f"{place}=ALL-UNNAMED")]
 
@@ -51,7 +51,7 @@ class ApacheBookie:
             subprocess.run(command, stdout=log, stderr=log, check=True, timeout=START_S)
 
     def start(self) -> None:
-        """RuntimeError with the end of its log where it does not start."""
+        """Starts the bookie. Raises RuntimeError with the end of its log when it does not listen."""
         command = self._command("org.apache.bookkeeper.server.Main", "--conf")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

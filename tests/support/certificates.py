@@ -30,7 +30,7 @@ class Certificates:
         return certificate.with_suffix(".key")
 
     def new_authority(self, name: str) -> Path:
-        """An authority that no other one vouches for."""
+        """Returns the certificate of a new authority, signed by itself."""
         return self._write(name, _named(name), name, authority=True)
 
     def issue(
@@ -45,7 +45,7 @@ class Certificates:
         return self._write(name, subject or _named(name), authority, expired=expired)
 
     def locked_key(self, password: str) -> Path:
-        """The server's, behind a password."""
+        """Returns the server's key in a file with a password."""
         path = self._folder / "locked.key"
         locked = serialization.BestAvailableEncryption(password.encode())
         path.write_bytes(self._keys["server"].private_bytes(_PEM, serialization.PrivateFormat.PKCS8, locked))

@@ -70,7 +70,7 @@ class ZooKeeper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Also again, with what it knew."""
+        """Starts the server; after a stop it has its former data."""
         host, port = self.address.split(":")
         config = self._folder / "zoo.cfg"
         config.write_text(
@@ -118,22 +118,22 @@ class ZooKeeper:
             self._process = None
 
     def pause(self) -> None:
-        """Stops it in its tracks: connections stay, and nothing is answered."""
+        """Suspends the process: connections stay, and requests get no answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Ends a pause; sessions whose time is over have expired then."""
+        """Resumes the process; sessions whose time ended in the pause have expired."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     @property
     def connections(self) -> int:
-        """Of clients, without the one that asks. A session that expires loses its connection."""
+        """Number of connected clients. A session that expires loses its connection."""
         return int(self._state().partition(b"Connections: ")[2].split()[0]) - 1
 
     def _answers(self) -> bool:
-        """It listens before it serves, so it is asked."""
+        """Returns True once it serves, which is later than it listens."""
         try:
             return b"Mode: standalone" in self._state()
         except OSError:

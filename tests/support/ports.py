@@ -11,8 +11,8 @@ from typing import Final
 
 FIRST: Final = 10_000
 SPAN: Final = 2_000
-"""How many each worker of a test run has for itself; ten of them stay below what the system gives to those who ask
-for any port (32768 and up on Linux, 49152 elsewhere). A port from there could be somebody else's between two starts."""
+"""Ports of each worker of a test run. Those of ten workers lie below the system's own range for port 0 (32768 and up on
+Linux, 49152 elsewhere): another process could get a port of that range between two starts."""
 
 
 def free_port() -> int:
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def accepts(host: str, port: int) -> bool:
-    """Tells whether a server listens there."""
+    """Returns True if a server listens there."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True
@@ -37,7 +37,7 @@ def accepts(host: str, port: int) -> bool:
 
 
 def _of_this_process() -> Iterator[int]:
-    """Begins anywhere, so that two runs at the same time seldom meet."""
+    """Yields the worker's ports, from a random one on, so that two runs at the same time seldom meet."""
     begin = random.randrange(SPAN)
     for step in itertools.count(begin):
         yield _first + step % SPAN

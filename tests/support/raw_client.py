@@ -66,7 +66,7 @@ def payload_frame(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Returns the bytes after a MESSAGE command. `checksum`: ok, bad, none."""
+    """The bytes behind a MESSAGE command, decoded. `checksum`: ok, bad, none."""
 
     broker_entry_metadata: BrokerEntryMetadata | None
     checksum: str

@@ -1,7 +1,7 @@
-"""Which tests run one after the other, and which early, where pytest has several workers (`make test`).
+"""The groups and the order of tests where pytest has several workers (`make test`).
 
-A file's tests stay together, since they share a broker. What wants Spark stays together too: a session takes seconds
-to start, and as long again until Java has made itself fast. The longest begin, so that no worker ends alone.
+A file's tests stay together, since they share a broker. All tests with Spark stay together too: a session takes seconds
+to start, and as long again until Java has compiled its code. The longest groups begin, so that no worker ends alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LONG: Final = (
     "tests/broker/entry_cache/",
     "tests/broker/metadata/",
 )
-"""Groups, files and folders in the order in which they begin; what is not named comes last."""
+"""Groups, files and folders in the order in which they begin; all others come last."""
 
 
 class FilesAndSpark(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
@@ -61,6 +61,6 @@ def group_of(nodeid: str) -> str:
 
 
 def place_of(nodeid: str) -> int:
-    """The smaller, the earlier."""
+    """Returns the place in the order: a test with a smaller one begins earlier."""
     group = group_of(nodeid)
     return next((place for place, name in enumerate(LONG) if group.startswith(name)), len(LONG))

@@ -101,7 +101,7 @@ class StandaloneCluster:
 
     def _run(self, name: str, java_class: str, *words: str) -> Path:
         log = self._folder / f"{name}.log"
-        # Only what Java needs: executors inherit it, and must not find the checkout by a PYTHONPATH.
+        # Java needs no other variables. Executors inherit them, and must not find the checkout by a PYTHONPATH.
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
         environment = {
             **kept,

@@ -10,7 +10,7 @@ from broker.config.policy_names import FIFO_TTL, MAGNETAR, PIP430, PIP430_STASH,
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.settings import EntryCacheSettings
 
-REFUSED = re.escape(f"no such cache policy: clock; choose one of {', '.join(POLICY_NAMES)}")
+REFUSED = re.escape(f"no such cache policy: unknown; choose one of {', '.join(POLICY_NAMES)}")
 
 
 @pytest.mark.parametrize("name", POLICY_NAMES)
@@ -22,11 +22,11 @@ def test_policy_is_made_for_each_name(name: str) -> None:
 
 def test_unknown_policy_is_refused_by_the_settings() -> None:
     with pytest.raises(ValueError, match=REFUSED):
-        EntryCacheSettings(policy="clock")
+        EntryCacheSettings(policy="unknown")
 
 
 def test_name_without_a_policy_is_refused() -> None:
     settings = EntryCacheSettings()
-    object.__setattr__(settings, "policy", "clock")  # As if POLICY_NAMES had a name that no case makes.
+    object.__setattr__(settings, "policy", "unknown")  # As if POLICY_NAMES had a name that no case makes.
     with pytest.raises(ValueError, match=REFUSED):
         make_policy(settings)

@@ -60,7 +60,7 @@ class Socket:
         return [await self.ask({"payload": b64(one), **more}) for one in payloads]
 
     async def says_nothing(self) -> None:
-        """Everything that the broker had to send has come: the answer to a ping comes behind it."""
+        """Waits for the answer to a last request, in front of which all other messages would have come."""
         await self.send({"type": "isEndOfTopic"})
         assert "endOfTopic" in await self.next()
 

@@ -54,7 +54,7 @@ export class Frame {
       authorization() ? button("Sign out", () => this.#app.leave()) : null);
   }
 
-  /** Hides what needs a session. */
+  /** Hides the navigation, the role and the state of the connection. */
   leave() {
     this.#nav.hidden = true;
     this.#lost.hidden = true;

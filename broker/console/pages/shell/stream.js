@@ -10,7 +10,7 @@ import { EventText } from "./event_text.js";
 const PATH = "/admin/v2/magnetar/console/events";
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 30000;
-/** The broker sends something every second. Longer silence means a connection that nobody closed. */
+/** The broker sends something every second. Longer silence means that the connection is dead. */
 const SILENCE_MS = 15000;
 
 /**
