@@ -229,8 +229,9 @@ def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
         ports = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
         data = ("--data", f"{folder}/data", "--ready-file", str(ready))
         with log.open("wb") as out:
-            command = [sys.executable, "-m", "magnetar", "standalone", *data, *ports]
-            process = subprocess.Popen(command, stdout=out, stderr=out)
+            # The pipe ends with this process, however it ends, and the broker ends with the pipe.
+            command = [sys.executable, "-m", "magnetar", "standalone", "--until-eof", *data, *ports]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out)
         try:
             yield _wait_until_ready(process, ready, log)
         finally:

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -162,6 +164,20 @@ def test_demo_shows_hits_and_no_misses() -> None:
     assert "400 messages, in order" in out
     assert "2 refused once" in out
     assert "misses           0 entries" in out
+
+
+def test_broker_of_a_killed_demo_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with start("magnetar.commands.demo", "--url", "pulsar://127.0.0.1:1") as demo:
+        assert demo.stdout is not None
+        address = urlsplit(demo.stdout.readline().split()[1])
+        assert address.hostname is not None
+        assert address.port is not None
+        demo.kill()
+    deadline = time.monotonic() + 60
+    while accepts(address.hostname, address.port):
+        assert time.monotonic() < deadline, "the broker outlived the demo"
+        time.sleep(0.05)
 
 
 def test_standalone_writes_the_ready_file_and_stops_cleanly(tmp_path: Path) -> None:
