@@ -85,6 +85,10 @@ def taken_ms_of(folder: Path) -> int:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         found, taken_ms = facts["format"], int(facts["taken_ms"])
     except FileNotFoundError:
+        if not folder.exists():
+            raise SnapshotError(
+                f"{folder} does not exist: `magnetar admin snapshot {folder}` writes a snapshot there"
+            ) from None
         raise SnapshotError(f"{folder} is no whole snapshot: it has no {FACTS}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotError(f"{folder / FACTS} cannot be read: {error}") from error

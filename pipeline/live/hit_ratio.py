@@ -128,7 +128,7 @@ def _tell(minutes: DataFrame, watch: DropWatch, tell: Callable[[str], None], mar
 
 def _describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> str:
     ratio = f"{hits / reads:.4f}" if reads else "-"
-    return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topics"
+    return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topic{'s' * (topics != 1)}"
 
 
 def _describe_drop(drop: Drop) -> str:

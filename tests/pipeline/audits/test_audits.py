@@ -292,6 +292,9 @@ def test_incomplete_snapshot_is_refused_before_spark_starts(
         capsys.readouterr().err
         == f"magnetar pipeline audit: {tmp_path} is no whole snapshot: it has no snapshot.json\n"
     )
+    absent = tmp_path / "absent"
+    assert main(["pipeline", "audit", "acks", str(absent)]) == 1
+    assert f"{absent} does not exist: `magnetar admin snapshot {absent}`" in capsys.readouterr().err
     facts = tmp_path / "snapshot.json"
     for text, reason in (
         ("{", "cannot be read"),

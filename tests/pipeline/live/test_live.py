@@ -88,15 +88,15 @@ def test_stream_prints_minutes_and_drops_and_goes_on_from_its_checkpoint(spark: 
         assert [line for line in said if "!" not in line] == [
             *(f"2023-11-14 22:{14 + n}  hit ratio 0.9000  4,000 reads of 2 topics" for n in range(5)),
             "2023-11-14 22:19  hit ratio 0.5000  4,000 reads of 2 topics",
-            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics so far",
+            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topic so far",
         ]
         assert [line for line in said if "!" in line] == [
             "2023-11-14 22:19  ! bad: hit ratio 0.1000 after 0.9000"
         ]
         publish(producer, [message(9, 0, good=500)])
         assert follow(spark, url, "counts", tmp_path) == [
-            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics",
-            "2023-11-14 22:23  hit ratio 0.5000  1,000 reads of 1 topics so far",
+            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topic",
+            "2023-11-14 22:23  hit ratio 0.5000  1,000 reads of 1 topic so far",
         ]
         assert follow(spark, url, "counts", tmp_path) == [], "nothing new"
         client.close()
