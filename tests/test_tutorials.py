@@ -33,12 +33,30 @@ def test_commands_install_from_a_path_into_a_folder_that_pytest_leaves_out() -> 
 @pytest.mark.slow
 def test_tests_of_the_tutorial_pass_and_leave_a_backlog(tmp_path: Path) -> None:
     files: dict[str, str] = {}
-    for block in blocks("test_an_application.md", "python"):
+    *named_blocks, policy = blocks("test_an_application.md", "python")
+    for block in named_blocks:
         name, _, text = block.partition("\n")
         files[name] = files.get(name, "") + text
     assert set(files) == {"# shop.py", "# test_shop.py"}
     for name, text in files.items():
         (tmp_path / name.removeprefix("# ")).write_text(text, encoding="utf-8")
+    printed = _printed_by_tests_in(tmp_path)
+    assert "3 passed" in printed, printed[-8000:]
+    left = r"test_order_survives_a_lost_receipt: topic-\w+, subscription kitchen: (\d messages?)"
+    assert re.findall(left, printed) == ["2 messages"]
+
+    # The tutorial then gives this test another fixture, and begins it with a line that sets a policy.
+    head = "def test_order_survives_a_lost_receipt(client, pulsar_topic, pulsar_broker):\n"
+    assert head in files["# test_shop.py"]
+    longer = head.replace("):", ", pulsar_namespace):") + f"    {policy.strip()}\n"
+    (tmp_path / "test_shop.py").write_text(files["# test_shop.py"].replace(head, longer), encoding="utf-8")
+    printed = _printed_by_tests_in(tmp_path)
+    assert "3 passed" in printed, printed[-8000:]
+    assert re.findall(left, printed) == ["1 message"]
+
+
+def _printed_by_tests_in(folder: Path) -> str:
+    """Runs pytest there with Magnetar's plugin, and returns its output."""
     named = [] if "magnetar" in entry_points(group="pytest11").names else ["-p", "magnetar.kit.pytest_plugin"]
     command = [
         sys.executable,
@@ -49,13 +67,9 @@ def test_tests_of_the_tutorial_pass_and_leave_a_backlog(tmp_path: Path) -> None:
         "no:cacheprovider",
         "-c",
         "/dev/null",
-        str(tmp_path),
+        str(folder),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "3 passed" in done.stdout, done.stdout[-8000:]
-    assert re.search(
-        r"test_order_survives_a_lost_receipt: topic-\w+, subscription kitchen: 2 messages", done.stdout
-    )
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
 
 
 def test_script_of_the_tutorial_passes_and_fails_as_it_says(
