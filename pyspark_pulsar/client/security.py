@@ -1,4 +1,4 @@
-"""How a connection proves the client's identity and checks the broker's. Pickled to the tasks with the options.
+"""Proofs of a connection's identity, and checks of the broker's. Pickled to the tasks with the options.
 
 Tokens of a file and of an OAuth 2.0 account are asked for at each connection and at each AUTH_CHALLENGE, so a stream
 outlives the tokens that it began with.
@@ -48,7 +48,7 @@ class TokenFile(NamedTuple):
 
 
 class Security(NamedTuple):
-    """How connections are encrypted and authenticated."""
+    """Settings by which connections are encrypted and authenticated."""
 
     credentials: Credentials | None = None
     """None connects without authentication, or with the tokens of `token_file` or `account`."""
