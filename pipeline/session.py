@@ -1,6 +1,5 @@
 """Starts a Spark session: finds or provides Java, listens on loopback, and starts quickly.
 
-
 Every job, the tests and the bench start Spark here. Executors of a cluster are sent this project's modules
 (`code_archive`); with `spark-submit` a cluster brings its own session.
 """

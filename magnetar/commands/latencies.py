@@ -75,7 +75,6 @@ class Latencies:
     def log_line(self, start_s: float, length_s: float) -> str:
         """Returns one interval of an HdrHistogram log. `start_s`: since the epoch.
 
-
         The package's own writer floors the maximum to whole seconds, so the line is put together here.
         """
         encoded = self._histogram.encode().decode()

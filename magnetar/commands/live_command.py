@@ -68,7 +68,6 @@ def add_to(jobs: Jobs) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Follows the topic. Returns 0, or 1 after one line on stderr; 130 after Ctrl-C.
 
-
     Spark itself writes checkpoint and output, so their paths may have a scheme.
     """
     try:

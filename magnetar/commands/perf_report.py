@@ -38,7 +38,6 @@ class Counts(NamedTuple):
 class Tally:
     """Counts messages, bytes, failures and latencies; any thread may call it.
 
-
     Latencies count since the last `take`, all else since the start.
     """
 

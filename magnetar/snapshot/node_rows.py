@@ -1,6 +1,5 @@
 """Turns a node of the metadata store into rows of a snapshot's tables. Pure: no I/O.
 
-
 A value that cannot be read becomes a row in `unreadable` with the reason: one damaged node must not end the snapshot of a
 million others.
 """

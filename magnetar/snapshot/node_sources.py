@@ -32,7 +32,6 @@ _ZOOKEEPERS_OWN = "/zookeeper"
 def nodes_of(url: str) -> Iterator[Node]:
     """Yields every node below the store's root. `url` as `metadataStoreUrl` has it.
 
-
     Raises MetadataError, at once or on the way, when there is no such store or it cannot be read.
     """
     try:

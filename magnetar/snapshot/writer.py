@@ -53,7 +53,6 @@ def write_snapshot(
 ) -> dict[str, int]:
     """Writes the tables into `folder`, which must not exist, and returns the number of rows by table.
 
-
     `source` is noted in the facts. Raises MetadataError when the store cannot be read; the folder is then removed.
     """
     if folder.exists():

@@ -22,7 +22,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from magnetar.clients.client import CommandError, visible
 from magnetar.top import settings_view
-from magnetar.top.console import Look
+from magnetar.top.console import ROUTES, Look
 from magnetar.top.numbers import fitted
 from magnetar.top.rates import Overview, Reading, overview, subscriptions
 from magnetar.top.source import TOPICS
@@ -48,7 +48,7 @@ SETTING_WIDE: Final = (80, 40)
 NAME_MIN: Final = 20
 """Characters that a name has at least, however narrow the screen is."""
 _PADDING: Final = 2
-_VIEWS: Final = (TOPICS, "hour", "cache", "bookies", "settings")
+_VIEWS: Final = (TOPICS, *ROUTES)
 _TITLES: Final = {
     "hour": "the last hour, by the broker's samples of ten seconds",
     "cache": "what entered and left, and why; expected: a reader was still to come",

@@ -1,6 +1,5 @@
 """Simulates general policies on the reads of an access record: FIFO, LRU and newer ones, and Belady's bound.
 
-
 The policies see a bare trace of requests. An append inserts an entry and is not counted as a read.
 """
 

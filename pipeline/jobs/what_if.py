@@ -23,6 +23,8 @@ from pipeline.traces.checking import Checked
 
 OBJECTS_REQUESTS = 1_000_000
 """Requests that the broker's own objects replay in about half a minute per setting."""
+_PARTS: Final = 4
+"""Parts of the name of a line."""
 
 
 def what_if(
@@ -89,10 +91,6 @@ def _lines(grid: Sequence[GridRow]) -> dict[str, tuple[list[float], list[float]]
 
 def _size(row: GridRow) -> int:
     return row.settings.size_bytes_max
-
-
-_PARTS: Final = 4
-"""Parts of the name of a line."""
 
 
 def _name_parts(settings: EntryCacheSettings) -> tuple[str, str, str, str]:

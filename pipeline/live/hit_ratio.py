@@ -27,7 +27,6 @@ _LATE = "10 seconds"
 def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
     """Return a stream with one row per topic and message: at, topic, hits, reads.
 
-
     `starting`: "earliest" or "latest", used while there is no checkpoint.
     """
     values = (

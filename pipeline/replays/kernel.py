@@ -1,6 +1,5 @@
 """The broker's entry cache as machine code, for replays of `pip430` (4.2, 5.0) and `fifo-ttl`.
 
-
 It follows `broker/entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
 Tests compare it with the broker's objects, counter by counter, on random access records.
 

@@ -1,6 +1,5 @@
 """Measures the reuse of entries: time and distance between two uses, and the cause of each miss.
 
-
 The distance is the bytes that were appended or arrived from storage between two uses of an entry: the size
 that a first-in-first-out cache without a time limit would have needed.
 """

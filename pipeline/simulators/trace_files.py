@@ -1,6 +1,5 @@
 """Reads and writes trace files as cache research exchanges them: oracleGeneral records, and tables of text.
 
-
 An oracleGeneral record has 24 bytes, little-endian and packed: time (32 bits), object (64), size (32) and the
 number of the next request for the object, counted from 1, or -1 (64). The last field is written and not read:
 `next_accesses` computes it from the trace. libCacheSim has readers too, which give its caches one request at a time; samples

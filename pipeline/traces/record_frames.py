@@ -1,6 +1,5 @@
 """Reads an access record as Spark DataFrames: its events, and the names of topics and readers.
 
-
 Files are checked first, in parallel. Spark then reads the sound ones alone, so that a damaged file is a sentence in the
 report instead of the end of a job.
 """

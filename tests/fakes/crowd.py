@@ -1,6 +1,5 @@
 """Crowd: consumers of one subscription that come, ask, acknowledge, refuse and leave, with checks of each delivery.
 
-
 Checked at every delivery: no other consumer holds the entry, permits are overdrawn by one entry at most; for Key_Shared
 also: one consumer alone holds entries of a key's hash, and a key's entries come in order.
 """

@@ -1,6 +1,5 @@
 """A producer's and a consumer's port that note each call.
 
-
 Law of the place: a port never answers back by itself; what a client would do, the test does.
 """
 

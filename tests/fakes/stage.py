@@ -182,7 +182,6 @@ class Stage:
     ) -> FakeProducerPort:
         """Publishes `count` messages, or one per key, by a producer that leaves afterwards.
 
-
         `delays_ms`: of each message, the last one for the rest; 0 = none.
         """
         delays = delays_ms or [0]

@@ -426,18 +426,26 @@ async def life(stage: Stage, ports: list[FakeProducerPort]) -> None:
         await compact(stage, topic)
 
 
+async def lived_until_dead(
+    way: WritesUntilCrash,
+) -> tuple[Stage, list[FakeProducerPort], asyncio.Future[None]]:
+    """Begins a topic's life on a store behind `way`; returns when the way lets no write through, or the life has ended."""
+    stage, ports = Stage(entries_per_ledger=3, metadata=way), list[FakeProducerPort]()
+    work = asyncio.ensure_future(life(stage, ports))
+    while not (way.dead or work.done()):
+        while stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    return stage, ports, work
+
+
 async def test_crash_between_any_two_writes_keeps_the_view_and_leaves_no_ledger() -> None:
     horizons = set()
     # The first four writes make tenants and namespaces.
     for writes in range(4, 60):
         shared = MemoryMetadataStore()
         way = WritesUntilCrash(shared, writes)
-        stage, ports = Stage(entries_per_ledger=3, metadata=way), list[FakeProducerPort]()
-        work = asyncio.ensure_future(life(stage, ports))
-        while not (way.dead or work.done()):
-            while stage.soon:
-                stage.soon.popleft()()
-            await asyncio.sleep(0)
+        stage, ports, work = await lived_until_dead(way)
         work.cancel()
         stage.soon.clear()
         await asyncio.wait((work,))

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from tests.broker.service.test_compaction import check_view, compact, ledgers_of, life, referenced
+from tests.broker.service.test_compaction import check_view, compact, ledgers_of, lived_until_dead, referenced
 from tests.fakes.metadata import LateWrites
-from tests.fakes.ports import FakeProducerPort
 from tests.fakes.stage import Stage
 
 
@@ -20,12 +19,7 @@ async def test_late_writes_of_a_broker_that_lost_the_topic_lose_no_key(compacts:
     for writes in range(4, 60):
         shared = MemoryMetadataStore()
         way = LateWrites(shared, writes)
-        stage, ports = Stage(entries_per_ledger=3, metadata=way), list[FakeProducerPort]()
-        work = asyncio.ensure_future(life(stage, ports))
-        while not (way.dead or work.done()):
-            while stage.soon:
-                stage.soon.popleft()()
-            await asyncio.sleep(0)
+        stage, ports, work = await lived_until_dead(way)
         second = Stage(entries_per_ledger=3, metadata=shared, before=stage)
         topic = await second.open()
         if compacts:
