@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
     changed_keys,
@@ -375,7 +375,4 @@ def _add_brokers(
 ) -> None:
     limit = budget.memory_bytes
     fitting = [row for row in grid if limit is None or row.settings.size_bytes_max <= limit]
-    table = fleet_table(present, best, fitting)
-    if len(table.rows) > 1:
-        report.tables["brokers"] = table
-        report.text += ["", *fleet_lines(table)]
+    add_brokers(report, present, best, fitting)

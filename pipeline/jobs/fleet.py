@@ -7,13 +7,21 @@ from typing import Final
 
 from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.memory_curve import NEAR
-from pipeline.jobs.report import Cell, Table, shown
+from pipeline.jobs.report import Cell, Report, Table, shown
 from pipeline.replays.grid import GridRow
 
 DIFFERS: Final = 0.01
 """A broker that other settings would give so much more hit ratio gets a line of its own."""
 _SHOWN: Final = 10
 """Lines about brokers in the text; the table has all brokers."""
+
+
+def add_brokers(report: Report, present: GridRow, fleet: GridRow, rows: Sequence[GridRow]) -> None:
+    """Add the table of `fleet_table` and its lines to a report on several brokers; nothing to one on a single broker."""
+    table = fleet_table(present, fleet, rows)
+    if len(table.rows) > 1:
+        report.tables["brokers"] = table
+        report.text += ["", *fleet_lines(table)]
 
 
 def own_best(rows: Sequence[GridRow], broker: str) -> GridRow:

@@ -18,7 +18,7 @@ from broker.config.policy_names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
-from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
     changed_keys,
@@ -133,7 +133,7 @@ def recommend(
     curve = best_by_size(together)
     report.text += knee_lines(curve, traffic)
     report.tables["memory_curve"] = curve_table(curve, traffic)
-    _add_brokers(report, present, best, together)
+    add_brokers(report, present, best, together)
     report.listed = {"before_after": 20}
     return report
 
@@ -338,13 +338,6 @@ def _add_tables(
         lines, "cache size", "hit ratio", x_scale="size", y_scale="ratio", log_x=True, marks=marks
     )
     report.plots.append(Plot(f"Hit ratio over size and time to live, {policy_name(present.settings)}", svg))
-
-
-def _add_brokers(report: Report, present: GridRow, best: GridRow, grid: Sequence[GridRow]) -> None:
-    table = fleet_table(present, best, grid)
-    if len(table.rows) > 1:
-        report.tables["brokers"] = table
-        report.text += ["", *fleet_lines(table)]
 
 
 def _add_policies(report: Report, policies: tuple[GridRow, GridRow] | None) -> None:
