@@ -101,8 +101,9 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.consumers: dict[int, ConsumerOnConnection] = {}
         """Consumers by their id, also those that are being opened."""
         self.watchers: dict[int, TopicListWatcher] = {}
-        self.shares: dict[int, Registration] = {}
         """Watched topic lists by watcher id."""
+        self.shares: dict[int, Registration] = {}
+        """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
         self.gate = ReadGate(context)
         """Decides when the connection is read."""
         self.outbox = Outbox(context.turn, self.gate)
