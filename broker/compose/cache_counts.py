@@ -19,6 +19,7 @@ from typing import Final
 from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
 from broker.service.topic_registry import TopicRegistry
 from protocol.frame import message_body
@@ -34,7 +35,7 @@ Counts = tuple[int, int, int]
 """Hits, misses and coalesced reads."""
 
 
-class CountsPort:
+class CountsPort(ProducerPort):
     """The port of a producer inside the broker: it ignores receipts and logs refusals."""
 
     def receipt(
@@ -42,7 +43,7 @@ class CountsPort:
     ) -> None:
         """Does nothing: the next message does not depend on the receipt."""
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         """Logs the loss of the message."""
         log.warning("the cache's counts are lost for this interval: %s", error)
 

@@ -188,7 +188,7 @@ def close_producer(cnx: Connection, command: BaseCommand) -> None:
         cnx.run(_close(cnx, closing, request.request_id), refuse, "CLOSE_PRODUCER")
 
     if port.unanswered:
-        port.leaving = close
+        port.when_answered(close)
     else:
         close()
 

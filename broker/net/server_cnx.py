@@ -397,18 +397,18 @@ class ServerCnx(asyncio.BufferedProtocol):
         judged = judge_body(inbox.buffer, body_start, body)
         if judged == CORRUPT:
             error = ChecksumMismatch("Checksum failed on the broker")
-            port.refused(sequence_id, size, error)
+            port.at_once(sequence_id, send.highest_sequence_id, size, error)
         elif send.HasField("txnid_most_bits"):
             if self.context.coordinators is None:
-                port.refused(sequence_id, size, NotAllowed("Transactions are not enabled"))
+                disabled = NotAllowed("Transactions are not enabled")
+                port.at_once(sequence_id, send.highest_sequence_id, size, disabled)
             else:
                 self._publish_in_transaction(producer, send, body)
         elif judged == MAY_NAME_TRANSACTION and names_transaction(body):
             # Readers know transactions by the metadata alone. Stored, it would hide itself, hold back other messages, or
             # end a transaction in the place of its coordinator.
-            port.refused(
-                sequence_id, size, NotAllowed("Only a SEND in a transaction may name one in its metadata")
-            )
+            forged = NotAllowed("Only a SEND in a transaction may name one in its metadata")
+            port.at_once(sequence_id, send.highest_sequence_id, size, forged)
         else:
             producer.publish(
                 sequence_id,
@@ -426,7 +426,8 @@ class ServerCnx(asyncio.BufferedProtocol):
             require_owner(self, txn, "SEND")
         except TransactionNotFound as error:
             # The error of a SEND in a transaction that is not open: official clients fail the message and go on.
-            producer.port.refused(send.sequence_id, len(body), NotAllowed(str(error)))
+            refusal = NotAllowed(str(error))
+            producer.port.at_once(send.sequence_id, send.highest_sequence_id, len(body), refusal)
             return
         stored = in_transaction(body, *txn)
         # The port subtracts the size that is stored.

@@ -225,7 +225,7 @@ class PersistentTopic(Topic):
             if verdict is Verdict.UNKNOWN:
                 raise PersistenceError("Cannot determine whether the message is a duplicate at this time")
             if verdict is Verdict.DUPLICATE:
-                producer.port.receipt(sequence_id, highest_sequence_id, -1, -1, size)
+                producer.port.at_once(sequence_id, highest_sequence_id, size, None)
                 return
         self.entries_in += 1
         self.messages_in += messages
@@ -270,8 +270,8 @@ class PersistentTopic(Topic):
         self._pause.add_failed(self.ledger.environment.now_ns())
         # CLOSE_PRODUCER goes first, as in `publish`.
         self.disconnect_producers()
-        for producer, sequence_id, _, size in contexts:
-            producer.port.refused(sequence_id, size, error)
+        for producer, sequence_id, highest, size in contexts:
+            producer.port.refused(sequence_id, highest, size, error)
         if isinstance(error, LedgerFenced):
             self._on_fenced(self)
 

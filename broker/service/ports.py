@@ -26,9 +26,21 @@ class ProducerPort(Protocol):
         """
         ...
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
-        """The message is not stored. `size` bytes are pending no longer."""
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
+        """The message, or no message of the batch, is stored. `size` bytes are pending no longer."""
         ...
+
+    def at_once(
+        self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError | None
+    ) -> None:
+        """Takes the outcome of the newest SEND while earlier ones may have none yet: a refusal, or None for a duplicate.
+
+        A client that goes by the order of answers must get it after theirs; this default is for all others.
+        """
+        if error is None:
+            self.receipt(sequence_id, highest_sequence_id, -1, -1, size)
+        else:
+            self.refused(sequence_id, highest_sequence_id, size, error)
 
     def pause(self) -> None:
         """Stops reading the connection, because a publish rate is exceeded; each call needs one `go_on`."""

@@ -158,10 +158,8 @@ class Producer:
     ) -> None:
         """Passes one message or batch to the topic; the port gets one outcome for it.
 
-        `size`: bytes of the body. `delayed`: the message may have a delivery time.
-
-        Receipts of stored messages come in the order of the calls. Duplicates and refusals are answered at once, so
-        their outcome may overtake that of earlier messages.
+        `size`: bytes of the body. `delayed`: the message may have a delivery time. Outcomes of stored messages come in the
+        order of the calls; that of a duplicate or a refusal comes before this returns (`ProducerPort.at_once`).
         """
         self.entries_in += 1
         self.messages_in += messages
@@ -169,7 +167,7 @@ class Producer:
         try:
             self.topic.publish(self, sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)
         except BrokerError as error:
-            self.port.refused(sequence_id, size, error)
+            self.port.at_once(sequence_id, highest_sequence_id, size, error)
 
     def publish_in_transaction(
         self,
@@ -185,7 +183,7 @@ class Producer:
         try:
             self.topic.transactions.admit(txn)
         except BrokerError as error:
-            self.port.refused(sequence_id, size, error)
+            self.port.at_once(sequence_id, highest_sequence_id, size, error)
             return
         delayed = read_facts(body).deliver_at_ms != 0
         self.publish(sequence_id, highest_sequence_id, messages, body, size, chunk, delayed)

@@ -14,6 +14,7 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.topic_name import TopicName
 from broker.service.dispatch.read_retry import ReadRetry
+from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.rights import require_produce
@@ -26,7 +27,7 @@ from protocol.pulsar_api_pb2 import MessageMetadata
 log = logging.getLogger("magnetar.websocket")
 
 
-class DeadLetters:
+class DeadLetters(ProducerPort):
     """The dead letter producer of one session; it opens its topic with the first message."""
 
     def __init__(self, session: Session, topic: TopicName) -> None:
@@ -126,7 +127,7 @@ class DeadLetters:
         """The message is stored."""
         self._settle(sequence_id, None)
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         """The message is not stored."""
         self._settle(sequence_id, error)
 

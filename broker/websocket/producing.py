@@ -18,6 +18,7 @@ from aiohttp import web
 from broker.model.errors import BrokerError
 from broker.model.position import Position
 from broker.service.dispatch.key_shared import sticky_key_hash
+from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
 from broker.websocket.bodies import Sender, batch_body, single_body
 from broker.websocket.context import Peer, WebSocketContext
@@ -191,7 +192,7 @@ class ProducerSession(Session):
             log.info("- %s producer %s on %s", self.address, lane.producer.name, lane.producer.topic.name)
 
 
-class ProducerLane:
+class ProducerLane(ProducerPort):
     """A ProducerPort for one topic or partition. See `broker/service/ports.py` for the port's methods."""
 
     producer: Producer
@@ -314,7 +315,7 @@ class ProducerLane:
 
         self._settle(sequence_id, size, text)
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         """Answers with the error."""
         self._settle(
             sequence_id,

@@ -10,11 +10,12 @@ from typing import TypeAlias
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
+from broker.service.ports import ProducerPort
 
 Key: TypeAlias = tuple[int, int]
 
 
-class FakeProducerPort:
+class FakeProducerPort(ProducerPort):
     def __init__(self) -> None:
         self.receipts: list[tuple[int, int, int]] = []
         """(sequence id, ledger id, entry id)"""
@@ -24,7 +25,7 @@ class FakeProducerPort:
     def receipt(self, sequence_id: int, highest: int, ledger_id: int, entry_id: int, size: int) -> None:
         self.receipts.append((sequence_id, ledger_id, entry_id))
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         self.refusals.append((sequence_id, error))
 
     def pause(self) -> None:

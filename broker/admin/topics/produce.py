@@ -29,6 +29,7 @@ from broker.model.topic_name import TopicName
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.namespaces import Json
+from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
 from broker.service.topic_schemas import version_bytes, version_of
 
@@ -219,7 +220,7 @@ class Publication:
         self._changed.clear()
 
 
-class PublicationLane:
+class PublicationLane(ProducerPort):
     """A ProducerPort for one topic or partition. See `broker/service/ports.py` for the port's methods."""
 
     producer: Producer
@@ -270,7 +271,7 @@ class PublicationLane:
         if place is not None:
             self._note(place, {"messageId": f"{ledger_id}:{entry_id}:{self._partition}", "errorCode": 0})
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         """Notes the error."""
         place = self._take(sequence_id)
         if place is not None:

@@ -23,6 +23,7 @@ from broker.model.errors import BrokerError, NotAllowed, TopicTerminated
 from broker.model.position import LATEST, Position
 from broker.model.txn_id import TxnId
 from broker.service.entry_facts import facts_of
+from broker.service.ports import ProducerPort
 from broker.service.producer import Producer, PublishTarget
 from broker.service.settings import ServiceSettings
 from broker.service.transactions.coordinators import TransactionStates
@@ -245,7 +246,7 @@ class TopicTransactions:
         return Divided(shown, left_out, dead)
 
 
-class MarkerPort:
+class MarkerPort(ProducerPort):
     """The port of the producer of one marker: it waits for the receipt."""
 
     def __init__(self) -> None:
@@ -259,7 +260,7 @@ class MarkerPort:
         if not self.outcome.done():
             self.outcome.set_result(None)
 
-    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+    def refused(self, sequence_id: int, highest_sequence_id: int, size: int, error: BrokerError) -> None:
         """The marker is not stored; the coordinator asks again."""
         if not self.outcome.done():
             self.outcome.set_exception(error)

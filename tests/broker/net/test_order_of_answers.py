@@ -1,0 +1,136 @@
+"""Answers to SENDs leave in the order of the SENDs, refusals and duplicates too, under the number that clients look for.
+
+Java's client compares each answer with its oldest unanswered message alone, and a batch has there the highest sequence id.
+tests/interop/test_refused_sends.py tries it with the client.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from protocol.bookie_frame import RC_IO_ERROR
+from protocol.pulsar_api_pb2 import BaseCommand
+from tests.fakes.client import Client, Port
+from tests.fakes.messages import message
+from tests.fakes.stage import TOPIC, Stage
+
+
+def send(client: Client, sequence_id: int, *, highest: int = 0, corrupt: bool = False, **values: int) -> None:
+    command = BaseCommand(type=BaseCommand.SEND)
+    command.send.producer_id = 0
+    command.send.sequence_id = sequence_id
+    if highest:
+        command.send.highest_sequence_id = highest
+        command.send.num_messages = highest - sequence_id + 1
+    for name, value in values.items():
+        setattr(command.send, name, value)
+    packed = command.SerializeToString()
+    body = bytearray(message(b"x", sequence_id=sequence_id))
+    if corrupt:
+        body[-1] ^= 1
+    client.feed(struct.pack(">II", 4 + len(packed) + len(body), len(packed)) + packed + body)
+
+
+async def producer(**settings: bool) -> Client:
+    client = await Port(Stage(**settings)).client()
+    client.produce(topic=TOPIC)
+    assert await client.names() == ["PRODUCER_SUCCESS"]
+    return client
+
+
+async def answers(client: Client) -> list[tuple[str, int]]:
+    found = []
+    for command in await client.hear():
+        if command.type == BaseCommand.SEND_RECEIPT:
+            found.append(("receipt", command.send_receipt.sequence_id))
+        elif command.type == BaseCommand.SEND_ERROR:
+            found.append(("refused", command.send_error.sequence_id))
+        else:
+            found.append((BaseCommand.Type.Name(command.type), -1))
+    return found
+
+
+@pytest.mark.parametrize("reason", ["checksum", "transaction"])
+async def test_refused_batch_is_answered_with_its_highest_sequence_id(reason: str) -> None:
+    client = await producer()
+    values = {"txnid_most_bits": 1, "txnid_least_bits": 2} if reason == "transaction" else {}
+    send(client, 4, highest=7, corrupt=reason == "checksum", **values)
+    send(client, 8, corrupt=reason == "checksum", **values)
+    assert await answers(client) == [("refused", 7), ("refused", 8)]
+
+
+async def test_sends_that_cannot_be_stored_are_answered_in_order_after_the_close_of_the_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = await producer()
+    monkeypatch.setattr(client.port.stage.ledgers, "_store", lambda *_: RC_IO_ERROR)
+    send(client, 4, highest=7)
+    send(client, 8, corrupt=True)
+    send(client, 9)
+    assert await answers(client) == [
+        ("CLOSE_PRODUCER", -1),
+        ("refused", 7),
+        ("refused", 8),
+        ("refused", 9),
+    ]
+    gate = client.cnx.gate
+    assert (gate.pending_publishes, gate.pending_bytes) == (0, 0)
+
+
+async def test_refusals_wait_for_the_receipts_of_earlier_sends() -> None:
+    client = await producer()
+    for sequence_id in range(8):
+        send(client, sequence_id, corrupt=sequence_id in (1, 2, 5, 7))
+    kinds = ["receipt", "refused", "refused", "receipt", "receipt", "refused", "receipt", "refused"]
+    assert await answers(client) == list(zip(kinds, range(8), strict=True))
+
+
+async def test_refusal_leaves_at_once_when_nothing_waits() -> None:
+    client = await producer()
+    send(client, 0)
+    await answers(client)
+    send(client, 1, corrupt=True)
+    # Without a turn of the loop.
+    assert client.cnx.producers[0].unanswered == 0
+    assert await answers(client) == [("refused", 1)]
+
+
+async def test_closed_producer_is_answered_after_held_refusals() -> None:
+    client = await producer()
+    send(client, 0)
+    send(client, 1, corrupt=True)
+    client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
+    assert await answers(client) == [("receipt", 0), ("refused", 1), ("SUCCESS", -1)]
+    gate = client.cnx.gate
+    assert (gate.pending_publishes, gate.pending_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_every_send_is_answered_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    client = await producer()
+    expected: list[tuple[str, int]] = []
+    heard: list[tuple[str, int]] = []
+    for sequence_id in range(200):
+        corrupt = chance.random() < 0.3
+        send(client, sequence_id, corrupt=corrupt)
+        expected.append(("refused" if corrupt else "receipt", sequence_id))
+        if chance.random() < 0.1:
+            heard += await answers(client)
+    heard += await answers(client)
+    assert heard == expected
+    gate = client.cnx.gate
+    assert (gate.pending_publishes, gate.pending_bytes) == (0, 0)
+
+
+async def test_duplicates_wait_for_the_receipts_of_earlier_sends() -> None:
+    client = await producer(deduplication=True)
+    send(client, 5)
+    assert await answers(client) == [("receipt", 5)]
+    send(client, 6)
+    send(client, 5)
+    send(client, 7)
+    assert await answers(client) == [("receipt", 6), ("receipt", 5), ("receipt", 7)]
