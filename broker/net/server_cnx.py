@@ -96,8 +96,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.producers: dict[int, ProducerOnConnection] = {}
         """Producers by their id, also those that are being opened."""
         self.closed_producers: dict[int, None] = {}
-        """Ids of producers that the broker closed. SENDs that were on their way by then are dropped: treated as
-        SENDs of an unknown producer, they would end the connection."""
+        """Ids of producers that the broker closed; their SENDs are dropped and do not end the connection."""
         self.consumers: dict[int, ConsumerOnConnection] = {}
         """Consumers by their id, also those that are being opened."""
         self.watchers: dict[int, TopicListWatcher] = {}

@@ -93,6 +93,20 @@ def test_java(broker: BrokerProcess, java_class_path: str, program: str, subtest
     _judge(_outcomes(command, broker), subtests)
 
 
+def test_java_keeps_its_connection_when_sends_are_refused(
+    broker: BrokerProcess, java_class_path: str, subtests: pytest.Subtests
+) -> None:
+    opened = "+ "
+    before = sum(" producer " in line and opened in line for line in broker.log_path.open())
+    outcomes = _outcomes(["java", "-cp", java_class_path, str(HERE / "java" / "Refused.java")], broker)
+    for name, outcome in outcomes.items():
+        with subtests.test(name):
+            assert outcome == "ok"
+    # Three reasons, batched and not; a producer that connected again would be opened again.
+    after = sum(" producer " in line and opened in line for line in broker.log_path.open())
+    assert (len(outcomes), after - before) == (6, 6)
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))

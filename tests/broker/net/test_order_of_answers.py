@@ -1,7 +1,7 @@
 """Answers to SENDs leave in the order of the SENDs, refusals and duplicates too, under the number that clients look for.
 
 Java's client compares each answer with its oldest unanswered message alone, and a batch has there the highest sequence id.
-tests/interop/test_refused_sends.py tries it with the client.
+tests/interop/test_other_clients.py tries it with the client.
 """
 
 from __future__ import annotations
