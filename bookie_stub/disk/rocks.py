@@ -193,7 +193,8 @@ class Rocks:
             return
         try:
             descriptor = self._file_system.open_to_read(newest)
-        except FileNotFoundError:  # `compact` has synced its rows in a table since it was listed, and removed it.
+        except FileNotFoundError:
+            # `compact` has synced its rows in a table since it was listed, and removed it.
             return
         try:
             self._file_system.sync_data(descriptor)

@@ -102,14 +102,14 @@ def test_write_is_durable_when_a_compaction_removes_the_log_that_it_syncs(tmp_pa
         def open_to_read(self, path: Path) -> int:
             if not compacted:
                 compacted.append(path)
-                index.compact()
+                compacting.compact()
                 assert not path.exists()
             return super().open_to_read(path)
 
-    index = LocationIndex(tmp_path / "locations", Compacting())
-    fill(index, {(1, 0): 10})
+    compacting = LocationIndex(tmp_path / "locations", Compacting())
+    fill(compacting, {(1, 0): 10})
     assert compacted
-    index.close()
+    compacting.close()
     again = LocationIndex(tmp_path / "locations")
     assert [entry for entry, _, _ in listed(again, 1, 0, 100)] == [0]
     again.close()
