@@ -4,7 +4,7 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
-#   make test-slow   tests beside programs that pip does not bring: Java, Go, Rust, Docker, Prometheus, a browser
+#   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and long ones
 #   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
 #   make coverage    branch coverage of the tests, a line for each room
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
@@ -55,7 +55,7 @@ test: style
 	typed=0; wait $$types || typed=$$?; cat "$$report"; \
 	test $$tests = 0 && test $$typed = 0
 
-# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can.
+# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can. The others need time alone.
 test-slow: $(DEVELOPMENT)
 	$(PYTEST) -m peer $(TESTS)
 
