@@ -4,7 +4,7 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
-#   make test-slow   tests beside programs that pip does not bring: Java, Go, Rust, Docker, Prometheus, a browser
+#   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and long ones
 #   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
 #   make coverage    branch coverage of the tests, a line for each room
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
@@ -25,13 +25,13 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
-# Tests side by side: while those of one wait for processes, the other one's run.
-WORKERS ?= 2
+# Tests side by side, more than a small machine has cores: most of a test's time goes by in waiting for processes.
+WORKERS ?= 4
 
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint format bench docs dist image generate constraints clean
+.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint style format bench docs dist image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -45,10 +45,17 @@ pipeline: $(DEVELOPMENT)
 
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile -ra --durations=10 --durations-min=2
 
-test: lint
-	$(PYTEST) -m "not peer" $(TESTS)
+# mypy, which takes minutes without its cache, runs beside the tests and tells its findings at the end.
+test: style
+	@set -e; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
+	$(PY) -m mypy >"$$report" 2>&1 & types=$$!; \
+	echo '$(PYTEST) -m "not peer" $(TESTS)'; \
+	tests=0; $(PYTEST) -m "not peer" $(TESTS) || tests=$$?; \
+	echo '$(PY) -m mypy'; \
+	typed=0; wait $$types || typed=$$?; cat "$$report"; \
+	test $$tests = 0 && test $$typed = 0
 
-# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can.
+# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can. The others need time alone.
 test-slow: $(DEVELOPMENT)
 	$(PYTEST) -m peer $(TESTS)
 
@@ -65,10 +72,12 @@ coverage: $(DEVELOPMENT)
 test-apache-bookkeeper: $(DEVELOPMENT)
 	$(PY) -m tests.storages $(ARGS)
 
-lint: $(DEVELOPMENT)
+lint: style
+	$(PY) -m mypy
+
+style: $(DEVELOPMENT)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
 
 format: $(DEVELOPMENT)
 	$(PY) -m ruff check --fix .

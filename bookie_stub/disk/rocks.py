@@ -186,12 +186,16 @@ class Rocks:
 
     def _sync_log(self) -> None:
         """Syncs the newest write-ahead log without holding the interpreter's lock. OSError."""
-        # The newest log has nearly all of the batch. `flush_wal` behind this syncs what an older one may still lack.
+        # The newest log has nearly all of the batch. `flush_wal` after this syncs what an older one may still lack.
         logs = [path for path in self._path.iterdir() if _WAL_NAME.fullmatch(path.name)]
         newest = max(logs, key=lambda path: int(path.stem), default=None)
         if newest is None:
             return
-        descriptor = self._file_system.open_to_read(newest)
+        try:
+            descriptor = self._file_system.open_to_read(newest)
+        except FileNotFoundError:
+            # `compact` has synced its rows in a table since it was listed, and removed it.
+            return
         try:
             self._file_system.sync_data(descriptor)
         finally:

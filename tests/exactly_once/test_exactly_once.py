@@ -1,4 +1,7 @@
-"""A small execution; `python -m tests.exactly_once` is the large one."""
+"""A small execution; `python -m tests.exactly_once` is the large one.
+
+It needs nothing but time (`peer`): each driver that it kills starts Spark again.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from tests.vectors.broker_process import BrokerProcess
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.timeout(600)
 def test_stream_loses_and_doubles_no_row_when_tasks_and_driver_are_killed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, SETTINGS) as broker:

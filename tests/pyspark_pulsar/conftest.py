@@ -51,7 +51,7 @@ def admin(addresses: Addresses) -> Admin:
 @pytest.fixture(scope="module")
 def client(broker_url: str) -> Iterator[Any]:
     opened = pulsar.Client(
-        broker_url, operation_timeout_seconds=15, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        broker_url, operation_timeout_seconds=60, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     )
     yield opened
     opened.close()

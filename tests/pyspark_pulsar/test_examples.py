@@ -1,4 +1,7 @@
-"""The example with tables, and the notebooks, run as their readers run them: in processes of their own."""
+"""The example with tables, and the notebooks, run as their readers run them: in processes of their own.
+
+They need nothing but time (`peer`): five sessions of Spark start.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LIMIT_S = 800
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(900)]
 
 
 def test_tables_have_each_row_once() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+from magnetar.kit.controls import Clock
 from protocol import requests
 from pyspark_pulsar.client import oauth2
 from pyspark_pulsar.client.cluster import open_cluster
@@ -26,7 +27,7 @@ from pyspark_pulsar.errors import BrokerRefused, IssuerRefused, OptionError
 from pyspark_pulsar.options import source_options
 from tests.support.certificates import Certificates
 from tests.support.token_issuer import Issuer
-from tests.support.tokens import SECRET_URL
+from tests.support.tokens import SECRET_URL, token
 from tests.vectors.broker_process import BrokerProcess
 
 WAIT_S = 60.0
@@ -35,13 +36,13 @@ PLUGIN = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    opened = Issuer(lives_s=6)
+    opened = Issuer(lives_s=1000 * 3600)
     yield opened
     opened.close()
 
 
 @pytest.fixture(scope="module")
-def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     settings = {
         "authenticationEnabled": "true",
         "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
@@ -49,8 +50,13 @@ def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         # Time for a client to answer a challenge: a busy machine must not end its connection.
         "authenticationRefreshCheckSeconds": "60",
     }
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True) as broker:
-        yield broker.addresses.pulsar
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True, test_faults=True) as running:
+        yield running
+
+
+@pytest.fixture
+def broker_url(broker: BrokerProcess) -> str:
+    return broker.addresses.pulsar
 
 
 def options(url: str, params: dict[str, Any], plugin: str = PLUGIN) -> Any:
@@ -74,6 +80,8 @@ def account_file(folder: Path, secret: str = "right") -> Path:
 def test_account_opens_a_connection_with_the_issuers_token(
     issuer: Issuer, broker_url: str, tmp_path: Path
 ) -> None:
+    # A token that holds for longer than the test takes: it is asked for once.
+    issuer.expires_in_s = 3600
     given = {
         "type": "client_credentials",
         "issuerUrl": issuer.url,
@@ -94,14 +102,18 @@ def test_account_opens_a_connection_with_the_issuers_token(
     ]
 
 
-def test_connection_outlives_its_first_token(issuer: Issuer, broker_url: str) -> None:
+def test_connection_outlives_its_first_token(issuer: Issuer, broker: BrokerProcess, broker_url: str) -> None:
     """The broker asks for new credentials when the first have expired, and closes a client that has none."""
+    issuer.lives_s = 3600
+    issuer.expires_in_s = 0  # So that the client asks for another one each time.
     given = {"issuer_url": issuer.url, "client_id": "me", "client_secret": "right"}
     settings = options(broker_url, given, "oauth2").cluster
     with open_cluster(settings) as cluster:
         connection = cluster.new_connection(cluster.owners(["persistent://public/default/t"])[0])
         deadline = time.monotonic() + WAIT_S
         tokens = len(issuer.forms)
+        issuer.lives_s = 1000 * 3600
+        Clock(broker.addresses.admin, token({"sub": "me"})).advance(hours=1)
         while len(issuer.forms) == tokens:
             assert time.monotonic() < deadline, "no token but the first was fetched"
             connection.poll(0.2)

@@ -1,6 +1,6 @@
 """The groups and the order of tests where pytest has several workers (`make test`).
 
-A file's tests stay together, since they share a broker. All tests with Spark stay together too: a session takes seconds
+A file's tests stay together, since they share a broker. Tests with Spark are two groups, because a session takes seconds
 to start, and as long again until Java has compiled its code. The longest groups begin, so that no worker ends alone.
 """
 
@@ -10,8 +10,9 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-SPARK: Final = (
-    "tests/pyspark_pulsar/",
+SPARK_SOURCE: Final = ("tests/pyspark_pulsar/",)
+"""Folders and files whose tests ask for the fixture `spark`, and read or write topics with it."""
+SPARK_JOBS: Final = (
     "tests/pipeline/jobs/test_budget.py",
     "tests/pipeline/jobs/test_history.py",
     "tests/pipeline/jobs/test_hit_report.py",
@@ -24,9 +25,11 @@ SPARK: Final = (
     "tests/pipeline/test_task_progress.py",
     "tests/interop/test_recommendation.py",
 )
-"""Folders and files whose tests ask for the fixture `spark`."""
+"""Folders and files whose tests ask for the fixture `spark`, and run jobs with it."""
+GROUPS: Final = {"spark jobs": SPARK_JOBS, "spark source": SPARK_SOURCE}
+"""The groups of more than one file."""
 LONG: Final = (
-    "spark",
+    *GROUPS,
     "tests/exactly_once/test_exactly_once.py",
     "tests/test_wire_vectors.py",
     "tests/test_rest_vectors.py",
@@ -50,14 +53,16 @@ LONG: Final = (
 
 
 class FilesAndSpark(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Gives an idle worker the next file, or all tests with Spark."""
+    """Gives an idle worker the next file, or the next group of tests with Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
 
 
 def group_of(nodeid: str) -> str:
-    return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+    return next(
+        (name for name, places in GROUPS.items() if nodeid.startswith(places)), nodeid.partition("::")[0]
+    )
 
 
 def place_of(nodeid: str) -> int:

@@ -24,7 +24,7 @@ class RequestClass:
     changes: bool = False
     """A request is never ended in the middle: half of its work could be done."""
     has_deadline: bool = True
-    """False for answers whose length in time is the reader's."""
+    """False for answers whose length in time is the reader's, or the test's."""
 
 
 LOOKUP: Final = RequestClass(name="lookup", running_max=256, paced=False)
@@ -39,10 +39,14 @@ HEAVY: Final = RequestClass(name="heavy", running_max=4)
 """Reads whose work grows with the number of topics, partitions or entries."""
 SCRAPE: Final = RequestClass(name="scrape", running_max=8, has_deadline=False)
 """`/metrics`: scrapes share one text, and a slow scraper may take it slowly."""
-CLASSES: Final = (LOOKUP, READ, WRITE, PUBLISH, HEAVY, SCRAPE)
+ADVANCE: Final = RequestClass(name="advance", running_max=32, changes=True, has_deadline=False)
+"""Advances of the clock of `--test-faults`, which take as long as all that falls due: minutes on a busy machine."""
+CLASSES: Final = (LOOKUP, READ, WRITE, PUBLISH, HEAVY, SCRAPE, ADVANCE)
 
 CONSOLE_EVENTS: Final = "/admin/v2/magnetar/console/events"
 """The live stream of the console's pages."""
+TEST_CLOCK: Final = "/magnetar/test/clock"
+"""The clock of a broker with `--test-faults`, as `CLOCK` in `broker/faults/routes.py`, which is above this package."""
 _READS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _EXCEPTIONS: Final[Mapping[str, RequestClass]] = {
     "/admin/v2/brokers/health": LOOKUP,
@@ -81,5 +85,5 @@ def class_of(method: str, path: str) -> RequestClass | None:
     if path.startswith("/topics/"):
         return PUBLISH
     if method not in _READS:
-        return WRITE
+        return ADVANCE if path == TEST_CLOCK else WRITE
     return _EXCEPTIONS.get(path) or _LAST_PARTS.get(path.rpartition("/")[2], READ)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 
@@ -90,3 +91,25 @@ def test_rows_before_damage_are_read_and_damage_raises(tmp_path: Path) -> None:
     with pytest.raises(BookieStorageError, match="checksum mismatch"):
         index._rocks.floor(KEY.pack(1, len(found) + 1))
     index.close()
+
+
+def test_write_is_durable_when_a_compaction_removes_the_log_that_it_syncs(tmp_path: Path) -> None:
+    compacted: list[Path] = []
+
+    class Compacting(FileSystem):
+        """Compacts between the listing of the logs and the opening of the newest one."""
+
+        def open_to_read(self, path: Path) -> int:
+            if not compacted:
+                compacted.append(path)
+                compacting.compact()
+                assert not path.exists()
+            return super().open_to_read(path)
+
+    compacting = LocationIndex(tmp_path / "locations", Compacting())
+    fill(compacting, {(1, 0): 10})
+    assert compacted
+    compacting.close()
+    again = LocationIndex(tmp_path / "locations")
+    assert [entry for entry, _, _ in listed(again, 1, 0, 100)] == [0]
+    again.close()

@@ -11,17 +11,20 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from broker.admin.http.pressure import Pressure, PressureSettings
 from broker.admin.http.request_classes import (
+    ADVANCE,
     HEAVY,
     LOOKUP,
     PUBLISH,
     READ,
     SCRAPE,
+    TEST_CLOCK,
     WRITE,
     RequestClass,
     class_of,
 )
 from broker.admin.server import answer_errors, create_app
 from broker.compose.broker_service import BrokerService
+from broker.faults.routes import CLOCK
 from broker.loop import clock
 
 Answered = tuple[int, str]
@@ -78,6 +81,7 @@ async def start() -> AsyncIterator[Start]:
         app.router.add_route("*", TOPIC + "/{word}", stage.handle)
         app.router.add_route("*", "/admin/v2/brokers/configuration/{key}/{value}", stage.handle)
         app.router.add_route("*", TOPIC + "/partitioned-stats", stage.handle)
+        app.router.add_route("*", TEST_CLOCK, stage.handle)
         client: Client = TestClient(TestServer(app))
         await client.start_server()
         clients.append(client)
@@ -140,6 +144,16 @@ async def test_late_read_is_504_with_json_and_is_cancelled(start: Start) -> None
     stage.go.set()
     await asyncio.sleep(0)
     assert stage.ended == []
+
+
+async def test_advance_of_the_test_clock_has_no_deadline(start: Start) -> None:
+    stage, client = await start(deadline_s=0.05)
+    advance = asyncio.create_task(ask(client, "POST", TEST_CLOCK))
+    await stage.begun_count(1)
+    # A write that began later is late already.
+    assert (await ask(client, "POST", "/admin/v2/persistent/public/default/t/unload"))[0] == 504
+    stage.go.set()
+    assert (await advance)[0] == 204
 
 
 async def test_late_write_is_504_and_is_finished_and_told_in_the_log(
@@ -250,10 +264,12 @@ async def test_requests_above_the_rate_are_429_with_json(
         ("GET", TOPIC + "/partitioned-stats", HEAVY),
         ("GET", "/admin/v2/broker-stats/topics", HEAVY),
         ("GET", "/metrics", SCRAPE),
+        ("POST", TEST_CLOCK, ADVANCE),
         ("GET", "/ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}", None),
     ],
 )
 def test_class_of_a_request(method: str, path: str, kind: RequestClass | None) -> None:
+    assert TEST_CLOCK == CLOCK
     assert class_of(method, path) is kind
 
 
