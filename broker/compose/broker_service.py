@@ -72,6 +72,7 @@ from broker.service.topic_ownership import Listener, SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
+from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.websocket.context import WebSocketContext
 from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
 from broker.websocket.settings import WebSocketSettings
@@ -292,7 +293,7 @@ class BrokerService:
             RegistryParticipants(self.registry, self._clock.wall_ms),
             self.registry.partitions,
             spawn=self._tasks.spawn,
-            open_max=settings.open_transactions_max,
+            limits=TransactionLimits.of(settings),
         )
         self.registry.transaction_states = self.net.coordinators = coordinators
         await coordinators.open()

@@ -231,6 +231,10 @@ class Acks:
         """Return True when every message of the entry is acknowledged."""
         return tuple(position) <= (self.ledger_id, self.entry_id) or position in self.beyond
 
+    def left_of(self, position: tuple[int, int]) -> int:
+        """Returns a set bit per unacknowledged message of the entry: 0 when none is left, -1 when none is acknowledged."""
+        return 0 if self.is_acknowledged(position) else self._batches.get((position[0], position[1]), -1)
+
     def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
         """Return the words for MESSAGE.ack_set, None to deliver the whole entry.
 

@@ -19,6 +19,7 @@ from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
+from broker.service.transactions.transaction_limits import OpenTransactions
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
 from protocol.receive_buffer import ReceiveBuffer
@@ -65,6 +66,8 @@ class Connection(Protocol):
     """Ids of producers that the broker closed."""
     consumers: dict[int, ConsumerOnConnection]
     """Consumers by their id."""
+    transactions: OpenTransactions
+    """Counts the transactions that the client has begun here."""
     watchers: dict[int, TopicListWatcher]
     """Watched topic lists by watcher id."""
     shares: dict[int, Registration]

@@ -36,6 +36,7 @@ from broker.net.rights import require_owner
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
+from broker.service.transactions.transaction_limits import OpenTransactions
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
@@ -99,6 +100,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Ids of producers that the broker closed; their SENDs are dropped and do not end the connection."""
         self.consumers: dict[int, ConsumerOnConnection] = {}
         """Consumers by their id, also those that are being opened."""
+        self.transactions = OpenTransactions()
+        """Counts the transactions that the client has begun here."""
         self.watchers: dict[int, TopicListWatcher] = {}
         """Watched topic lists by watcher id."""
         self.shares: dict[int, Registration] = {}

@@ -102,7 +102,7 @@ def _begin(cnx: Connection, command: BaseCommand, coordinators: Coordinators) ->
 
     async def work() -> None:
         # Milliseconds, whatever the field is called; recorded of Pulsar 4.2.4.
-        txn = await coordinators.begin(number, request.txn_ttl_seconds, owner)
+        txn = await coordinators.at(number).begin(request.txn_ttl_seconds, owner, cnx.transactions)
         cnx.send(transaction_answer(BaseCommand.NEW_TXN, request_id, txn))
 
     def refuse(error: BrokerError) -> bytes:

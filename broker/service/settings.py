@@ -123,7 +123,13 @@ class ServiceSettings(RoomSettings):
     transactions: bool = broker_key.bool("transactionCoordinatorEnabled")
     """Run transaction coordinators; without them every request for a transaction is refused."""
     open_transactions_max: int = broker_key.int("maxActiveTransactionsPerCoordinator")
-    """Open transactions of one coordinator; 0 = no limit."""
+    """Open transactions of one coordinator; 0 = 20,000."""
+    role_transactions_max: int = broker_key.int("maxActiveTransactionsPerRole")
+    """Open transactions of one role at one coordinator; 0 = a tenth of the coordinator's."""
+    connection_transactions_max: int = broker_key.int("maxActiveTransactionsPerConnection")
+    """Open transactions that one connection has begun; 0 = no limit."""
+    transaction_timeout_max_s: int = broker_key.int("transactionTimeoutMaxSeconds")
+    """Longest time-out of a transaction."""
     transaction_snapshot_entries: int = broker_key.int("transactionBufferSnapshotMaxTransactionCount")
     """Entries of a topic with transactions between two snapshots, at most."""
     transaction_snapshot_ms: int = broker_key.int("transactionBufferSnapshotMinTimeInMillis")

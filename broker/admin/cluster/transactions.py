@@ -178,6 +178,14 @@ async def abort(request: web.Request) -> web.Response:
     return done()
 
 
+async def abort_of_role(request: web.Request) -> web.Response:
+    """Aborts the open transactions of the role in the query; returns how many."""
+    role = request.query.get("role", "")
+    if not role:
+        raise BadRequest("role: the name of a role is needed")
+    return answer({"role": role, "aborted": await _coordinators(request).abort_of(role)})
+
+
 # Topics and subscriptions
 
 
@@ -247,6 +255,7 @@ TRANSACTION_ROUTES = (
     web.get(f"{_ROOT}/transactionMetadata/{_TXN}", metadata),
     web.get(f"{_ROOT}/slowTransactions/{{timeout}}", slow_transactions),
     web.post(f"{_ROOT}/abortTransaction/{_TXN}", abort),
+    web.post(f"{_ROOT}/abortTransactionsOfRole", abort_of_role),
     web.get(f"{_ROOT}/transactionInBufferStats/{_TOPIC}/{_TXN}", in_buffer),
     web.get(f"{_ROOT}/transactionInPendingAckStats/{_TOPIC}/{{subName}}/{_TXN}", in_pending_ack),
     web.get(f"{_ROOT}/transactionBufferStats/{_TOPIC}", stats_of_buffer),

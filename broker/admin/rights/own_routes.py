@@ -1,4 +1,5 @@
-"""Rights of the routes that Pulsar does not have: the console's, those of the entry cache, and the API's own description.
+"""Rights of the routes that Pulsar does not have: the console's, those of the entry cache, the abort of a role's
+transactions, and the API's own description.
 
 The console's lists of topics and its stream answer every authenticated role: their handlers leave out what the role may
 not see.
@@ -53,6 +54,13 @@ OWN_ROUTES: Final = (
         "/admin/v2/magnetar",
         """
         * /**
+        """,
+    ),
+    Rows(
+        (Need(Right.SUPERUSER),),
+        "/admin/v3/transactions",
+        """
+        POST /abortTransactionsOfRole
         """,
     ),
 )

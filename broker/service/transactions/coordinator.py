@@ -16,12 +16,18 @@ import asyncio
 import heapq
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
 from broker.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
+from broker.service.transactions.transaction_limits import (
+    OpenTransactions,
+    TooManyTransactions,
+    TransactionLimits,
+)
 from broker.service.transactions.transaction_states import (
     ENDED,
     Begun,
@@ -50,10 +56,6 @@ DEADLINES_KEPT: Final = 1000
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]
 """(work, name): runs a coroutine as a task."""
-
-
-class TooManyTransactions(BrokerError):
-    """The coordinator has as many open transactions as it may; UnknownError on the wire, as in Pulsar."""
 
 
 class Participants(Protocol):
@@ -97,10 +99,6 @@ class Journal(Protocol):
 
 DURATION_BOUNDS_MS: Final = (10, 20, 50, 100, 500, 1000, 5000, 15000, 30000, 60000, 300000, 1500000, 3000000)
 """Upper bounds of Pulsar's classes of durations, inclusive; a last class takes the rest."""
-OPEN_MAX: Final = 20_000
-"""Open transactions of a coordinator where no setting limits them; each takes about 1.5 KB."""
-TIMEOUT_MAX_MS: Final = 2**31 - 1
-"""Longest transaction, 24 days. One that never ends holds back the readers of its topics, and their trimming, for ever."""
 DURATION_CLASSES: Final = (*(f"le_{bound}" for bound in DURATION_BOUNDS_MS), "le_overflow")
 """Pulsar's names of these classes."""
 
@@ -133,8 +131,11 @@ class Coordinator:
         now_ns: Callable[[], int],
         wall_ms: Callable[[], int],
         spawn: Spawn,
+        limits: TransactionLimits,
     ) -> None:
         """Call `recover` next."""
+        self.limits = limits
+        """Limits of transactions that it admits."""
         self.number = number
         """Most bits of its transactions."""
         self.journal = journal
@@ -153,6 +154,12 @@ class Coordinator:
         self._locks: dict[TxnId, asyncio.Lock] = {}
         self._ends: dict[TxnId, asyncio.Future[None]] = {}
         self._deadlines: list[tuple[int, TxnId]] = []
+        self._begun = 0
+        """Transactions that are not over, with those whose first record is being written."""
+        self._of_role: Counter[str] = Counter()
+        """The same of each role."""
+        self._connections: dict[TxnId, OpenTransactions] = {}
+        """Connections that began them, since the start."""
         self._newest = -1
         """The highest number in the log. Its records stay until a higher one is durable: after a restart the log must
         show which numbers were given out, because topics remember aborted transactions by them."""
@@ -174,14 +181,30 @@ class Coordinator:
         self.journal.forget(orphans)
         for transaction in list(self.transactions.values()):
             self._locks[transaction.txn] = asyncio.Lock()
+            self._count(transaction.owner, 1)
             if transaction.status in ENDED:
                 self._forget(transaction)
             elif transaction.status is TxnStatus.OPEN:
-                left_ms = transaction.started_ms + transaction.timeout_ms - self._wall_ms()
+                # An earlier start may have admitted a longer time.
+                timeout_ms = min(transaction.timeout_ms, self.limits.timeout_max_ms)
+                left_ms = transaction.started_ms + timeout_ms - self._wall_ms()
                 self._set_deadline(transaction.txn, left_ms)
             else:
                 self._begin_end(transaction)
         self.recovery_ms = began_ms, self._wall_ms()
+
+    def _count(self, owner: str | None, more: int) -> None:
+        self._begun += more
+        if owner is not None:
+            self._of_role[owner] += more
+            if not self._of_role[owner]:
+                del self._of_role[owner]
+
+    def _uncount(self, txn: TxnId, owner: str | None) -> None:
+        self._count(owner, -1)
+        connection = self._connections.pop(txn, None)
+        if connection is not None:
+            connection.count -= 1
 
     @property
     def newest(self) -> int:
@@ -208,29 +231,34 @@ class Coordinator:
 
     # Requests
 
-    async def begin(self, timeout_ms: int, open_max: int, owner: str | None = None) -> TxnId:
-        """Begins a transaction of a role.
+    async def begin(
+        self, timeout_ms: int, owner: str | None = None, connection: OpenTransactions | None = None
+    ) -> TxnId:
+        """Begins a transaction of a role, on a connection.
 
-        TooManyTransactions when `open_max` (0 = OPEN_MAX) are open, NotAllowed for a timeout above TIMEOUT_MAX_MS.
+        TooManyTransactions when the coordinator, the role or the connection has as many as the limits allow, NotAllowed
+        for a longer time-out than they allow.
         """
-        limit = open_max or OPEN_MAX
-        if len(self.transactions) >= limit:
-            raise TooManyTransactions(
-                f"Transaction coordinator {self.number} has {limit} open transactions, "
-                "the most that maxActiveTransactionsPerCoordinator allows"
-            )
-        if timeout_ms > TIMEOUT_MAX_MS:
+        self._check_limits(owner, connection)
+        longest_ms = self.limits.timeout_max_ms
+        if timeout_ms > longest_ms:
             raise NotAllowed(
-                f"A transaction of {timeout_ms} ms is too long; at most {TIMEOUT_MAX_MS} ms are allowed"
+                f"A transaction of {timeout_ms} ms is too long; transactionTimeoutMaxSeconds allows {longest_ms} ms"
             )
         txn = TxnId(self.number, self._next)
         # Taken before the wait: two transactions at once must not get one number.
         self._next += 1
         self._locks[txn] = asyncio.Lock()
+        # Before the wait as well: requests of one moment must not pass the limits together.
+        self._count(owner, 1)
+        if connection is not None:
+            self._connections[txn] = connection
+            connection.count += 1
         try:
             await self._change(txn, Begun(timeout_ms=timeout_ms, started_ms=self._wall_ms(), owner=owner))
         except BrokerError:
             del self._locks[txn]
+            self._uncount(txn, owner)
             raise
         if txn.least > self._newest:
             before, self._newest_records = self._newest_records, []
@@ -239,6 +267,40 @@ class Coordinator:
         self.counters.begun += 1
         self._set_deadline(txn, timeout_ms)
         return txn
+
+    def _check_limits(self, owner: str | None, connection: OpenTransactions | None) -> None:
+        """Raises TooManyTransactions when the connection, the role, or all together, may not begin another one."""
+        of_role, limits = self._of_role, self.limits
+        if connection is not None and 0 < limits.connection_max <= connection.count:
+            raise TooManyTransactions(
+                f"The connection has begun {connection.count} open transactions, "
+                f"maxActiveTransactionsPerConnection allows {limits.connection_max}; end some of them"
+            )
+        if owner is not None and of_role[owner] >= limits.role_max:
+            raise TooManyTransactions(
+                f"Role {owner} has {of_role[owner]} open transactions at transaction coordinator {self.number}, "
+                f"maxActiveTransactionsPerRole allows {limits.role_max}; end some of them"
+            )
+        count = self._begun
+        if count >= limits.open_max:
+            # A role above its limit, from the time of an older version or a higher limit, must not block the others.
+            count -= sum([max(0, one - limits.role_max) for one in of_role.values()])
+        if count >= limits.open_max:
+            raise TooManyTransactions(
+                f"Transaction coordinator {self.number} has {count} open transactions, "
+                "the most that maxActiveTransactionsPerCoordinator allows"
+            )
+
+    async def abort_of(self, owner: str) -> int:
+        """Aborts the open transactions of a role; returns how many, when every topic and subscription knows."""
+        aborted = 0
+        for txn in [txn for txn, one in self.transactions.items() if one.owner == owner]:
+            try:
+                await self.end(txn, commit=False)
+                aborted += 1
+            except (TransactionNotFound, InvalidTxnStatus):
+                pass  # Its client, or its time-out, ended it meanwhile.
+        return aborted
 
     async def add_topics(self, txn: TxnId, topics: tuple[str, ...]) -> None:
         """Notes topics that the transaction publishes to. TransactionNotFound, InvalidTxnStatus, NotAllowed."""
@@ -321,6 +383,7 @@ class Coordinator:
 
     def _forget(self, transaction: Transaction) -> None:
         del self.transactions[transaction.txn]
+        self._uncount(transaction.txn, transaction.owner)
         self._locks.pop(transaction.txn, None)
         if transaction.txn.least == self._newest:
             self._newest_records += transaction.records

@@ -24,6 +24,7 @@ from broker.model.txn_id import TxnId
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.transactions.coordinator import Coordinator, Participants, Spawn
 from broker.service.transactions.coordinator_log import LOG_PREFIX, LOGS_NAMESPACE, CoordinatorLog
+from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.service.transactions.transaction_states import Subscribed, Transaction, TxnStatus
 
 log = logging.getLogger("magnetar")
@@ -69,9 +70,9 @@ class Coordinators:
         partitions: PartitionedMetadata,
         *,
         spawn: Spawn,
-        open_max: int,
+        limits: TransactionLimits,
     ) -> None:
-        """`partitions` has `ASSIGN_TOPIC`. `open_max`: open transactions per coordinator, 0 = no limit. Call `open` next."""
+        """`partitions` has `ASSIGN_TOPIC`. Call `open` next."""
         self.by_number: dict[int, Coordinator] = {}
         """Open coordinators. To look at only."""
         self.logs: dict[int, ManagedLedger] = {}
@@ -81,7 +82,7 @@ class Coordinators:
         self._environment = environment
         self._partitions = partitions
         self._ledger_settings = ledger_settings
-        self._open_max = open_max
+        self._limits = limits
         self._spawn = spawn
         self._opening = asyncio.Lock()
 
@@ -141,6 +142,7 @@ class Coordinators:
             now_ns=environment.now_ns,
             wall_ms=environment.wall_ms,
             spawn=self._spawn,
+            limits=self._limits,
         )
         # Before the recovery: ends that were decided ask topics, and topics ask for the states of transactions.
         self.by_number[number] = coordinator
@@ -159,9 +161,9 @@ class Coordinators:
             raise CoordinatorNotFound(f"Transaction coordinator with id {number} not found!")
         return found
 
-    async def begin(self, number: int, timeout_ms: int, owner: str | None = None) -> TxnId:
-        """Begins a transaction of a role; see `Coordinator.begin`."""
-        return await self.at(number).begin(timeout_ms, self._open_max, owner)
+    async def abort_of(self, owner: str) -> int:
+        """Aborts the open transactions of a role at all coordinators; returns how many."""
+        return sum([await one.abort_of(owner) for one in list(self.by_number.values())])
 
     def owner(self, txn: TxnId) -> str | None:
         """Returns the role that began the transaction; None without one, and for an unknown transaction."""

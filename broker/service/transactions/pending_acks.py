@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of
+from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of, words_of
 from broker.model.errors import TransactionConflict
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
@@ -48,6 +48,11 @@ class AckedEntry(NamedTuple):
         """A set bit for each message that stays unacknowledged."""
         return bits_of(self.ack_set) & _all_of(self.size)
 
+    @property
+    def wanted(self) -> int:
+        """A set bit for each message that it acknowledges; -1 for the whole entry."""
+        return _all_of(self.size) & ~self.left if any(self.ack_set) else -1
+
 
 @dataclass(slots=True)
 class TransactionAcks:
@@ -75,10 +80,11 @@ class TransactionAcks:
 class PendingAcks:
     """The acknowledgements of all open transactions on one subscription."""
 
-    __slots__ = ("_of", "_parts", "_through", "_whole", "left", "name")
+    __slots__ = ("_left_of", "_of", "_parts", "_through", "_whole", "left", "name")
 
-    def __init__(self, name: str) -> None:
-        """`name`: topic and subscription, for error texts."""
+    def __init__(self, name: str, left_of: Callable[[Key], int]) -> None:
+        """`name`: topic and subscription, for error texts. `left_of`: `Acks.left_of` of the cursor."""
+        self._left_of = left_of
         self.name = name
         """Topic and subscription, as errors show them."""
         self.left: dict[Key, int] = {}
@@ -93,32 +99,32 @@ class PendingAcks:
         return len(self._whole) + len(self._parts) + (self._through is not None)
 
     def covers(self, key: Key) -> bool:
-        """Returns True when open transactions have acknowledged all messages of the entry."""
-        if key in self._whole or self.left.get(key) == 0:
+        """Returns True when open transactions have acknowledged all messages of the entry that were left."""
+        if key in self._whole:
+            return True
+        left = self.left.get(key)
+        # With those of the cursor: an ack set without a bit would read as no ack set, and deliver the whole batch.
+        if left is not None and not left & self._left_of(key):
             return True
         return self._through is not None and _reaches(self._through[1], key)
 
-    def acknowledge(
-        self, txn: TxnId, entries: Iterable[AckedEntry], is_acknowledged: Callable[[Key], bool]
-    ) -> None:
+    def acknowledge(self, txn: TxnId, entries: Iterable[AckedEntry]) -> None:
         """Adds individual acknowledgements, all or none. TransactionConflict when one of them is taken already.
 
-        `is_acknowledged` knows the acknowledgements outside of transactions. Repeating one's own changes nothing.
+        Repeating one's own changes nothing.
         """
         wanted = list(entries)
-        self.check(txn, wanted, is_acknowledged)
+        self.check(txn, wanted)
         for entry in wanted:
             if entry.key not in self._whole:
                 acks = self._of.setdefault(txn, TransactionAcks())
                 left, size = acks.parts.get(entry.key, (-1, entry.size))
                 self._add(txn, entry.key, left & entry.left if entry.ack_set else 0, size)
 
-    def check(
-        self, txn: TxnId, entries: Iterable[AckedEntry], is_acknowledged: Callable[[Key], bool]
-    ) -> None:
+    def check(self, txn: TxnId, entries: Iterable[AckedEntry]) -> None:
         """Raises TransactionConflict when `acknowledge` would."""
         for entry in entries:
-            self._check(txn, entry, is_acknowledged)
+            self._check(txn, entry)
 
     def _add(self, txn: TxnId, key: Key, left: int, size: int) -> None:
         acks = self._of.setdefault(txn, TransactionAcks())
@@ -139,33 +145,50 @@ class PendingAcks:
             if not holders:
                 del self._parts[key]
 
-    def _check(self, txn: TxnId, entry: AckedEntry, is_acknowledged: Callable[[Key], bool]) -> None:
+    def _check(self, txn: TxnId, entry: AckedEntry) -> None:
         where = f"{entry.key[0]}:{entry.key[1]}"
-        if is_acknowledged(entry.key):
+        # By message: an earlier transaction may have committed parts of a batch that another consumer still has whole.
+        if entry.wanted & ~self._left_of(entry.key):
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to ack message:{where} already acked before."
             )
         holder = self._whole.get(entry.key)
         taken = holder is not None and holder != txn
         if self._through is not None and self._through[0] != txn:
-            taken = taken or _reaches(self._through[1], entry.key)
-        for other in self._parts.get(entry.key, ()):
-            if other != txn:
-                left, size = self._of[other].parts[entry.key]
-                # Without an ack set the entry is wanted as a whole, which a part of another transaction excludes.
-                taken = taken or not entry.ack_set or bool(_all_of(size) & ~left & ~entry.left)
-        if taken:
+            taken = taken or _overlap(self._through[1], entry)
+        if taken or self._is_held(txn, entry):
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to ack message:{where} in pending ack status."
             )
 
+    def _is_held(self, txn: TxnId, entry: AckedEntry) -> bool:
+        """Returns True when another transaction has acknowledged messages of the entry that are wanted."""
+        for other in self._parts.get(entry.key, ()):
+            if other != txn:
+                left, size = self._of[other].parts[entry.key]
+                # The whole entry is wanted without an ack set, which a part of another transaction excludes.
+                if _all_of(size) & ~left & entry.wanted:
+                    return True
+        return False
+
+    def _is_held_through(self, txn: TxnId, through: AckedEntry) -> bool:
+        """Returns True when another transaction has acknowledged a message that the cumulative one would take, too."""
+        for other, acks in self._of.items():
+            first = next(iter(acks.whole.ranges()), None)
+            lowest = [] if first is None else [(first.ledger_id, first.first)]
+            if other != txn and any(_reaches(through, key) for key in (*lowest, *acks.parts)):
+                return True
+        holder = self._whole.get(through.key)
+        return (holder is not None and holder != txn) or self._is_held(txn, through)
+
     def acknowledge_cumulative(self, txn: TxnId, through: AckedEntry, mark_delete: Position) -> None:
         """Acknowledges everything through a position. TransactionConflict when it is acknowledged already.
 
-        So it is when another transaction has a cumulative acknowledgement here, as in Pulsar.
+        So it is when another transaction has a cumulative acknowledgement here, as in Pulsar, or an individual one of a
+        message before the position: if that one is aborted, its message must be delivered again.
         """
         where = f"{through.key[0]}:{through.key[1]}"
-        if through.key <= mark_delete:
+        if through.key <= mark_delete or not through.wanted & self._left_of(through.key):
             raise TransactionConflict(
                 f"[{self.name}] Transaction:{txn} try to cumulative ack position: {where} "
                 f"within range of cursor's markDeletePosition: {mark_delete}"
@@ -177,6 +200,15 @@ class PendingAcks:
                     f"[{self.name}] Transaction:{txn} try to cumulative ack position: {where} "
                     f"within range of cursor's currentPosition: {before.key[0]}:{before.key[1]}"
                 )
+            if through.key == before.key:
+                # A lower message of the same batch must not take back what the transaction has acknowledged.
+                words = () if before.wanted == -1 else words_of(before.left & through.left)
+                through = AckedEntry(through.key, words, through.batch_size)
+        if self._is_held_through(txn, through):
+            raise TransactionConflict(
+                f"[{self.name}] Transaction:{txn} try to cumulative ack position: {where} "
+                "past a message in pending ack status."
+            )
         self._of.setdefault(txn, TransactionAcks()).through = through
         self._through = txn, through
 
@@ -264,6 +296,11 @@ class PendingAcks:
 def _all_of(size: int) -> int:
     """Returns a set bit for each message of a batch."""
     return (1 << size) - 1
+
+
+def _overlap(through: AckedEntry, entry: AckedEntry) -> bool:
+    """Returns True when the cumulative acknowledgement takes a message of the individual one."""
+    return _reaches(through, entry.key) or (through.key == entry.key and bool(through.wanted & entry.wanted))
 
 
 def _reaches(through: AckedEntry, key: Key) -> bool:

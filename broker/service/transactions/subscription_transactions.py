@@ -28,7 +28,7 @@ class SubscriptionTransactions:
 
     def __init__(self, topic: str, cursor: ManagedCursor) -> None:
         """Restores what the cursor has."""
-        self.pending = PendingAcks(f"{topic}][{cursor.name}")
+        self.pending = PendingAcks(f"{topic}][{cursor.name}", lambda key: cursor.acks.left_of(key))
         """The acknowledgements; changed through this object."""
         self.opened_ms = cursor.ledger.environment.wall_ms()
         """When they were restored, or the first one was made, in milliseconds since 1970."""
@@ -43,13 +43,13 @@ class SubscriptionTransactions:
         """Adds individual acknowledgements; returns those of existing entries. TransactionConflict, TooManyRequests."""
         self.check_room(len(entries))
         existing = self._existing(entries)
-        self.pending.acknowledge(txn, existing, self._cursor.acks.is_acknowledged)
+        self.pending.acknowledge(txn, existing)
         self._save_soon()
         return existing
 
     def check(self, txn: TxnId, entries: Sequence[AckedEntry]) -> None:
         """Raises TransactionConflict when `acknowledge` would; changes nothing."""
-        self.pending.check(txn, self._existing(entries), self._cursor.acks.is_acknowledged)
+        self.pending.check(txn, self._existing(entries))
 
     def _existing(self, entries: Sequence[AckedEntry]) -> list[AckedEntry]:
         has_entry = self._cursor.ledger.ledgers.has_entry

@@ -194,6 +194,15 @@ async def test_topic_and_subscription_show_their_transactions(admin: ClientSessi
     assert (await get(admin, f"transactionMetadata/{txn}"))[0] == 404
 
 
+async def test_abort_of_a_role_needs_its_name_and_leaves_transactions_of_others(
+    admin: ClientSession, mover: Mover
+) -> None:
+    txn = await open_transaction(mover)
+    assert await post(admin, "abortTransactionsOfRole") == 400
+    assert await post(admin, "abortTransactionsOfRole?role=mallory") == 200
+    assert (await get(admin, f"transactionMetadata/{txn}"))[0] == 200
+
+
 async def test_cumulative_acknowledgement_of_a_transaction_is_shown(
     admin: ClientSession, mover: Mover
 ) -> None:

@@ -10,6 +10,7 @@ from broker.model.txn_id import TxnId
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
+from broker.service.transactions.transaction_limits import TransactionLimits
 from protocol.message_metadata import in_transaction
 from tests.fakes.messages import message
 from tests.fakes.sends import send
@@ -29,7 +30,7 @@ class Bench:
             RegistryParticipants(registry, lambda: self.stage.wall_ms),
             registry.partitions,
             spawn=self.spawn,
-            open_max=0,
+            limits=TransactionLimits(),
         )
         registry.transaction_states = self.coordinators
         self._sequence = 0
@@ -43,7 +44,7 @@ class Bench:
         return topic
 
     async def begin(self, *subscriptions: str) -> TxnId:
-        txn = await self.stage.run(self.coordinators.begin(0, 60_000))
+        txn = await self.stage.run(self.coordinators.at(0).begin(60_000))
         coordinator = self.coordinators.at(0)
         await self.stage.run(coordinator.add_topics(txn, (TOPIC,)))
         if subscriptions:

@@ -11,7 +11,12 @@ import pytest
 from broker.model.errors import InvalidTxnStatus, NotAllowed, PersistenceError, TransactionNotFound
 from broker.model.position import Position
 from broker.model.txn_id import TxnId
-from broker.service.transactions.coordinator import TIMEOUT_MAX_MS, Coordinator, TooManyTransactions
+from broker.service.transactions.coordinator import Coordinator
+from broker.service.transactions.transaction_limits import (
+    OpenTransactions,
+    TooManyTransactions,
+    TransactionLimits,
+)
 from broker.service.transactions.transaction_states import Change, Subscribed, TxnStatus
 
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
@@ -90,7 +95,7 @@ class Everybody:
 class Life:
     """One life of a broker with a coordinator."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, limits: TransactionLimits = TransactionLimits()) -> None:  # noqa: B008 - frozen
         self.tasks: list[asyncio.Task[object]] = []
         self.now_ns = 1_000_000_000
         self.everybody = Everybody(disk)
@@ -101,6 +106,7 @@ class Life:
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.now_ns // 1_000_000,
             spawn=self.spawn,
+            limits=limits,
         )
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -116,7 +122,7 @@ class Life:
 
 
 async def run_transaction(life: Life, *, commit: bool) -> None:
-    txn = await life.coordinator.begin(5000, 0)
+    txn = await life.coordinator.begin(5000)
     await life.coordinator.add_topics(txn, TOPICS)
     await life.coordinator.add_subscriptions(txn, SUBSCRIBED)
     await life.coordinator.end(txn, commit=commit)
@@ -149,7 +155,7 @@ async def test_everybody_hears_one_verdict_after_a_crash_behind_any_write(writes
     assert len(disk.ended) == known
     assert not after.coordinator.transactions
     # The numbers go on, whatever was forgotten.
-    assert await after.coordinator.begin(5000, 0) == TxnId(4, 1 if writes else 0)
+    assert await after.coordinator.begin(5000) == TxnId(4, 1 if writes else 0)
 
 
 async def test_ended_transactions_leave_only_the_newest_records() -> None:
@@ -163,9 +169,9 @@ async def test_ended_transactions_leave_only_the_newest_records() -> None:
 async def test_number_is_kept_while_the_next_transaction_is_not_durable() -> None:
     disk = Disk()
     life = Life(disk)
-    first = await life.coordinator.begin(5000, 0)
+    first = await life.coordinator.begin(5000)
     disk.left = 0
-    life.spawn(life.coordinator.begin(5000, 0), "second")  # type: ignore[arg-type]
+    life.spawn(life.coordinator.begin(5000), "second")  # type: ignore[arg-type]
     await life.settle()
     disk.left = 2
     await life.coordinator.end(first, commit=True)
@@ -173,14 +179,14 @@ async def test_number_is_kept_while_the_next_transaction_is_not_durable() -> Non
     disk.left = 10
     after = Life(disk)
     await after.coordinator.recover()
-    assert (await after.coordinator.begin(5000, 0)).least > first.least
+    assert (await after.coordinator.begin(5000)).least > first.least
 
 
 async def test_ten_thousand_open_transactions_time_out() -> None:
     disk = Disk()
     life = Life(disk)
     for _ in range(10_000):
-        await life.coordinator.begin(1000, 0)
+        await life.coordinator.begin(1000)
     life.coordinator.expire(life.now_ns)
     assert len(life.coordinator.transactions) == 10_000
     life.now_ns += 2_000_000_000
@@ -192,36 +198,84 @@ async def test_ten_thousand_open_transactions_time_out() -> None:
 
 
 async def test_limit_of_open_transactions_refuses_the_next() -> None:
-    life = Life(Disk())
-    await life.coordinator.begin(1000, 1)
+    life = Life(Disk(), TransactionLimits(open_max=1))
+    await life.coordinator.begin(1000)
     with pytest.raises(TooManyTransactions, match="maxActiveTransactionsPerCoordinator"):
-        await life.coordinator.begin(1000, 1)
+        await life.coordinator.begin(1000)
 
 
-async def test_open_transactions_are_limited_without_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.service.transactions.coordinator.OPEN_MAX", 2)
-    life = Life(Disk())
+async def test_role_at_its_limit_is_refused_and_others_are_not() -> None:
+    life = Life(Disk(), TransactionLimits(open_max=3, role_max=2))
+    first = await life.coordinator.begin(1000, "mallory")
+    # Requests of one moment do not pass the limit together.
+    answers = await asyncio.gather(
+        *[life.coordinator.begin(1000, "mallory") for _ in range(3)], return_exceptions=True
+    )
+    refused = [answer for answer in answers if isinstance(answer, TooManyTransactions)]
+    assert len(refused) == 2
+    assert "maxActiveTransactionsPerRole" in str(refused[0])
+    await life.coordinator.begin(1000, "alice")
+    await life.coordinator.end(first, commit=False)
+    await life.coordinator.begin(1000, "mallory")
+
+
+async def test_role_above_its_limit_after_a_restart_blocks_no_other() -> None:
+    disk = Disk()
+    before = Life(disk, TransactionLimits(open_max=20, role_max=20))
+    for _ in range(20):
+        await before.coordinator.begin(5000, "mallory")
+    before.die()
+    after = Life(disk, TransactionLimits(open_max=20, role_max=2))
+    await after.coordinator.recover()
     for _ in range(2):
-        await life.coordinator.begin(1000, 0)
-    with pytest.raises(TooManyTransactions, match="has 2 open transactions"):
-        await life.coordinator.begin(1000, 0)
-    # A setting may allow more.
-    await life.coordinator.begin(1000, 3)
+        await after.coordinator.begin(1000, "alice")
+    with pytest.raises(TooManyTransactions, match="maxActiveTransactionsPerRole"):
+        await after.coordinator.begin(1000, "mallory")
+
+
+async def test_transaction_of_a_longer_time_than_allowed_ends_by_the_limit_after_a_restart() -> None:
+    disk = Disk()
+    before = Life(disk)
+    await before.coordinator.begin(80_000_000)
+    before.die()
+    after = Life(disk, TransactionLimits(timeout_max_ms=1000))
+    await after.coordinator.recover()
+    after.coordinator.expire(after.now_ns + 1_001_000_000)
+    await after.settle()
+    assert not after.coordinator.transactions
+
+
+async def test_connection_at_its_limit_is_refused_until_one_of_its_transactions_ends() -> None:
+    life, connection = Life(Disk(), TransactionLimits(connection_max=1)), OpenTransactions()
+    txn = await life.coordinator.begin(1000, None, connection)
+    with pytest.raises(TooManyTransactions, match="maxActiveTransactionsPerConnection"):
+        await life.coordinator.begin(1000, None, connection)
+    await life.coordinator.begin(1000, None, OpenTransactions())
+    await life.coordinator.end(txn, commit=True)
+    await life.coordinator.begin(1000, None, connection)
+
+
+async def test_abort_of_a_role_leaves_the_transactions_of_others() -> None:
+    life = Life(Disk())
+    for role in ("mallory", "alice", "mallory"):
+        await life.coordinator.begin(1000, role)
+    assert await life.coordinator.abort_of("mallory") == 2
+    assert [one.owner for one in life.coordinator.transactions.values()] == ["alice"]
 
 
 async def test_timeout_beyond_the_limit_is_refused_and_nothing_is_begun() -> None:
-    life = Life(Disk())
-    for timeout_ms in (TIMEOUT_MAX_MS + 1, 2**64 - 1):
-        with pytest.raises(NotAllowed, match="too long"):
-            await life.coordinator.begin(timeout_ms, 0)
+    life = Life(Disk(), TransactionLimits(timeout_max_ms=5000))
+    for timeout_ms in (5001, 2**64 - 1):
+        with pytest.raises(NotAllowed, match="transactionTimeoutMaxSeconds"):
+            await life.coordinator.begin(timeout_ms)
     assert life.coordinator.active == 0
-    await life.coordinator.begin(TIMEOUT_MAX_MS, 0)
+    await life.coordinator.begin(5000)
 
 
 async def test_second_end_waits_for_the_same_verdict_and_the_other_one_is_refused() -> None:
     disk = Disk()
     life = Life(disk)
-    txn = await life.coordinator.begin(5000, 0)
+    txn = await life.coordinator.begin(5000)
     await life.coordinator.add_topics(txn, TOPICS)
     disk.left = 1
     life.spawn(life.coordinator.end(txn, commit=True), "first")
@@ -238,7 +292,7 @@ async def test_second_end_waits_for_the_same_verdict_and_the_other_one_is_refuse
 
 async def test_transaction_that_is_over_is_not_found() -> None:
     life = Life(Disk())
-    txn = await life.coordinator.begin(5000, 0)
+    txn = await life.coordinator.begin(5000)
     await life.coordinator.end(txn, commit=True)
     for commit in (True, False):
         with pytest.raises(TransactionNotFound):
@@ -248,12 +302,12 @@ async def test_transaction_that_is_over_is_not_found() -> None:
 async def test_refused_write_leaves_the_transaction_as_it_was() -> None:
     disk = Disk()
     life = Life(disk)
-    txn = await life.coordinator.begin(5000, 0)
+    txn = await life.coordinator.begin(5000)
     disk.fails = True
     for attempt in (
         life.coordinator.add_topics(txn, TOPICS),
         life.coordinator.end(txn, commit=True),
-        life.coordinator.begin(5000, 0),
+        life.coordinator.begin(5000),
     ):
         with pytest.raises(PersistenceError):
             await attempt
@@ -266,9 +320,9 @@ async def test_refused_write_leaves_the_transaction_as_it_was() -> None:
 async def test_records_without_their_beginning_are_dropped_at_the_start() -> None:
     disk = Disk()
     life = Life(disk)
-    first = await life.coordinator.begin(5000, 0)
+    first = await life.coordinator.begin(5000)
     await life.coordinator.add_topics(first, TOPICS)
-    await life.coordinator.begin(5000, 0)
+    await life.coordinator.begin(5000)
     # As when a crash has lost the acknowledgement of some records of a transaction that is over.
     del disk.records[min(disk.records)]
     after = Life(disk)

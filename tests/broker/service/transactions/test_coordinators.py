@@ -45,7 +45,7 @@ async def test_coordinators_open_beside_any_number_of_stored_logs() -> None:
 async def test_coordinator_with_an_open_transaction_stays_open_whatever_its_number() -> None:
     bench = Bench()
     await bench.stage.run(bench.coordinators.connect(COORDINATORS))
-    txn = await bench.stage.run(bench.coordinators.begin(COORDINATORS, 60_000))
+    txn = await bench.stage.run(bench.coordinators.at(COORDINATORS).begin(60_000))
     await bench.stage.run(bench.coordinators.close())
     assert not bench.coordinators.is_undecided(txn)
     await bench.stage.run(bench.coordinators.open())
@@ -68,8 +68,8 @@ async def test_log_with_a_strange_number_is_not_opened(caplog: pytest.LogCapture
 async def test_coordinators_know_the_role_that_began_a_transaction() -> None:
     bench = Bench()
     await bench.stage.run(bench.coordinators.connect(0))
-    owned = await bench.stage.run(bench.coordinators.begin(0, 60_000, "alice"))
-    free = await bench.stage.run(bench.coordinators.begin(0, 60_000))
+    owned = await bench.stage.run(bench.coordinators.at(0).begin(60_000, "alice"))
+    free = await bench.stage.run(bench.coordinators.at(0).begin(60_000))
     assert bench.coordinators.owner(owned) == "alice"
     assert bench.coordinators.owner(free) is bench.coordinators.owner(TxnId(9, 9)) is None
 

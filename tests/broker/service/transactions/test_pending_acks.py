@@ -15,6 +15,10 @@ A, B = TxnId(0, 1), TxnId(0, 2)
 START = Position(1, -1)
 
 
+def nothing(key: tuple[int, int]) -> int:
+    return -1
+
+
 def whole(entry: int) -> AckedEntry:
     return AckedEntry((1, entry))
 
@@ -24,9 +28,9 @@ def part(entry: int, left: int, size: int = 4) -> AckedEntry:
 
 
 def acked(*entries: tuple[TxnId, AckedEntry]) -> PendingAcks:
-    pending = PendingAcks("t][s")
+    pending = PendingAcks("t][s", nothing)
     for txn, entry in entries:
-        pending.acknowledge(txn, [entry], lambda key: False)
+        pending.acknowledge(txn, [entry])
     return pending
 
 
@@ -51,15 +55,74 @@ def test_two_transactions_cannot_acknowledge_one_message(
     text = pending.to_text()
     if conflict:
         with pytest.raises(TransactionConflict, match="in pending ack status"):
-            pending.acknowledge(then[0], [whole(9), then[1]], lambda key: False)
+            pending.acknowledge(then[0], [whole(9), then[1]])
         assert pending.to_text() == text
     else:
-        pending.acknowledge(then[0], [then[1]], lambda key: False)
+        pending.acknowledge(then[0], [then[1]])
 
 
 def test_acknowledged_message_conflicts() -> None:
     with pytest.raises(TransactionConflict, match="already acked before"):
-        PendingAcks("t][s").acknowledge(A, [whole(1)], lambda key: key == (1, 1))
+        PendingAcks("t][s", lambda key: 0 if key == (1, 1) else -1).acknowledge(A, [whole(1)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "conflict"),
+    [(part(1, 0b1110), True), (part(1, 0b1100), True), (whole(1), True), (part(1, 0b1101), False)],
+)
+def test_message_of_a_batch_conflicts_when_an_earlier_transaction_committed_it(
+    wanted: AckedEntry, conflict: bool
+) -> None:
+    pending = PendingAcks("t][s", lambda key: 0b1110)
+    if conflict:
+        with pytest.raises(TransactionConflict, match="already acked before"):
+            pending.acknowledge(A, [wanted])
+        assert not pending.transactions()
+    else:
+        pending.acknowledge(A, [wanted])
+
+
+def test_entry_is_covered_when_committed_and_pending_messages_make_up_the_batch() -> None:
+    pending = PendingAcks("t][s", lambda key: 0b1110)
+    pending.acknowledge(A, [part(1, 0b0001)])
+    assert pending.covers((1, 1))
+    pending.end(A)
+    assert not pending.covers((1, 1))
+
+
+def test_individual_acknowledgement_conflicts_within_a_batch_of_a_cumulative_one() -> None:
+    pending = PendingAcks("t][s", nothing)
+    pending.acknowledge_cumulative(A, part(5, 0b1100), START)
+    with pytest.raises(TransactionConflict, match="in pending ack status"):
+        pending.acknowledge(B, [part(5, 0b1101)])
+    pending.acknowledge(B, [part(5, 0b1011)])
+
+
+@pytest.mark.parametrize("held", [whole(3), part(3, 0b1110), part(5, 0b1110)])
+def test_cumulative_acknowledgement_conflicts_when_another_transaction_holds_a_message(
+    held: AckedEntry,
+) -> None:
+    pending = acked((A, held), (A, whole(9)))
+    with pytest.raises(TransactionConflict, match="past a message in pending ack status"):
+        pending.acknowledge_cumulative(B, part(5, 0b1100), START)
+    pending.acknowledge_cumulative(B, whole(2), START)
+    pending.acknowledge_cumulative(B, whole(2), START)
+
+
+def test_cumulative_acknowledgement_conflicts_when_its_messages_of_the_batch_are_committed() -> None:
+    pending = PendingAcks("t][s", lambda key: 0b1100)
+    with pytest.raises(TransactionConflict, match="markDeletePosition"):
+        pending.acknowledge_cumulative(B, part(5, 0b1110), START)
+    pending.acknowledge_cumulative(B, part(5, 0b1000), START)
+
+
+def test_cumulative_acknowledgement_keeps_the_higher_message_of_one_batch() -> None:
+    pending = PendingAcks("t][s", nothing)
+    pending.acknowledge_cumulative(A, part(5, 0b1000), START)
+    pending.acknowledge_cumulative(A, part(5, 0b1110), START)
+    ended = pending.end(A)
+    assert ended is not None
+    assert ended.through == part(5, 0b1000)
 
 
 def test_covered_entries_are_those_without_a_message_left() -> None:
@@ -82,7 +145,7 @@ def test_end_returns_and_releases_what_the_transaction_has() -> None:
     assert ended is not None
     assert (ended.whole_keys, ended.parts) == ([(1, 1)], {(1, 2): (0b1110, 4)})
     assert pending.left == {(1, 2): 0b1101}
-    pending.acknowledge(B, [whole(1)], lambda key: False)
+    pending.acknowledge(B, [whole(1)])
     assert pending.end(A) is None
 
 
@@ -99,7 +162,7 @@ def test_end_returns_and_releases_what_the_transaction_has() -> None:
 def test_cumulative_acknowledgement_belongs_to_one_transaction(
     txn: TxnId, through: int, mark_delete: Position, conflict: bool
 ) -> None:
-    pending = PendingAcks("t][s")
+    pending = PendingAcks("t][s", nothing)
     pending.acknowledge_cumulative(A, whole(5), START)
     assert pending.covers((1, 5))
     assert not pending.covers((1, 6))
@@ -116,8 +179,8 @@ def test_cumulative_acknowledgement_belongs_to_one_transaction(
 
 def test_text_restores_everything() -> None:
     pending = acked((A, whole(1)), (A, whole(2)), (A, whole(4)), (B, part(7, 0b1010)))
-    pending.acknowledge_cumulative(B, AckedEntry((1, 3), (-4, 1), 90), START)
-    restored = PendingAcks("t][s")
+    pending.acknowledge_cumulative(A, AckedEntry((1, 3), (-4, 1), 90), START)
+    restored = PendingAcks("t][s", nothing)
     restored.restore(pending.to_text())
     assert restored.to_text() == pending.to_text()
     assert restored.left == pending.left
@@ -134,7 +197,7 @@ def test_huge_batch_size_of_a_client_costs_no_memory() -> None:
 def test_text_restores_a_batch_of_many_thousand_messages() -> None:
     words = (-1,) * 300
     pending = acked((A, AckedEntry((1, 1), words, 20_000)))
-    restored = PendingAcks("t][s")
+    restored = PendingAcks("t][s", nothing)
     restored.restore(pending.to_text())
     ended = restored.end(A)
     assert ended is not None
