@@ -9,7 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run, deletion_run, quarantine_run, trimming_run
+from tests.crash import (
+    bookie_run,
+    compaction_run,
+    deletion_run,
+    full_disk_run,
+    quarantine_run,
+    trimming_run,
+)
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -38,6 +45,14 @@ def main(argv: list[str] | None = None) -> int:
         help="kill an operator or the broker at each step of a quarantine instead",
     )
     parser.add_argument(
+        "--full-disk",
+        action="store_true",
+        help="kill a broker around the moment its disk is full instead; as root",
+    )
+    parser.add_argument(
+        "--java-class-path", default="", help="with --full-disk: the Java client, for every third producer"
+    )
+    parser.add_argument(
         "--audit", action="store_true", help="let the audits on Spark look at the metadata store in the end"
     )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
@@ -57,7 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     print(f"seed {seed}, {folder}", flush=True)
     passed = False
     try:
-        passed = run(arguments.rounds, seed, folder)
+        if arguments.full_disk:
+            class_path = arguments.java_class_path
+            passed = full_disk_run.main(arguments.rounds, seed, folder, java_class_path=class_path)
+        else:
+            passed = run(arguments.rounds, seed, folder)
     except (BrokerError, RuntimeError) as error:
         print(f"FAILED: {error}")
     if arguments.audit:
