@@ -24,6 +24,40 @@ from tests.crash.spark_audit import audit_all, snapshot
 
 
 def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.bookie:
+        return bookie_run.main(arguments.seed, keep=arguments.keep)
+    if arguments.deletion:
+        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.compaction:
+        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.quarantine:
+        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.trimming:
+        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
+    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    print(f"seed {seed}, {folder}", flush=True)
+    passed = False
+    try:
+        if arguments.full_disk:
+            class_path = arguments.java_class_path
+            passed = full_disk_run.main(arguments.rounds, seed, folder, java_class_path=class_path)
+        else:
+            passed = run(arguments.rounds, seed, folder)
+    except (BrokerError, RuntimeError) as error:
+        print(f"FAILED: {error}")
+    if arguments.audit:
+        taken = snapshot(folder / "data" / "metadata.sqlite", folder / "snapshot")
+        passed = audit_all({"all rounds": taken}) == 0 and passed
+    if passed and not arguments.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
+    return 0 if passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m tests.crash", description="kill -9 under load, over and over")
     parser.add_argument("--rounds", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=None, help="same seed, same draws (times still vary)")
@@ -56,37 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         "--audit", action="store_true", help="let the audits on Spark look at the metadata store in the end"
     )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
-    arguments = parser.parse_args(argv)
-    if arguments.bookie:
-        return bookie_run.main(arguments.seed, keep=arguments.keep)
-    if arguments.deletion:
-        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.compaction:
-        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.quarantine:
-        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.trimming:
-        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
-    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
-    folder = Path(tempfile.mkdtemp(prefix="crash-"))
-    print(f"seed {seed}, {folder}", flush=True)
-    passed = False
-    try:
-        if arguments.full_disk:
-            class_path = arguments.java_class_path
-            passed = full_disk_run.main(arguments.rounds, seed, folder, java_class_path=class_path)
-        else:
-            passed = run(arguments.rounds, seed, folder)
-    except (BrokerError, RuntimeError) as error:
-        print(f"FAILED: {error}")
-    if arguments.audit:
-        taken = snapshot(folder / "data" / "metadata.sqlite", folder / "snapshot")
-        passed = audit_all({"all rounds": taken}) == 0 and passed
-    if passed and not arguments.keep:
-        shutil.rmtree(folder)
-    else:
-        print(f"kept: {folder}")
-    return 0 if passed else 1
+    return parser
 
 
 def run(rounds: int, seed: int, folder: Path) -> bool:
