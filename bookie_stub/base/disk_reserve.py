@@ -6,8 +6,8 @@ some to be written. So a process keeps a file in its data folder and removes it 
     held      `reserve` has its size on disk
     released  the file is gone; its space serves metadata and indexes until the disk has space again
 
-Entries do not use it up. A bookie refuses adds above `diskUsageThreshold`, which such a disk has passed, and a checkpoint
-leaves half of a reserve free (`LedgerStorage`).
+Entries do not use it up. A bookie refuses adds while less than two reserves are free besides it (`AddSpace`), and a
+checkpoint leaves half of one free (`LedgerStorage`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _FREE_TIMES: Final = 8
 def reserve_bytes(disk_bytes: int) -> int:
     """Returns the size of the reserve on a disk of so many bytes."""
     return min(BYTES_MAX, int(disk_bytes * SHARE_MAX))
+
+
+def kept_by_adds(folder: Path) -> int:
+    """Returns the free bytes that adds leave on a folder's disk, for indexes, metadata and the files of a start."""
+    return 2 * reserve_bytes(shutil.disk_usage(folder).total)
 
 
 def one_per_disk(folders: Iterable[Path]) -> list[DiskReserve]:

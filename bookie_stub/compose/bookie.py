@@ -32,6 +32,7 @@ from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.disk.read_cache_watch import ReadCacheWatch
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
+from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.journal.journals import open_journals
 from bookie_stub.ledgers.adds import Adds
@@ -90,7 +91,15 @@ class Bookie:
         A forwarding method would cost it a call per add."""
         self.removals = Removals(state, self.records, self.checkpoints.start)
         """Deletions of ledgers."""
-        self.upkeep = Upkeep(environment, disk, state, self.removals, self.adds, self.availability)
+        self.upkeep = Upkeep(
+            environment,
+            disk,
+            state,
+            self.removals,
+            self.adds,
+            self.availability,
+            self.checkpoints,
+        )
         """Garbage collection and the watch over the disks."""
         self._directories = disk.directories
         self._closed = False
@@ -224,6 +233,7 @@ class Bookie:
         if checkpoint.deleted or checkpoint.emptied:
             self.upkeep.collector.nudge()
         self.adds.resume()
+        self.upkeep.judge_journals()
 
     def close(self) -> None:
         """Syncs the journals, writes everything out and closes the files. Blocks.
@@ -266,6 +276,10 @@ def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats
         stats.journals,
         environment.post,
         ledgers.journal_failed,
+        [
+            AddSpace(journal, disk.directories.ledgers, environment.file_system, lambda: write_caches.size)
+            for journal in disk.directories.journals
+        ],
     )
     return BookieState(
         ledgers=ledgers,

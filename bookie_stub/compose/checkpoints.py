@@ -79,6 +79,11 @@ class Checkpoints:
         if self._running is not None:
             self._checkpointer.submit(self._running)
 
+    def free_journals(self) -> None:
+        """Removes the journals that the last checkpoint covers, if a disk is short."""
+        if not self._closed:
+            self._checkpointer.free_journals()
+
     def _next(self) -> Checkpoint | None:
         state, ledgers = self._state, self._state.ledgers
         marks = state.journals.marks  # Before the swap, see the invariant above.

@@ -99,9 +99,9 @@ JOURNAL = Section("Journal", (
         doc="MiB after which the journal goes on to a new file."),
     Key("journalMaxBackups", "int", 5, "files", low=0,
         doc="Journal files that are kept although a checkpoint has made them superfluous; none on a disk above "
-            "diskUsageWarnThreshold."),
+            "diskUsageWarnThreshold, or with less free than they take."),
     Key("journalPreAllocSizeMB", "int", 16, "MiB", low=1,
-        doc="MiB that a journal file grows by ahead of the writes."),
+        doc="MiB that a journal file grows by ahead of the writes; 64 KiB on a disk that is short."),
     Key("journalAlignmentSize", "int", 4096, "bytes", low=512,
         doc="Bytes to whose multiple every group is padded; a power of two from 512."),
     Key("journalMaxGroupWaitMSec", "long", 1, "ms", low=0,

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import BookieStats
@@ -189,7 +189,7 @@ class Checkpointer:
         self._failed = failed
         self._removed = removed
         self._awaited = awaited
-        self._queue: SimpleQueue[Checkpoint | None] = SimpleQueue()
+        self._queue: SimpleQueue[Checkpoint | Literal["journals"] | None] = SimpleQueue()
         self._closing = threading.Event()
         self.unfinished: Checkpoint | None = None
         """The checkpoint that was submitted and is not on disk yet; a stop runs it once more."""
@@ -221,6 +221,10 @@ class Checkpointer:
         """
         self._removal = removal
 
+    def free_journals(self) -> None:
+        """Has the thread remove journals that the marks on disk cover, as after a checkpoint."""
+        self._queue.put("journals")
+
     def close(self) -> None:
         """Ends the thread.
 
@@ -251,7 +255,7 @@ class Checkpointer:
 
     def _remove_old_journals(self) -> None:
         try:
-            self._journals.remove_older(self._marks, self._backups)
+            self._journals.remove_older(self._marks, self._backups, self._due)
         except Exception as error:  # whatever it is: the checkpoint is safe, and the next one tries again
             log.warning(
                 "old journals stay until the next checkpoint: %s",
@@ -260,10 +264,12 @@ class Checkpointer:
             )
 
     def _run(self) -> None:
+        due_s = time.monotonic() + self._interval_s
         while True:
             try:
-                checkpoint = self._queue.get(timeout=self._interval_s)
+                checkpoint = self._queue.get(timeout=max(due_s - time.monotonic(), 0))
             except Empty:
+                due_s = time.monotonic() + self._interval_s
                 # Again without a checkpoint: another program may have filled the disk since the last one.
                 self._remove_old_journals()
                 # The loop decides whether there is something to write; this thread may not look at its structures.
@@ -271,7 +277,11 @@ class Checkpointer:
                 continue
             if checkpoint is None:
                 return
+            if checkpoint == "journals":
+                self._remove_old_journals()
+                continue
             self._run_until_done(checkpoint)
+            due_s = time.monotonic() + self._interval_s
             records = self._records_of(checkpoint.cache)
             # The last reference to the write cache: from here on `records` alone keeps its memory.
             del checkpoint

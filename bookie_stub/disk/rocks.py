@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,10 @@ _TABLE_FORMAT = 5
 _LOCKED = re.compile(r"While lock file|lock hold by")
 """In RocksDB's text when another process, or this one, has the database open."""
 _REBUILD = "; run `magnetar bookie index rebuild` with this bookie's settings"
+_BUFFER_SHARE_MAX = 1 / 256
+"""Largest share of a small disk that a memtable may have."""
+_MANIFEST_BYTES = 64 << 10
+"""Bytes that RocksDB reserves for its list of files, by default 4 MiB."""
 _WAL_NAME = re.compile(r"\d+\.log")
 
 
@@ -60,7 +65,9 @@ class Rocks:
         """
         self._path = path
         self._file_system = file_system or FileSystem()
-        self._buffer_bytes = buffer_bytes
+        path.mkdir(parents=True, exist_ok=True)
+        # An open writes the memtable of its write-ahead log out, and reserves as much for the next log.
+        self._buffer_bytes = min(buffer_bytes, int(shutil.disk_usage(path).total * _BUFFER_SHARE_MAX))
         self._failed = False
         self._db = self._open()
 
@@ -295,6 +302,7 @@ def _options(buffer_bytes: int) -> Options:
     options.set_block_based_table_factory(tables)
     options.create_if_missing(True)
     options.set_write_buffer_size(buffer_bytes)
+    options.set_manifest_preallocation_size(_MANIFEST_BYTES)
     # As at BookKeeper.
     options.set_max_write_buffer_number(4)
     # Each open begins a new file LOG, and RocksDB keeps a thousand of them by default.

@@ -183,7 +183,9 @@ class WriteCaches:
     @property
     def size(self) -> int:
         """Bytes of memory taken by both."""
-        return self.active.size + (self.flushing.size if self.flushing is not None else 0)
+        # Read once: a journal's thread asks too, and the loop may drop the flushing one meanwhile.
+        flushing = self.flushing
+        return self.active.size + (flushing.size if flushing is not None else 0)
 
     def count(self) -> int:
         """Returns about the number of entries in both."""

@@ -29,12 +29,14 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from bookie_stub.base.disk_space import is_full
 from bookie_stub.base.file_system import FileSystem, remove_quietly
 from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.posting import Post, post_quietly
 from bookie_stub.base.record import Record, force_record
 from bookie_stub.config.settings import BookieSettings
-from bookie_stub.journal.journal_channel import JournalChannel
+from bookie_stub.journal.add_space import AddSpace
+from bookie_stub.journal.journal_channel import STEP_BYTES_MIN, JournalChannel
 from bookie_stub.journal.journal_file import Mark, file_name, journal_ids
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
 
@@ -61,6 +63,10 @@ def nothing(_rc: int, _number: int) -> None:
     """
 
 
+def _no_reaction(_refused: bool) -> None:
+    """Stands for the upkeep until it is made."""
+
+
 # Told apart from each other and from records by identity, so both must be objects of their own.
 _RESUME: _Item = (b"", 0, nothing, 0)
 _STOP: _Item = (b"", 0, nothing, 0)
@@ -77,6 +83,7 @@ class Journal:
         stats: JournalStats,
         post: Post,
         on_failure: Callable[[], None],
+        space: AddSpace,
         *,
         mark: Mark,
     ) -> None:
@@ -88,15 +95,22 @@ class Journal:
         self._directory = directory
         self._sync = settings.journal_sync_data
         self._share_max = settings.disk.warn
-        self._left_bytes_min = settings.journal_allocate_bytes
-        """A smaller file is not left early: its successor may reserve as many bytes as it frees."""
+        self._left_bytes_min = min(settings.journal_allocate_bytes, 2 * STEP_BYTES_MIN)
+        """A smaller file is not left early: its successor takes at least a step."""
+        self.space = space
+        """The bytes that adds may take."""
+        self.when_short: Callable[[bool], None] = _no_reaction
+        """Called in the loop when the disk becomes short, and with True when it has refused a group."""
+        self._was_short = False
         self._group = settings.journal_group
         self._file_system = file_system
         self._stats = stats
         self._post = post
         self._on_failure = on_failure
         last_id = max(journal_ids(directory), default=0)
-        self._channel = JournalChannel(directory, settings, file_system, stats, last_id=last_id, mark=mark)
+        self._channel = JournalChannel(
+            directory, settings, file_system, stats, space, last_id=last_id, mark=mark
+        )
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._failing = False
         """True from a failed group until `_RESUME` arrives."""
@@ -147,24 +161,36 @@ class Journal:
         self._queue.put(_STOP)
         self._thread.join()
 
-    def remove_older(self, mark: Mark, backups: int) -> None:
+    def adds_are_refused(self, refused: bool) -> None:
+        """While True, records of any kind may take the bytes that adds leave free."""
+        self._channel.adds_are_refused = refused
+
+    def remove_older(self, mark: Mark, backups: int, begun: Callable[[], None]) -> None:
         """Removes journals that a replay from `mark` does not read; OSError.
 
-        The newest `backups` of them are kept. A disk above `diskUsageWarnThreshold` keeps none, and the current file is
-        left early: a later checkpoint removes it, which could otherwise take `journalMaxSizeMB` for ever.
+        The newest `backups` of them are kept. A disk that is short keeps none: one above `diskUsageWarnThreshold`, or with
+        less free than these journals take. There the current file is left early too, and `begun` runs in the loop when the
+        next one has a group: another checkpoint then removes it, which could otherwise take `journalMaxSizeMB` for ever.
         """
-        if self._file_system.share_taken(self._directory) > self._share_max:
-            backups = 0
-            if mark.journal_id == self.mark.journal_id and mark.offset >= self._left_bytes_min:
-                post_quietly(self._post, self._begin_next_file)
         old = [journal_id for journal_id in journal_ids(self._directory) if journal_id < mark.journal_id]
+        current = mark.journal_id == self.mark.journal_id
+        if self._is_short(old, mark.offset if current else 0):
+            backups = 0
+            if current and mark.offset >= self._left_bytes_min:
+                post_quietly(self._post, partial(self._begin_next_file, begun))
         for journal_id in old[: max(len(old) - backups, 0)]:
             remove_quietly(self._file_system, self._directory / file_name(journal_id))
 
-    def _begin_next_file(self) -> None:
+    def _is_short(self, old: list[int], covered: int) -> bool:
+        if self._file_system.share_taken(self._directory) > self._share_max:
+            return True
+        covered += sum((self._directory / file_name(journal_id)).stat().st_size for journal_id in old)
+        return self._file_system.free_bytes(self._directory) < covered
+
+    def _begin_next_file(self, begun: Callable[[], None]) -> None:
         # With a record, because a mark can name the new file only behind its first group; until then the old one stays.
         self._channel.next_wanted = True
-        self.append(force_record(), nothing, 0)
+        self.append(force_record(), lambda _rc, _number: begun(), 0)
 
     # The journal's thread from here on.
 
@@ -242,6 +268,9 @@ class Journal:
         try:
             if size:
                 self._channel.write(_parts(items), size)
+                if self._channel.short != self._was_short:
+                    self._was_short = self._channel.short
+                    post_quietly(self._post, partial(self.when_short, False))
         except Exception as error:  # noqa: BLE001 - whatever it is: without an answer every caller would wait for ever
             self._fail(items, error)
             return
@@ -263,7 +292,7 @@ class Journal:
         self._stats.failed(count)
         self._failing = True
         self._channel.leave()
-        post_quietly(self._post, partial(self._failed, items))
+        post_quietly(self._post, partial(self._failed, items, full=is_full(error)))
 
     def _answer(self, items: list[_Item], rc: int) -> None:
         if items:
@@ -271,10 +300,12 @@ class Journal:
 
     # The loop's thread.
 
-    def _failed(self, items: list[_Item]) -> None:
+    def _failed(self, items: list[_Item], *, full: bool) -> None:
         # `_RESUME` goes into the queue before the completions run: an add that a completion makes at once is then queued
         # behind it, together with its ledger's new master key record.
         self._on_failure()
+        if full:
+            self.when_short(True)
         self._queue.put(_RESUME)
         complete(items, RC_IO_ERROR)
 

@@ -9,18 +9,24 @@ Used by one journal's thread alone; `mark` may be read by any thread.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from pathlib import Path
 
+from bookie_stub.base.disk_space import is_full
 from bookie_stub.base.file_system import FileSystem, remove_quietly
 from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.record import Record
 from bookie_stub.config.settings import BookieSettings
+from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.durable_mark import DurableMarkFile
 from bookie_stub.journal.journal_file import HEADER_BYTES, Mark, closing, file_name, header
 
 log = logging.getLogger(__name__)
+
+STEP_BYTES_MIN = 64 << 10
+"""A file grows by at least so much at a time on a disk that is short: the disk is asked once per step."""
 
 
 class JournalChannel:
@@ -35,6 +41,7 @@ class JournalChannel:
         settings: BookieSettings,
         file_system: FileSystem,
         stats: JournalStats,
+        space: AddSpace,
         *,
         last_id: int,
         mark: Mark,
@@ -47,6 +54,11 @@ class JournalChannel:
         """The end of the newest group that was written, and synced unless `journalSyncData=false`."""
         self.next_wanted = False
         """Set by another thread: the next group begins a new file."""
+        self.adds_are_refused = False
+        """Set by another thread: fences, deletions and adds of a recovery may take what adds leave free."""
+        self.short = False
+        """True when the last step was cut or refused for want of space."""
+        self._space = space
         self._directory = directory
         self._settings = settings
         self._file_system = file_system
@@ -111,19 +123,36 @@ class JournalChannel:
         self._descriptor = descriptor
         self._allocated = 0
         self._position = HEADER_BYTES
-        self._allocate(HEADER_BYTES)
+        self._grow(HEADER_BYTES, STEP_BYTES_MIN)
         self._file_system.write(descriptor, (header(journal_id, self.mark),), 0)
         # The name must be durable before the first group is acknowledged; a power cut could otherwise lose the whole file.
         self._file_system.sync_directory(self._directory)
 
     def _allocate(self, end: int) -> None:
-        """Reserves disk blocks up to `end`, in steps of `journalPreAllocSizeMB`."""
+        """Reserves disk blocks up to `end`, in steps of `journalPreAllocSizeMB`, in small ones on a disk that is short.
+
+        OSError (ENOSPC) when adds must leave the bytes free.
+        """
+        room = self._space.room()
         step = self._settings.journal_allocate_bytes
-        length = -(-(end - self._allocated) // step) * step
+        self.short = _steps(end - self._allocated, step) > room
+        if self.short:
+            step = min(step, STEP_BYTES_MIN)
+            if not self.adds_are_refused and _steps(end - self._allocated, step) > room:
+                raise OSError(
+                    errno.ENOSPC, "No space left on device besides that for a start", str(self._directory)
+                )
+        self._grow(end, step)
+
+    def _grow(self, end: int, step: int) -> None:
+        length = _steps(end - self._allocated, min(step, self._settings.journal_allocate_bytes))
         try:
             self._file_system.allocate(self._descriptor, self._allocated, length)
         except OSError as error:
-            # A step may not fit on the disk although the group does, so only the write decides.
+            # The last bytes are for records that free space: the step may not fit although the group does.
+            if is_full(error) and not self.adds_are_refused and end > HEADER_BYTES:
+                raise
+            # A file system without the operation: only the write decides.
             log.debug("%s: no pre-allocation: %s", self.name, error)
         # Also after an error: the next try comes with the next step, and not with each group.
         self._allocated += length
@@ -155,3 +184,8 @@ class JournalChannel:
         """Leaves the current file and closes `durable`."""
         self.leave()
         self._durable.close()
+
+
+def _steps(size: int, step: int) -> int:
+    """Returns `size` rounded up to whole steps."""
+    return -(-size // step) * step

@@ -16,6 +16,7 @@ from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.posting import Post
 from bookie_stub.config.settings import BookieSettings
+from bookie_stub.journal.add_space import AddSpace
 from bookie_stub.journal.journal import Journal
 from bookie_stub.journal.journal_file import Marks
 
@@ -44,13 +45,27 @@ class Journals:
         for journal in self.all:
             journal.start()
 
-    def remove_older(self, marks: Marks, backups: int) -> None:
+    def remove_older(self, marks: Marks, backups: int, begun: Callable[[], None]) -> None:
         """Removes journals before `marks`, but for the newest `backups` in each directory.
 
-        Raises OSError.
+        `begun` runs in the loop for each current file that was left early. Raises OSError.
         """
         for journal, mark in zip(self.all, marks, strict=True):
-            journal.remove_older(mark, backups)
+            journal.remove_older(mark, backups, begun)
+
+    def room(self) -> int:
+        """Returns the bytes by which each journal may grow, negative on a disk that is short. OSError."""
+        return min(journal.space.room() for journal in self.all)
+
+    def adds_are_refused(self, refused: bool) -> None:
+        """While True, records of any kind may take the bytes that adds leave free."""
+        for journal in self.all:
+            journal.adds_are_refused(refused)
+
+    def when_short(self, react: Callable[[bool], None]) -> None:
+        """Has `react` called in the loop when a disk becomes short, and with True when it has refused a group."""
+        for journal in self.all:
+            journal.when_short = react
 
     @property
     def queue_length(self) -> int:
@@ -71,6 +86,7 @@ def open_journals(
     stats: Sequence[JournalStats],
     post: Post,
     on_failure: Callable[[OwnLedgers], None],
+    spaces: Sequence[AddSpace],
 ) -> Journals:
     """Makes the journals without starting them.
 
@@ -87,6 +103,7 @@ def open_journals(
                 stats[place],
                 post,
                 partial(on_failure, partial(_is_of_journal, place, count)),
+                spaces[place],
                 mark=marks[place],
             )
             for place, directory in enumerate(directories)

@@ -24,6 +24,7 @@ class Availability:
         self._forced = forced
         self._any_full_closes_all = any_full_closes_all
         self._full = [False] * directories
+        self._journals_short = False
         self.read_only = forced
         """True while the bookie accepts no plain add at all.
 
@@ -36,9 +37,18 @@ class Availability:
     def directories_changed(self, full: Sequence[bool]) -> None:
         """Sets which ledger directories are full, in the order of their configuration."""
         self._full = list(full)
+        self._decide()
+
+    def journals_changed(self, *, short: bool) -> None:
+        """Sets whether adds have taken all bytes that they may take for journals and entry logs."""
+        self._journals_short = short
+        self._decide()
+
+    def _decide(self) -> None:
+        full = self._full
         closed = any(full) if self._any_full_closes_all else all(full)
-        self.read_only = self._forced or closed
-        self.refuses_some = self._forced or any(full)
+        self.read_only = self._forced or self._journals_short or closed
+        self.refuses_some = self.read_only or any(full)
 
     def is_writable(self, place: int) -> bool:
         """Returns True while the directory of this number takes plain adds."""

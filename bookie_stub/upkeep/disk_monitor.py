@@ -56,17 +56,19 @@ class DiskMonitor:
         settings: DiskSettings,
         post: Post,
         changed: Callable[[DiskStates], None],
+        looked: Callable[[], None],
         file_system: FileSystem,
     ) -> None:
         """`places` has each ledger directory with its index directory.
 
-        `changed` is called in the loop.
+        `changed` is called in the loop, and `looked` after each check.
         """
         # Without duplicates: ledgers and indexes often share a directory.
         self._places = [tuple(dict.fromkeys(place)) for place in places]
         self._settings = settings
         self._post = post
         self._changed = changed
+        self._looked = looked
         self._file_system = file_system
         self._states: DiskStates = (DiskState(),) * len(self._places)
         self._closing = threading.Event()
@@ -117,3 +119,4 @@ class DiskMonitor:
                 continue
             if states != before:
                 post_quietly(self._post, partial(self._changed, states))
+            post_quietly(self._post, self._looked)

@@ -9,7 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.crash import bookie_run, compaction_run, deletion_run, quarantine_run, trimming_run
+from tests.crash import (
+    bookie_run,
+    compaction_run,
+    deletion_run,
+    full_disk_run,
+    quarantine_run,
+    trimming_run,
+)
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -17,6 +24,40 @@ from tests.crash.spark_audit import audit_all, snapshot
 
 
 def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.bookie:
+        return bookie_run.main(arguments.seed, keep=arguments.keep)
+    if arguments.deletion:
+        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.compaction:
+        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.quarantine:
+        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
+    if arguments.trimming:
+        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
+    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    print(f"seed {seed}, {folder}", flush=True)
+    passed = False
+    try:
+        if arguments.full_disk:
+            class_path = arguments.java_class_path
+            passed = full_disk_run.main(arguments.rounds, seed, folder, java_class_path=class_path)
+        else:
+            passed = run(arguments.rounds, seed, folder)
+    except (BrokerError, RuntimeError) as error:
+        print(f"FAILED: {error}")
+    if arguments.audit:
+        taken = snapshot(folder / "data" / "metadata.sqlite", folder / "snapshot")
+        passed = audit_all({"all rounds": taken}) == 0 and passed
+    if passed and not arguments.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
+    return 0 if passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m tests.crash", description="kill -9 under load, over and over")
     parser.add_argument("--rounds", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=None, help="same seed, same draws (times still vary)")
@@ -38,36 +79,18 @@ def main(argv: list[str] | None = None) -> int:
         help="kill an operator or the broker at each step of a quarantine instead",
     )
     parser.add_argument(
+        "--full-disk",
+        action="store_true",
+        help="kill a broker around the moment its disk is full instead; as root",
+    )
+    parser.add_argument(
+        "--java-class-path", default="", help="with --full-disk: the Java client, for every third producer"
+    )
+    parser.add_argument(
         "--audit", action="store_true", help="let the audits on Spark look at the metadata store in the end"
     )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
-    arguments = parser.parse_args(argv)
-    if arguments.bookie:
-        return bookie_run.main(arguments.seed, keep=arguments.keep)
-    if arguments.deletion:
-        return deletion_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.compaction:
-        return compaction_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.quarantine:
-        return quarantine_run.main(keep=arguments.keep, audit=arguments.audit)
-    if arguments.trimming:
-        return trimming_run.main(keep=arguments.keep, audit=arguments.audit)
-    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
-    folder = Path(tempfile.mkdtemp(prefix="crash-"))
-    print(f"seed {seed}, {folder}", flush=True)
-    passed = False
-    try:
-        passed = run(arguments.rounds, seed, folder)
-    except (BrokerError, RuntimeError) as error:
-        print(f"FAILED: {error}")
-    if arguments.audit:
-        taken = snapshot(folder / "data" / "metadata.sqlite", folder / "snapshot")
-        passed = audit_all({"all rounds": taken}) == 0 and passed
-    if passed and not arguments.keep:
-        shutil.rmtree(folder)
-    else:
-        print(f"kept: {folder}")
-    return 0 if passed else 1
+    return parser
 
 
 def run(rounds: int, seed: int, folder: Path) -> bool:

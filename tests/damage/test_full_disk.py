@@ -23,6 +23,7 @@ from magnetar.audit.facts import Found, gather, judge
 from magnetar.snapshot.node_sources import nodes_of
 from tests.interop.support import Admin, connect, wait_until
 from tests.support.bookies import BookieProcess, ensemble_settings
+from tests.support.file_sizes import bytes_of
 from tests.vectors.broker_process import BrokerProcess
 
 DISK_MIB = 72
@@ -77,8 +78,8 @@ class Publisher(threading.Thread):
             self.confirmed.append(number)
 
 
-def journal_failed(broker: BrokerProcess) -> bool:
-    return any("No space left" in line for line in broker.log_lines())
+def adds_are_refused(broker: BrokerProcess) -> bool:
+    return any("adds are refused until" in line for line in broker.log_lines())
 
 
 def fill(disk: Path) -> Path:
@@ -117,15 +118,6 @@ def journal_bytes(disk: Path) -> int:
     return bytes_of(disk / "bookie" / "journal" / "current", "*.txn")
 
 
-def bytes_of(folder: Path, pattern: str) -> int:
-    """Bytes of the files that the running bookie has there."""
-    total = 0
-    for path in folder.glob(pattern):
-        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            total += path.stat().st_size
-    return total
-
-
 def broker_on(disk: Path, log_folder: Path, settings: dict[str, str]) -> BrokerProcess:
     """A broker with its data on the small disk; its log and its ready file are elsewhere."""
     (log_folder / "data").symlink_to(disk)
@@ -152,7 +144,7 @@ def test_publishing_is_refused_while_the_disk_is_full_and_goes_on_afterwards(
             producer = client.create_producer("full", batching_enabled=False, send_timeout_millis=0)
             publisher = Publisher(producer)
             publisher.start()
-            wait_for(lambda: journal_failed(broker), publisher)
+            wait_for(lambda: adds_are_refused(broker), publisher)
             assert len(publisher.confirmed) < MESSAGES
             ballast.unlink()
             # Thousands of round trips, one after the other.

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bookie_stub.base.disk_reserve import kept_by_adds
 from bookie_stub.config.settings import CollectionSettings, DiskSettings
-from bookie_stub.disk.entry_log import file_name, log_ids
+from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.journal.journal_file import bytes_behind, journal_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import crash
 from tests.bookie_stub.upkeep.test_compaction import compact
+from tests.support.file_sizes import bytes_of
 
-OK, NO_LEDGER = 0, 1
+OK, NO_LEDGER, READ_ONLY = 0, 1, 105
 BODY = b"x" * 500
+LARGE = bytes(100_000)
 ENTRIES = range(20)
 FULL = 0.995
 FORCED = CollectionSettings(rate=0, force_when_full=True)
 SHORT = DiskSettings(full=0.999, warn=0.99, low=0.999)
+QUICK = replace(SHORT, interval_s=0.05)
 
 
 def logs_of(bench: Bench) -> Path:
@@ -28,7 +33,7 @@ def logs_of(bench: Bench) -> Path:
 
 
 def bytes_in_logs(bench: Bench) -> int:
-    return sum((logs_of(bench) / file_name(log_id)).stat().st_size for log_id in log_ids(logs_of(bench)))
+    return bytes_of(logs_of(bench), "*.log")
 
 
 def journals_of(bench: Bench) -> Path:
@@ -111,6 +116,49 @@ async def test_full_disk_keeps_no_journal_that_a_checkpoint_covers(bench: Bench,
     after.close()
     bench.reopen()
     await assert_whole(bench, 4)
+
+
+async def test_covered_journal_leaves_a_short_disk_before_the_next_checkpoint_is_due(bench: Bench) -> None:
+    """The disk is below every threshold, with less free than the journal takes."""
+    settings = {"journal_allocate_bytes": 1 << 20, "flush_interval_s": 3600}
+    bench.open(disk=QUICK, **settings)
+    for entry in range(30):
+        assert await bench.add(1, entry, bytes(500_000)) == OK
+    await bench.checkpoint()
+    assert bytes_of(journals_of(bench), "*.txn") > 15_000_000
+    bench.file_system.share = lambda _path: 0.95
+    bench.file_system.free = 12_000_000
+    await bench.until(lambda: bytes_of(journals_of(bench), "*.txn") <= 1 << 20)
+    bench.reopen()
+    assert await bench.read(1, 29) == (OK, bytes(500_000))
+
+
+# Adds.
+
+
+async def test_adds_leave_the_space_of_a_checkpoint_and_of_a_start(bench: Bench, tmp_path: Path) -> None:
+    bookie = bench.open(journal_allocate_bytes=1 << 16, disk=QUICK)
+    bench.file_system.free = kept_by_adds(bench.directory) + (4 << 20)
+    stored = await add_until_refused(bench)
+    assert 1 << 20 < stored * len(LARGE) < 4 << 20, "the rest is for the entry log"
+    assert bookie.availability.read_only
+    assert await bench.add(1, stored + 1, LARGE) == READ_ONLY
+    assert (await bench.fence(1))[0] == OK, "a record that is no add"
+    after = crash(bench, tmp_path, free=bench.file_system.free)
+    assert await after.read(1, stored - 1) == (OK, LARGE)
+    assert not after.running.checkpoints.running, "its replay found the space"
+    after.close()
+    bench.file_system.free = None
+    await bench.until(lambda: not bookie.availability.read_only)
+    assert await bench.add(2, 0, LARGE) == OK
+
+
+async def add_until_refused(bench: Bench) -> int:
+    """Returns the number of entries that ledger 1 has then."""
+    entry = 0
+    while await bench.add(1, entry, LARGE) == OK:
+        entry += 1
+    return entry
 
 
 # Entries that find no space.

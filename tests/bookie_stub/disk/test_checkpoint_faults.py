@@ -14,12 +14,13 @@ from bookie_stub.journal.journal_file import journal_ids
 from bookie_stub.journal.journals import Journals
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import crash
+from tests.support.file_sizes import bytes_of
 
 OK = 0
 
 
 def bytes_in_logs(bench: Bench) -> int:
-    return sum(path.stat().st_size for path in (bench.directory / "ledgers/current").glob("*.log"))
+    return bytes_of(bench.directory / "ledgers/current", "*.log")
 
 
 async def test_checkpoint_writes_entries_once_when_only_a_mark_fails(

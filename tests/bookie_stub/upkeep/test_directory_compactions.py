@@ -13,6 +13,7 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import FAST, OK, compact, logs_of
+from tests.support.file_sizes import bytes_of
 
 # The location index.
 
@@ -48,7 +49,7 @@ async def test_index_compaction_drops_the_rows_of_deleted_ledgers(bench: Bench) 
 
 
 def table_bytes(bench: Bench) -> int:
-    return sum(path.stat().st_size for path in (bench.directory / "ledgers/current/locations").glob("*.sst"))
+    return bytes_of(bench.directory / "ledgers/current/locations", "*.sst")
 
 
 async def test_adds_and_reads_go_on_beside_an_index_compaction(bench: Bench) -> None:
