@@ -32,8 +32,6 @@ from broker.loop import clock
 from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
-from broker.security.authentication.authenticator import Authenticator
-from broker.security.authentication.make import make_authenticator
 from magnetar import __version__
 from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from broker.ledger_client.ledger_client import LedgerClient
     from broker.loop.turn import Turn
     from broker.metadata.metadata_store import MetadataStore
+    from broker.security.authentication.authenticator import Authenticator
 
 log = logging.getLogger("magnetar")
 
@@ -121,6 +120,8 @@ def run(options: BrokerOptions) -> int:
     for note in settings.notes:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # Before the rooms are imported: with the default, the collector walks over their objects a hundred times.
+    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _run_loop(_serve(settings, options))
     except _ToldToStop:
@@ -166,7 +167,12 @@ def load(options: BrokerOptions) -> ProcessSettings:
         from broker.faults.controls import TestControls
 
         controls = TestControls()
-    authenticator = make_authenticator(broker, clock.wall_ms if controls is None else controls.held.wall_ms)
+    authenticator = None
+    if broker.bool("authenticationEnabled"):
+        # Imported for this setting alone: a start without authentication must not pay for it.
+        from broker.security.authentication.make import make_authenticator
+
+        authenticator = make_authenticator(broker, clock.wall_ms if controls is None else controls.held.wall_ms)
     if options.wipe_data:
         # Not before all settings are accepted: a typing error must not cost the data.
         data = Path(broker.str("magnetarDataDirectory")).absolute()
@@ -191,13 +197,13 @@ async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
         await _stop_at_eof(stop)
     service = await _start(settings, stop)
     service.stop_process = stop.set
-    # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _announce(service.addresses, options.ready_file)
         await service.start_admin()
+        # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them. Last,
+        # because the admin port's modules belong to them, and clients need not wait for the pass.
+        gc.collect()
+        gc.freeze()
         if options.role == "standalone":
             log.info(NAMESPACE_READY)
         await stop.wait()
