@@ -26,6 +26,7 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from settings.errors import SettingsError
+from settings.load import refuse_unknown, unknown_allowed
 from settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
     parser.add_argument("--data", metavar="DIR", help="keep everything below DIR")
     parser.add_argument("--ready-file", type=Path, metavar="F", help="write addresses as JSON when ready")
+    parser.add_argument("--allow-unknown-keys", action="store_true", help="start in spite of unknown keys")
     return parser.parse_args(words)
 
 
@@ -111,7 +113,12 @@ def _load(arguments: argparse.Namespace) -> Settings:
     overrides = list(arguments.set)
     if arguments.data is not None:
         overrides.append(f"magnetarDataDirectory={arguments.data}")
-    return load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    if not arguments.allow_unknown_keys:
+        refuse_unknown(settings.notes)
+    elif allowed := unknown_allowed(settings.notes):
+        print(allowed, file=sys.stderr)
+    return settings
 
 
 def _runner() -> Callable[[Coroutine[None, None, None]], None]:

@@ -50,6 +50,8 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
+    if arguments.allow_unknown_keys:
+        words.append("--allow-unknown-keys")
     return words
 
 

@@ -36,8 +36,10 @@ from magnetar import __version__
 from magnetar.process.config_files import default_file
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
-from magnetar.process.process_settings import load_standalone_settings, refuse_unknown
+from magnetar.process.process_settings import load_standalone_settings
+from magnetar.process.start_errors import check_data_folder, start_error
 from settings.errors import SettingsError
+from settings.load import refuse_unknown, unknown_allowed
 from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ def run(options: BrokerOptions) -> int:
         print(error, file=sys.stderr)
         return 2
     except (OSError, BookieError, MetadataError, RecordError) as error:
-        log.error("cannot start: %s", error)
+        log.error("cannot start: %s", start_error(error, settings.broker))
         return 1
     return 0
 
@@ -160,9 +162,12 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
             )
+    if not options.allow_unknown_keys:
+        refuse_unknown(notes)
+    elif allowed := unknown_allowed(notes):
+        print(allowed, file=sys.stderr)
     controls = None
     if options.test_faults:
-        refuse_unknown(options.overrides, [broker.table, *([bookie.table] if bookie else [])])
         # Imported for tests alone: an ordinary start must not pay for it.
         from broker.faults.controls import TestControls
 
@@ -172,12 +177,16 @@ def load(options: BrokerOptions) -> ProcessSettings:
         # Imported for this setting alone: a start without authentication must not pay for it.
         from broker.security.authentication.make import make_authenticator
 
-        authenticator = make_authenticator(broker, clock.wall_ms if controls is None else controls.held.wall_ms)
+        authenticator = make_authenticator(
+            broker, clock.wall_ms if controls is None else controls.held.wall_ms
+        )
     if options.wipe_data:
         # Not before all settings are accepted: a typing error must not cost the data.
         data = Path(broker.str("magnetarDataDirectory")).absolute()
-        if data.exists():
+        if data.is_dir():
             shutil.rmtree(data)
+    if not broker.bool("magnetarInMemory"):
+        check_data_folder(broker)
     return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator, controls)
 
 
