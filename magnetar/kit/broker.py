@@ -68,8 +68,8 @@ class Broker(PulsarUnderTest):
 
         `data`: folder of everything that is kept, so that a restart finds it. `settings`: keys of `broker.conf`;
         True and False become `true` and `false`. `python`: another interpreter, which has Magnetar installed. `token`: goes
-        with the kit's own requests to the admin API; needed with `authenticationEnabled`. `tokens`: the broker accepts the tokens
-        of the method `token` alone, and checks rights; the kit makes the key and a token for itself.
+        with the kit's own requests to the admin API; needed with `authenticationEnabled`. `tokens`: the broker
+        accepts the tokens of the method `token` alone, and checks rights; the kit makes the key and a token for itself.
         """
         self._data = None if data is None else Path(data).absolute()
         self._settings = {"forceDeleteNamespaceAllowed": True, **(settings or {})}
