@@ -161,16 +161,23 @@ class _Loader:
             refuse_misspelt(self.table, name, text, where, near)
         hint = f"; did you mean {near}?" if near else ""
         self.notes.append(
-            Note("warning", f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}", unknown=True)
+            Note("warning", f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}", unknown=name)
         )
 
     def _warn(self, text: str) -> None:
         self.notes.append(Note("warning", text))
 
 
-def refuse_unknown(notes: Sequence[Note]) -> None:
-    """Raises SettingsError, a line for each unknown key and the remedy, if there is any among the notes."""
-    unknown = [note.text if note.text.endswith("?") else f"{note.text}." for note in notes if note.unknown]
+def refuse_unknown(notes: Sequence[Note], others: Sequence[KeyTable] = ()) -> None:
+    """Raises SettingsError, a line for each unknown key and the remedy, if there is any among the notes.
+
+    `others` are the tables of other programs: a key of theirs stays a warning, because containers share an environment.
+    """
+    unknown = [
+        note.text if note.text.endswith("?") else f"{note.text}."
+        for note in notes
+        if note.unknown and not any(note.unknown in table for table in others)
+    ]
     if unknown:
         raise SettingsError(
             "\n".join(unknown)
@@ -180,7 +187,7 @@ def refuse_unknown(notes: Sequence[Note]) -> None:
 
 def unknown_allowed(notes: Sequence[Note]) -> str:
     """Returns the line for the terminal of a server that starts in spite of unknown keys; empty without any."""
-    count = sum(note.unknown for note in notes)
+    count = sum(note.unknown != "" for note in notes)
     return (
         f"{ALLOW_UNKNOWN}: {count} unknown key{'s' * (count > 1)} without effect; the log names each"
         if count

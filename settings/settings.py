@@ -45,8 +45,8 @@ class Note(NamedTuple):
     """Level of the log line."""
     text: builtins.str
     """The line, with secrets masked."""
-    unknown: builtins.bool = False
-    """True for a key that neither Pulsar nor Magnetar knows; a server does not start with one."""
+    unknown: builtins.str = ""
+    """The key that is in no table of this process; `refuse_unknown` ends the start of a server with it."""
 
 
 class Settings:

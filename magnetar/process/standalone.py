@@ -33,13 +33,13 @@ from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
 from magnetar import __version__
-from magnetar.process.config_files import default_file
+from magnetar.process.config_files import default_file, refuse_unknown_keys
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
 from magnetar.process.process_settings import load_standalone_settings
 from magnetar.process.start_errors import check_data_folder, start_error
 from settings.errors import SettingsError
-from settings.load import refuse_unknown, unknown_allowed
+from settings.load import unknown_allowed
 from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 " bookie; `magnetar standalone` has one inside"
             )
     if not options.allow_unknown_keys:
-        refuse_unknown(notes)
+        refuse_unknown_keys(notes)
     elif allowed := unknown_allowed(notes):
         print(allowed, file=sys.stderr)
     controls = None

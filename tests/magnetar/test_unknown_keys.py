@@ -42,6 +42,13 @@ def test_unknown_key_of_the_environment_ends_the_start() -> None:
     assert done.stderr.startswith("environment PULSAR_PREFIX_maxMesageSize: maxMesageSize is not a key")
 
 
+@pytest.mark.parametrize("key", ["brokerServiceUrl", "journalDirectories", "authPlugin"])
+def test_key_of_another_program_ends_no_start_in_a_shared_environment(key: str) -> None:
+    words = ("--until-eof", "--set", "brokerServicePort=0", "--set", "webServicePort=0")
+    done = start("broker", "--memory", *words, **{f"PULSAR_PREFIX_{key}": "x"})
+    assert done.returncode == 0, done.stderr
+
+
 def test_unknown_key_of_a_file_passes_with_one_line_when_allowed(tmp_path: Path) -> None:
     conf = tmp_path / "standalone.conf"
     conf.write_text("keyOfAnotherVersion=1\n")
