@@ -112,7 +112,7 @@ clean:
 
 # editable_mode=compat: a plain path instead of an import hook, which every start of Python would pay for.
 $(RUNTIME): constraints.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(PY) || { echo "building $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV); }
 	@sed '/^# development/,$$d' constraints.txt > $(VENV)/runtime.txt
 	$(PIP) install --require-hashes -r $(VENV)/runtime.txt

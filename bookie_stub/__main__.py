@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +26,8 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from settings.errors import SettingsError
-from settings.settings import Settings
+from settings.load import refuse_unknown, unknown_allowed
+from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -61,15 +62,19 @@ MakeCompanion = Callable[[Settings], Companion | None]
 """Makes the companion that the settings ask for, None when they ask for none."""
 
 
-def main(argv: list[str] | None = None, make_companion: MakeCompanion | None = None) -> int:
+def main(
+    argv: list[str] | None = None,
+    make_companion: MakeCompanion | None = None,
+    refuse: Callable[[Sequence[Note]], None] = refuse_unknown,
+) -> int:
     """Runs a bookie until a signal stops it; returns the exit code.
 
-    `make_companion` is called before the bookie opens, and may raise SettingsError.
+    `make_companion` is called before the bookie opens, and may raise SettingsError, as `refuse` does for unknown keys.
     """
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
-        loaded = _load(arguments)
+        loaded = _load(arguments, refuse)
         settings = BookieSettings.of(loaded)
         tls = tls_context(settings.tls)
         companion = None if make_companion is None else make_companion(loaded)
@@ -104,14 +109,20 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
     parser.add_argument("--data", metavar="DIR", help="keep everything below DIR")
     parser.add_argument("--ready-file", type=Path, metavar="F", help="write addresses as JSON when ready")
+    parser.add_argument("--allow-unknown-keys", action="store_true", help="start in spite of unknown keys")
     return parser.parse_args(words)
 
 
-def _load(arguments: argparse.Namespace) -> Settings:
+def _load(arguments: argparse.Namespace, refuse: Callable[[Sequence[Note]], None]) -> Settings:
     overrides = list(arguments.set)
     if arguments.data is not None:
         overrides.append(f"magnetarDataDirectory={arguments.data}")
-    return load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    if not arguments.allow_unknown_keys:
+        refuse(settings.notes)
+    elif allowed := unknown_allowed(settings.notes):
+        print(allowed, file=sys.stderr)
+    return settings
 
 
 def _runner() -> Callable[[Coroutine[None, None, None]], None]:

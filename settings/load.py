@@ -7,7 +7,7 @@
 
 An empty value unsets a key. A bad value stops the start with one line (SettingsError), and so does a value that asks
 for a protection which is not there. Everything else is a note for the log: a key given twice, an unknown key, the keys
-that Pulsar knows and this project does not use.
+that Pulsar knows and this project does not use. A server passes the notes to `refuse_unknown`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from settings.settings import Assigned, Computed, Note, Settings, parse_value
 
 PREFIX = "PULSAR_PREFIX_"
 PROFILE_KEY = "magnetarProfile"
+ALLOW_UNKNOWN = "--allow-unknown-keys"
+"""The option of servers for files of other versions."""
 NO_KEYS: Container[str] = ()
 NO_RULES: Mapping[str, Callable[[Settings], Computed]] = {}
 
@@ -158,10 +160,39 @@ class _Loader:
         if near:
             refuse_misspelt(self.table, name, text, where, near)
         hint = f"; did you mean {near}?" if near else ""
-        self._warn(f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}")
+        self.notes.append(
+            Note("warning", f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}", unknown=name)
+        )
 
     def _warn(self, text: str) -> None:
         self.notes.append(Note("warning", text))
+
+
+def refuse_unknown(notes: Sequence[Note], others: Sequence[KeyTable] = ()) -> None:
+    """Raises SettingsError, a line for each unknown key and the remedy, if there is any among the notes.
+
+    `others` are the tables of other programs: a key of theirs stays a warning, because containers share an environment.
+    """
+    unknown = [
+        note.text if note.text.endswith("?") else f"{note.text}."
+        for note in notes
+        if note.unknown and not any(note.unknown in table for table in others)
+    ]
+    if unknown:
+        raise SettingsError(
+            "\n".join(unknown)
+            + f" Correct or remove it, or start with {ALLOW_UNKNOWN} to go without its effect"
+        )
+
+
+def unknown_allowed(notes: Sequence[Note]) -> str:
+    """Returns the line for the terminal of a server that starts in spite of unknown keys; empty without any."""
+    count = sum(note.unknown != "" for note in notes)
+    return (
+        f"{ALLOW_UNKNOWN}: {count} unknown key{'s' * (count > 1)} without effect; the log names each"
+        if count
+        else ""
+    )
 
 
 def read_text(path: Path) -> str:

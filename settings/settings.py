@@ -45,6 +45,8 @@ class Note(NamedTuple):
     """Level of the log line."""
     text: builtins.str
     """The line, with secrets masked."""
+    unknown: builtins.str = ""
+    """The key that is in no table of this process; `refuse_unknown` ends the start of a server with it."""
 
 
 class Settings:

@@ -34,7 +34,6 @@ from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
-from broker.compose.health_port import HealthPort
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
@@ -59,7 +58,6 @@ from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
-from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
@@ -82,7 +80,9 @@ from tls.listener import TlsListener
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from broker.compose.health_port import HealthPort
     from broker.faults.controls import TestControls
+    from broker.security.authentication.authenticator import Authenticator
 
 log = logging.getLogger("magnetar")
 
@@ -212,7 +212,7 @@ class BrokerService:
         self.net = self._connections(turn)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._admin_port = AdminPort()
-        self._health_port = HealthPort(self.loop_watch)
+        self._health_port: HealthPort | None = None
         self._websockets = self._websocket_context()
 
     @property
@@ -368,6 +368,10 @@ class BrokerService:
             port = self._admin_port.bind_tls(bind_address, wanted, web_certificates(settings))
             urls["admin_url_tls"] = f"https://{host}:{port}"
         if (health_port := settings.int("magnetarHealthPort")) >= 0:
+            # Imported for this setting alone: http.server takes as long as a room of the broker.
+            from broker.compose.health_port import HealthPort
+
+            self._health_port = HealthPort(self.loop_watch)
             self._health_port.open(bind_address, health_port)
         self.addresses = Addresses(**urls)
         self._ownership.owner = TopicOwner(**urls, listeners=_listeners(settings))
@@ -445,7 +449,8 @@ class BrokerService:
             connection.close("the broker stops")
         await self._admin_port.close()
         # In a thread, because it waits for the port's own thread. Late: a stop is alive, too.
-        await asyncio.to_thread(self._health_port.close)
+        if self._health_port is not None:
+            await asyncio.to_thread(self._health_port.close)
         await self._tasks.close()
         if self.authenticator is not None:
             self.authenticator.close()

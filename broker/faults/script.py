@@ -8,8 +8,9 @@ several faults that wait for the same occurrence the oldest happens; all of them
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 
 from broker.model.errors import BrokerError
@@ -100,10 +101,11 @@ def check(fault: Fault) -> None:
     commands = BaseCommand.Type.keys()
     if fault.on not in STORAGE_EVENTS and fault.on not in commands:
         raise BadFault(
-            f"on={fault.on!r}: give a command such as SEND, ACK or SEND_RECEIPT, or one of {STORAGE_EVENTS}"
+            f"on={fault.on!r}{_nearest(fault.on, (*commands, *STORAGE_EVENTS))}: give a command such as SEND, ACK or"
+            f" SEND_RECEIPT, or one of {STORAGE_EVENTS}"
         )
     if fault.do not in ACTIONS:
-        raise BadFault(f"do={fault.do!r}: give one of {ACTIONS}")
+        raise BadFault(f"do={fault.do!r}{_nearest(fault.do, ACTIONS)}: give one of {ACTIONS}")
     if not 1 <= fault.at <= OCCURRENCE_MAX:
         raise BadFault(f"at={fault.at}: give 1 to {OCCURRENCE_MAX}")
     if not 0 <= fault.times <= OCCURRENCE_MAX:
@@ -127,7 +129,16 @@ def check(fault: Fault) -> None:
             f"topic={fault.topic!r}: give a full name (persistent://public/default/t) with do=unload, and none otherwise"
         )
     if (fault.do == REFUSE) != (fault.error != "") or (fault.error and fault.error not in errors):
-        raise BadFault(f"error={fault.error!r}: give one of {errors} with do=refuse, and none otherwise")
+        raise BadFault(
+            f"error={fault.error!r}{_nearest(fault.error, errors)}: give one of {errors} with do=refuse, and none otherwise"
+        )
+
+
+def _nearest(given: str, known: Sequence[str]) -> str:
+    """Returns a question with the name that `given` misspells; empty for a known name, or one that none resembles."""
+    by_lower = {name.lower(): name for name in known}
+    found = get_close_matches(given.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[found[0]]}?)" if found and given not in known else ""
 
 
 def _is_full_name(topic: str) -> bool:

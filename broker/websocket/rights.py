@@ -7,12 +7,16 @@ topic is checked here as well.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
 from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import POLICY
-from broker.websocket.session import Session
+
+if TYPE_CHECKING:
+    # The broker imports this module before its ports open; a session needs aiohttp, which is imported after that.
+    from broker.websocket.session import Session
 
 SESSIONS_PER_SLICE = 100
 """Sessions that are looked at before the loop serves others."""

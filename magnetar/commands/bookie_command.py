@@ -38,9 +38,10 @@ def main(argv: list[str]) -> int:
     from bookie_stub.__main__ import main as run_bookie
     from magnetar.process import logs
     from magnetar.process.bookie_companion import make_companion
+    from magnetar.process.config_files import refuse_unknown_keys
 
     with logs.running(arguments.log_format):
-        return run_bookie(words_of(arguments), make_companion)
+        return run_bookie(words_of(arguments), make_companion, refuse_unknown_keys)
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
@@ -50,6 +51,8 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
+    if arguments.allow_unknown_keys:
+        words.append("--allow-unknown-keys")
     return words
 
 

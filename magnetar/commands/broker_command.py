@@ -74,6 +74,7 @@ def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
         wipe_data=arguments.wipe_data,
         test_faults=arguments.test_faults,
         until_eof=arguments.until_eof,
+        allow_unknown_keys=arguments.allow_unknown_keys,
     )
     return options, arguments.log_format, ignored
 

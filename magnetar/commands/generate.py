@@ -136,7 +136,8 @@ An empty value unsets a key: the default of the profile holds, or the computed v
 start with one line (place, key, value, allowed values) and exit status 2. So does a value that asks for
 [a protection which is missing](fails_closed.md). Any other key that Pulsar has and Magnetar does not
 use is accepted, and named once in the log if it differs from its default. An unknown
-key is a warning that names the nearest known one; of a key that stands twice in a file the later line wins,
+key ends the start too, with the name of the nearest known one; `--allow-unknown-keys` lets a file of another version
+pass, and the log names each such key. Of a key that stands twice in a file the later line wins,
 with a warning that names both. Values of keys that hold secrets are masked wherever they are shown.
 
 `magnetar config show --origin` prints the effective settings and the origin of each;

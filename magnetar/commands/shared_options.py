@@ -23,7 +23,15 @@ def add_settings_options(parser: argparse.ArgumentParser, *conf_flags: str, conf
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a command that runs a server; they become `ready_file` and `log_format`."""
+    """Adds the options of a command that runs a server.
+
+    They become `ready_file`, `log_format` and `allow_unknown_keys`.
+    """
+    parser.add_argument(
+        "--allow-unknown-keys",
+        action="store_true",
+        help="start in spite of keys that nothing knows, as in a file of another version",
+    )
     parser.add_argument(
         "--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready"
     )

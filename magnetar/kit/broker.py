@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
+from urllib.parse import quote
 
 from magnetar.kit.controls import Clock, Faults
 from magnetar.kit.errors import BrokerFailedError, KitError
@@ -24,6 +28,8 @@ STOP_S: Final = 30.0
 """Time for a clean stop; the process is killed after it."""
 _READY_BYTES_MAX: Final = 65_536
 _LOG_LINES: Final = 20
+_KIT_ROLE: Final = "magnetar-kit"
+"""The superuser of a broker with `tokens=True`, as which the kit asks the admin API."""
 
 __all__ = ["Broker", "BrokerFailedError"]
 
@@ -55,18 +61,24 @@ class Broker(PulsarUnderTest):
         settings: Mapping[str, object] | None = None,
         python: str = sys.executable,
         token: str | None = None,
+        tokens: bool = False,
         start_timeout_s: float = 60.0,
     ) -> None:
         """Starts nothing yet.
 
         `data`: folder of everything that is kept, so that a restart finds it. `settings`: keys of `broker.conf`;
         True and False become `true` and `false`. `python`: another interpreter, which has Magnetar installed. `token`: goes
-        with the kit's own requests to the admin API; needed with `authenticationEnabled`.
+        with the kit's own requests to the admin API; needed with `authenticationEnabled`. `tokens`: the broker
+        accepts the tokens of the method `token` alone, and checks rights; the kit makes the key and a token for itself.
         """
         self._data = None if data is None else Path(data).absolute()
         self._settings = {"forceDeleteNamespaceAllowed": True, **(settings or {})}
         self._python = python
         self._token = token
+        self._secret = secrets.token_bytes(32) if tokens else None
+        if tokens:
+            self._settings = {**_token_settings(self._secret or b""), **self._settings}
+            self._token = self.token(_KIT_ROLE)
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         # A file without a name, and a pipe for the addresses: a kill -9 of this process leaves nothing on the disk.
@@ -177,6 +189,30 @@ class Broker(PulsarUnderTest):
         """The faults that the broker commits on demand."""
         return Faults(self.admin_url, self._token)
 
+    def token(
+        self,
+        role: str,
+        permissions: Mapping[str, Sequence[str]] | None = None,
+        *,
+        expires: datetime | None = None,
+    ) -> str:
+        """Returns a token for the role, of a broker that was made with `tokens=True`; KitError of any other.
+
+        `permissions` are granted first: by namespace (`public/default`), the actions of Pulsar (`produce`, `consume`).
+        `expires` is a time of the broker's clock; None = never.
+        """
+        if self._secret is None:
+            raise KitError("this broker asks for no token of the kit: make it with Broker(tokens=True)")
+        # Imported here: most tests need no cryptography.
+        from magnetar.commands.token_keys import token_by_secret
+
+        for namespace, actions in (permissions or {}).items():
+            self.ask("POST", f"/admin/v2/namespaces/{namespace}/permissions/{quote(role, '')}", list(actions))
+        claims: dict[str, object] = {"sub": role}
+        if expires is not None:
+            claims["exp"] = int(expires.timestamp())
+        return token_by_secret(self._secret, claims, {})
+
     def end_faults(self) -> list[str]:
         """Takes all faults back and returns those that have not happened; none while the broker does not run."""
         return self.faults.clear() if self._process is not None else []
@@ -245,6 +281,17 @@ class Broker(PulsarUnderTest):
 
     def _log_tail(self) -> str:
         return "\n".join(self.log.splitlines()[-_LOG_LINES:])
+
+
+def _token_settings(secret: bytes) -> dict[str, object]:
+    """Returns the keys of `broker.conf` by which a broker accepts tokens of this secret, and checks rights."""
+    return {
+        "authenticationEnabled": True,
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "authorizationEnabled": True,
+        "superUserRoles": _KIT_ROLE,
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(secret).decode()}",
+    }
 
 
 def _port(url: str | None) -> int:

@@ -10,6 +10,7 @@ The parts of the kit are imported by the fixtures: pytest loads this module in e
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -19,6 +20,7 @@ import pytest
 from magnetar.kit.errors import KitError
 
 if TYPE_CHECKING:
+    import pulsar
     from pyspark.sql import SparkSession
 
     from magnetar.kit.broker import Broker
@@ -118,6 +120,36 @@ def pulsar_namespace(request: pytest.FixtureRequest, pulsar_broker: Pulsar) -> I
     node.user_properties += [(LEFT, line) for line in left]
     with contextlib.suppress(KitError):
         pulsar_broker.ask("DELETE", f"/admin/v2/namespaces/{namespace}?force=true")
+
+
+@pytest.fixture(scope="session")
+def pulsar_token_broker() -> Iterator[Broker]:
+    """A second broker in memory, which asks each client for a token: `pulsar_token_broker.token("role", …)`."""
+    from magnetar.kit.broker import Broker
+
+    with Broker(tokens=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def pulsar_client(
+    pulsar_url: str, pulsar_token: str | None, pulsar_namespace: str
+) -> Iterator[pulsar.Client]:
+    """A client of the broker that writes no log, closed before the look for what the test left behind."""
+    try:
+        import pulsar
+    except ImportError as error:
+        raise pytest.UsageError(
+            f"pulsar_client needs the client: pip install pulsar-client ({error})"
+        ) from None
+
+    client = pulsar.Client(
+        pulsar_url,
+        pulsar.AuthenticationToken(pulsar_token) if pulsar_token else None,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+    )
+    yield client
+    client.close()
 
 
 @pytest.fixture

@@ -5,9 +5,12 @@ The servers, `magnetar config show` and the client commands find their file here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from settings.settings import Note
 
 FILES: Final = {
     "standalone": ("PULSAR_STANDALONE_CONF", "conf/standalone.conf"),
@@ -16,6 +19,19 @@ FILES: Final = {
     "client": ("PULSAR_CLIENT_CONF", "conf/client.conf"),
 }
 """By role: the variable that names the file, and the file that is read without the variable, if it exists."""
+
+
+def refuse_unknown_keys(notes: Sequence[Note]) -> None:
+    """Raises SettingsError for a key that no program of Pulsar or Magnetar knows."""
+    if not any(note.unknown for note in notes):
+        return
+    # Imported here: a start without such a key needs the tables of its own role alone.
+    from bookie_stub.config.keys import BOOKIE_KEYS
+    from broker.config.keys import BROKER_KEYS
+    from magnetar.clients.client_keys import CLIENT_KEYS
+    from settings.load import refuse_unknown
+
+    refuse_unknown(notes, (BROKER_KEYS, BOOKIE_KEYS, CLIENT_KEYS))
 
 
 def default_file(role: str, environ: Mapping[str, str]) -> Path | None:

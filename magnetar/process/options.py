@@ -38,3 +38,5 @@ class BrokerOptions:
     """Let a test advance the clock and set faults, over HTTP."""
     until_eof: bool
     """Stop at the end of standard input, so that the broker ends with the process that started it."""
+    allow_unknown_keys: bool
+    """Start in spite of keys that neither Pulsar nor Magnetar knows."""

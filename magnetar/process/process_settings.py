@@ -13,8 +13,6 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from settings.errors import SettingsError
-from settings.keys import KeyTable
 from settings.settings import Note, Settings
 
 
@@ -59,17 +57,3 @@ def load_standalone_settings(
         path, environ=environ, overrides=overrides, standalone=True, neighbours=_EverythingElse()
     )
     return StandaloneSettings(broker, bookie, tuple(dict.fromkeys((*broker.notes, *bookie.notes))))
-
-
-def refuse_unknown(overrides: Sequence[str], tables: Sequence[KeyTable]) -> None:
-    """Raises SettingsError for an override whose key no table has.
-
-    With `--test-faults`: a misspelt key would be a warning in a log that no test shows, and the test would pass without it.
-    """
-    for override in overrides:
-        name = override.partition("=")[0].strip()
-        if any(name in table for table in tables):
-            continue
-        near = next(filter(None, (table.nearest(name) for table in tables)), None)
-        hint = f"; did you mean {near}?" if near else ""
-        raise SettingsError(f"--set: {name} is not a key that Pulsar or Magnetar knows{hint}")

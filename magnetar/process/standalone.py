@@ -32,14 +32,14 @@ from broker.loop import clock
 from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
-from broker.security.authentication.authenticator import Authenticator
-from broker.security.authentication.make import make_authenticator
 from magnetar import __version__
-from magnetar.process.config_files import default_file
+from magnetar.process.config_files import default_file, refuse_unknown_keys
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
-from magnetar.process.process_settings import load_standalone_settings, refuse_unknown
+from magnetar.process.process_settings import load_standalone_settings
+from magnetar.process.start_errors import check_data_folder, start_error
 from settings.errors import SettingsError
+from settings.load import unknown_allowed
 from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from broker.ledger_client.ledger_client import LedgerClient
     from broker.loop.turn import Turn
     from broker.metadata.metadata_store import MetadataStore
+    from broker.security.authentication.authenticator import Authenticator
 
 log = logging.getLogger("magnetar")
 
@@ -121,6 +122,8 @@ def run(options: BrokerOptions) -> int:
     for note in settings.notes:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # Before the rooms are imported: with the default, the collector walks over their objects a hundred times.
+    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _run_loop(_serve(settings, options))
     except _ToldToStop:
@@ -129,7 +132,7 @@ def run(options: BrokerOptions) -> int:
         print(error, file=sys.stderr)
         return 2
     except (OSError, BookieError, MetadataError, RecordError) as error:
-        log.error("cannot start: %s", error)
+        log.error("cannot start: %s", start_error(error, settings.broker))
         return 1
     return 0
 
@@ -159,19 +162,31 @@ def load(options: BrokerOptions) -> ProcessSettings:
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
             )
+    if not options.allow_unknown_keys:
+        refuse_unknown_keys(notes)
+    elif allowed := unknown_allowed(notes):
+        print(allowed, file=sys.stderr)
     controls = None
     if options.test_faults:
-        refuse_unknown(options.overrides, [broker.table, *([bookie.table] if bookie else [])])
         # Imported for tests alone: an ordinary start must not pay for it.
         from broker.faults.controls import TestControls
 
         controls = TestControls()
-    authenticator = make_authenticator(broker, clock.wall_ms if controls is None else controls.held.wall_ms)
+    authenticator = None
+    if broker.bool("authenticationEnabled"):
+        # Imported for this setting alone: a start without authentication must not pay for it.
+        from broker.security.authentication.make import make_authenticator
+
+        authenticator = make_authenticator(
+            broker, clock.wall_ms if controls is None else controls.held.wall_ms
+        )
     if options.wipe_data:
         # Not before all settings are accepted: a typing error must not cost the data.
         data = Path(broker.str("magnetarDataDirectory")).absolute()
-        if data.exists():
+        if data.is_dir():
             shutil.rmtree(data)
+    if not broker.bool("magnetarInMemory"):
+        check_data_folder(broker)
     return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), authenticator, controls)
 
 
@@ -191,13 +206,13 @@ async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
         await _stop_at_eof(stop)
     service = await _start(settings, stop)
     service.stop_process = stop.set
-    # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _announce(service.addresses, options.ready_file)
         await service.start_admin()
+        # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them. Last,
+        # because the admin port's modules belong to them, and clients need not wait for the pass.
+        gc.collect()
+        gc.freeze()
         if options.role == "standalone":
             log.info(NAMESPACE_READY)
         await stop.wait()

@@ -12,16 +12,18 @@ from magnetar.process.options import BrokerOptions
 
 def test_options_are_empty_without_flags() -> None:
     options, log_format, ignored = parse("standalone", [])
-    assert options == BrokerOptions("standalone", None, None, False, (), None, None, False, False, False)
+    assert options == BrokerOptions(
+        "standalone", None, None, False, (), None, None, False, False, False, False
+    )
     assert (log_format, ignored) == ("auto", [])
 
 
 def test_every_flag_reaches_its_option() -> None:
     words = "-c b.conf --data d --memory --set a=1 --set b=x=y --ready-file r --profile 5.0 --wipe-data"
-    words += " --test-faults --until-eof"
+    words += " --test-faults --until-eof --allow-unknown-keys"
     options, log_format, _ = parse("broker", [*words.split(), "--log-format", "json"])
     assert options == BrokerOptions(
-        "broker", Path("b.conf"), Path("d"), True, ("a=1", "b=x=y"), Path("r"), "5.0", True, True, True
+        "broker", Path("b.conf"), Path("d"), True, ("a=1", "b=x=y"), Path("r"), "5.0", True, True, True, True
     )
     assert log_format == "json"
 

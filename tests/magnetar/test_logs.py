@@ -97,3 +97,15 @@ def test_plain_message_is_one_line_whatever_name_it_shows() -> None:
     assert "\n" not in line
     assert "\u202e" not in line
     assert line.endswith(r"+ t\n2026-11-23T00:00:00,000+0000 INFO  magnetar - forged\u202e läuft")
+
+
+def test_auto_format_is_plain_on_a_terminal_and_json_is_only_on_request() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for log_format, plain in (("auto", True), ("json", False)):
+        out = Terminal()
+        with logs.running(log_format, out):
+            log.info("topic loaded")
+        assert (" - topic loaded" in out.getvalue()) is plain

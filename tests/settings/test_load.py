@@ -8,7 +8,7 @@ import pytest
 
 from settings.errors import NotDynamic, SettingsError
 from settings.keys import COMPUTED, MASK, Key, KeyTable, Section
-from settings.load import load_settings
+from settings.load import load_settings, refuse_unknown, unknown_allowed
 from settings.settings import Computed, Settings
 from settings.unused import UnusedKeys
 
@@ -161,6 +161,23 @@ def test_unknown_key_is_noted_with_the_nearest_known_one(conf: Path) -> None:
         f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
         f"{conf}:2: somethingElse is not a key that Pulsar or Magnetar knows",
     ]
+
+
+def test_unknown_key_ends_the_start_of_a_server_with_the_nearest_name(conf: Path) -> None:
+    conf.write_text("batchsize=1\nsomethingElse=2\n")
+    with pytest.raises(SettingsError) as refused:
+        refuse_unknown(load(conf).notes)
+    assert str(refused.value).splitlines() == [
+        f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
+        f"{conf}:2: somethingElse is not a key that Pulsar or Magnetar knows. Correct or remove it, or start with"
+        " --allow-unknown-keys to go without its effect",
+    ]
+
+
+def test_keys_that_pulsar_knows_end_no_start(conf: Path) -> None:
+    conf.write_text("ioThreads=4\nbalancerName=x\n")
+    refuse_unknown(load(conf).notes)
+    assert unknown_allowed(load(conf).notes) == ""
 
 
 def test_keys_without_effect_are_noted_in_one_line(conf: Path) -> None:

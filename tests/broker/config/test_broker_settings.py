@@ -18,7 +18,7 @@ from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.computed import Rule
 from settings.errors import SettingsError
 from settings.keys import PROFILES, Key, KeyTable
-from settings.settings import Settings
+from settings.settings import Note, Settings
 
 MEMORY = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}
 
@@ -262,7 +262,7 @@ def test_budget_below_one_read_is_noted_at_start_and_at_run_time() -> None:
 def test_key_without_effect_is_noted_when_it_is_set_at_run_time() -> None:
     for name in ("loadBalancerNamespaceMaximumBundles", "loadBalancerSheddingEnabled"):
         (note,) = changed_settings(load(), {name: "1"}).notes
-        assert note == ("warning", f"dynamic: {name}: accepted, not used here")
+        assert note == Note("warning", f"dynamic: {name}: accepted, not used here")
 
 
 def test_unused_key_is_not_compared_with_others() -> None:

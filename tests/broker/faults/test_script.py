@@ -79,3 +79,18 @@ def test_unload_fires_only_while_its_topic_is_open() -> None:
     script.unload = unload
     assert happened(script, "SEND", 2) == [1]
     assert (fault.seen, fault.fired, closed) == (3, 1, [topic])
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("SEND_RECIEPT", "drop"), "did you mean SEND_RECEIPT"),
+        (Fault("ack", "drop"), "did you mean ACK"),
+        (Fault("SEND", "dropp"), "did you mean drop"),
+        (Fault("LOOKUP", "refuse", error="ServiceNotRedy"), "did you mean ServiceNotReady"),
+        (Fault("STORAGE_ADD", "refuse", error="fulldisk"), "did you mean FullDisk"),
+    ],
+)
+def test_misspelt_fault_is_refused_with_the_nearest_name(fault: Fault, said: str) -> None:
+    with pytest.raises(BadFault, match=said):
+        FaultScript().add(fault)

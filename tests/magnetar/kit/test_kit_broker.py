@@ -426,3 +426,21 @@ def test_broker_runs_the_code_that_was_imported_and_no_module_of_the_test(tmp_pa
         check=False,
     )
     assert "the copy runs beside None" in done.stderr
+
+
+def test_token_of_the_kit_has_the_rights_that_it_was_given() -> None:
+    with magnetar.Broker(tokens=True) as broker:
+        allowed = broker.token("app", {"public/default": ["produce"]})
+        client = pulsar.Client(broker.pulsar_url, pulsar.AuthenticationToken(allowed))
+        client.create_producer("t").send(b"allowed")
+        client.close()
+        stranger = pulsar.AuthenticationToken(broker.token("stranger"))
+        refused = pulsar.Client(broker.pulsar_url, stranger, operation_timeout_seconds=2)
+        with pytest.raises((pulsar.AuthorizationError, pulsar.Timeout)):
+            refused.create_producer("t")
+        refused.close()
+
+
+def test_token_of_a_broker_without_tokens_is_refused() -> None:
+    with pytest.raises(KitError, match="make it with Broker\\(tokens=True\\)"):
+        magnetar.Broker().token("app")

@@ -134,3 +134,28 @@ def test_token_for_no_pulsar_is_refused(tmp_path: Path) -> None:
 
 def test_half_of_an_address_is_refused(tmp_path: Path) -> None:
     assert "--pulsar-url and --pulsar-admin-url go together" in run(tmp_path, "--pulsar-url", "pulsar://h:1")
+
+
+WITH_CLIENT = """
+import pulsar
+
+def test_message_arrives(pulsar_client, pulsar_topic):
+    consumer = pulsar_client.subscribe(pulsar_topic, "s")
+    pulsar_client.create_producer(pulsar_topic).send(b"hello")
+    consumer.acknowledge(consumer.receive(5000))
+
+def test_role_may_produce(pulsar_token_broker):
+    token = pulsar_token_broker.token("app", {"public/default": ["produce"]})
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(pulsar_token_broker.pulsar_url, pulsar.AuthenticationToken(token), logger=logger)
+    client.create_producer("t").send(b"hello")
+    client.close()
+"""
+
+
+def test_client_of_the_fixture_is_quiet_and_tokens_have_a_broker(tmp_path: Path) -> None:
+    said = run(tmp_path, "-s", tests=WITH_CLIENT)
+    assert "2 passed" in said, said
+    # The lines of the client's logger begin with a time and a level.
+    assert " INFO " not in said, said
+    assert "left behind" not in said, said
