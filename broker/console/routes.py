@@ -23,6 +23,7 @@ from broker.console.settings_page import settings_answer
 from broker.console.static_files import StaticFiles
 from broker.console.streaming import stream_events
 from broker.console.topic_detail import topic_detail
+from broker.console.topic_history import TopicHistories
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.model.topic_name import parse_topic_name
@@ -39,8 +40,11 @@ OFFSET_MAX: Final = 10_000_000
 class ConsoleRoutes:
     """The handlers for one broker."""
 
-    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage, bookies: BookiesPage) -> None:
-        """`hub` feeds the streams; `traffic` has the rates of topics."""
+    def __init__(
+        self, hub: Hub, traffic: Traffic, histories: TopicHistories, cache: CachePage, bookies: BookiesPage
+    ) -> None:
+        """`hub` feeds the streams; `traffic` has the rates of topics, `histories` the last hour of those shown."""
+        self._histories = histories
         self._bookies = bookies
         self._hub = hub
         self._cache = cache
@@ -69,7 +73,8 @@ class ConsoleRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Returns the console's stream of events: `history`, `overview` each second, `warning`, and `topic`."""
         name = request.query.get("topic")
-        return await stream_events(request, self._hub, None if name is None else parse_topic_name(name))
+        topic = None if name is None else parse_topic_name(name)
+        return await stream_events(request, self._hub, self._histories, topic)
 
     async def topics(self, request: web.Request) -> web.Response:
         """Returns a page of the console's list of open topics, by `search`, `sort` and `descending`."""

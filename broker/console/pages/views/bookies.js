@@ -57,8 +57,8 @@ function readCache(cache) {
   const reads = cache.hits + cache.misses;
   const evicted = cache.evictedBeforeUse;
   return [
-    ["read cache hit ratio", reads ? percent(cache.hits / reads) : "no reads yet"],
-    ["evicted before first use", evicted === null ? "not counted by it" : `${count(evicted)} entries`],
+    ["read cache hit ratio since the start", reads ? percent(cache.hits / reads) : "no reads yet"],
+    ["evicted before first use since the start", evicted === null ? "not counted by it" : `${count(evicted)} entries`],
   ];
 }
 
