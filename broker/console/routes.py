@@ -17,6 +17,7 @@ from broker.console.cache_page import TOP, TOP_MAX, CachePage
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
 from broker.console.messages import from_place, peeked
+from broker.console.namespace_rows import namespaces_page
 from broker.console.own_time import own_time
 from broker.console.requests import flag, one_of, whole
 from broker.console.settings_page import settings_answer
@@ -63,6 +64,7 @@ class ConsoleRoutes:
                 from_place,
             ),
             web.get(f"{PREFIX}/messages/{_TOPIC}/subscription/{{subscription}}", peeked),
+            web.get(f"{PREFIX}/namespaces", self.namespaces),
             web.get(f"{PREFIX}/rights", rights),
             web.get(f"{PREFIX}/session", self.session),
             web.get(f"{PREFIX}/settings", self.settings),
@@ -88,6 +90,11 @@ class ConsoleRoutes:
         topics = request.app[BROKER].registry.topics
         page = topics_page(topics, self._traffic, query, listed_namespaces(request))
         return await _answer_with_cost(page)
+
+    async def namespaces(self, request: web.Request) -> web.Response:
+        """Returns all namespaces with their open topics, rates, backlog and the policies that they set."""
+        registry = request.app[BROKER].registry
+        return await _answer_with_cost(namespaces_page(registry.topics, self._traffic, registry.namespaces))
 
     async def topic(self, request: web.Request) -> web.Response:
         """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""

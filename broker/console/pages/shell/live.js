@@ -115,8 +115,7 @@ export class Live {
     if (data.history) {
       this.topicHistory.fill(data.history);
       this.topicSinceMs = data.history.sinceMs;
-    }
-    this.topicHistory.add(data);
+    } else this.topicHistory.add(data); // The first values of a stream have no rates, which would end the lines.
   }
 
   #takeWarning(warning) {

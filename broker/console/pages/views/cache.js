@@ -64,7 +64,7 @@ function topicPart() {
       { label: "Topic", header: true, text: (row) => row.topic ?? row.name, node: (row) => (row.topic ? topicLink(row.topic) : h("span", { class: "quiet" }, row.name)) },
       { label: "Bytes", text: (row) => `${bytes(row.bytes)} ${row.share}`, node: (row) => bar(row.share, bytes(row.bytes)) },
       { label: "Entries", number: true, minor: true, text: (row) => short(row.entries) },
-      { label: "Hit ratio since it was opened", number: true, text: (row) => percent(row.hitRatio) },
+      { label: "Hit ratio", number: true, text: (row) => percent(row.hitRatio) },
     ],
   });
   const show = ({ topics, restBytes, restTopics }) => {
@@ -72,7 +72,7 @@ function topicPart() {
     const most = Math.max(1, ...rows.map((row) => row.bytes));
     table.show(rows.map((row) => ({ ...row, share: row.bytes / most })));
   };
-  return { element: panel("Bytes by topic", table.element), show };
+  return { element: panel("Bytes by topic, and hit ratio since it was opened", table.element), show };
 }
 
 function enteredRows({ inserted }) {
@@ -164,7 +164,7 @@ function expectedPart() {
 
 function workingSetPart() {
   const table = new Table({
-    caption: "Working sets of subscriptions", key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription reads.",
+    caption: "Working sets of subscriptions", stacked: true, key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription reads.",
     columns: [
       { label: "Subscription", header: true, text: (row) => row.subscription },
       { label: "Topic", text: (row) => row.topic, node: (row) => topicLink(row.topic) },
