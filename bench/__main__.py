@@ -1,9 +1,10 @@
 """How do Magnetar and other brokers compare under the official client?
 
-`python -m bench [--only NAME ...] [--quick] [--peers PEERS] [--json FILE]`
+`python -m bench [--only NAME ...] [--quick] [--peers PEERS | --against PYTHON] [--rounds N] [--json FILE]`
 
-Runs every workload of `workloads.py` against every peer, round by round, and prints a table: a row per figure, a column
-per peer with the median of the rounds, a column with the ratio of the first peer to each other one, and the goal.
+`--against` compares this tree with another build of Magnetar, named by the interpreter that has it installed. Runs
+every workload of `workloads.py` against every peer, round by round, and prints a table: a row per figure, a column per
+peer with the median of the rounds, a column with the ratio of the first peer to each other one, and the goal.
 docs/reference/benchmarks.md explains the workloads. Magnetar runs with the cache policy `peers.CACHE_POLICY`.
 
 Law: peers take turns within each round (A B A B), so that other load of the machine falls on all of them. A peer that
@@ -19,10 +20,11 @@ import platform
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench.clients import WorkerError
-from bench.peers import CACHE_POLICY, Peer, PeerError, peers_of
+from bench.peers import CACHE_POLICY, Magnetar, Peer, PeerError, peers_of
 from bench.report import Rounds, median_of, table
 from bench.workloads import FULL, QUICK, WORKLOADS, Numbers, Scale, Workload
 
@@ -31,12 +33,16 @@ def main(argv: list[str] | None = None) -> int:
     """Returns 0, 1 where a measurement failed, 2 where a peer is unknown."""
     arguments = _parser().parse_args(argv)
     scale = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        scale = replace(scale, rounds=arguments.rounds)
     chosen = [each for each in WORKLOADS if not arguments.only or each.name in arguments.only]
     rounds: Rounds = {}
     failures: list[str] = []
     began = time.monotonic()
     try:
-        peers = peers_of(arguments.peers)
+        peers = peers_of(arguments.peers or ("magnetar" if arguments.against else "magnetar,pulsar-lite"))
+        if arguments.against:
+            peers.insert(1, Magnetar("against", python=arguments.against))
     except PeerError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -73,7 +79,7 @@ def _measure(
     workload: Workload, peers: list[Peer], scale: Scale, failures: list[str]
 ) -> dict[str, list[Numbers]]:
     by_peer: dict[str, list[Numbers]] = {peer.name: [] for peer in peers}
-    for turn in range(min(scale.rounds, workload.rounds_max)):
+    for turn in range(scale.rounds):
         for peer in peers:
             began = time.monotonic()
             try:
@@ -125,9 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="less of everything, one round, under 2 minutes")
     parser.add_argument(
         "--peers",
-        default="magnetar,pulsar-lite",
         help="comma separated: magnetar, pulsar-lite, 'url=pulsar://host:port[;pid=N;metrics=URL;name=TEXT]'",
     )
+    parser.add_argument(
+        "--against",
+        metavar="PYTHON",
+        help="an interpreter with another build of Magnetar, e.g. OTHER/.venv/bin/python",
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="of each workload (3; with --quick 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything, e.g. in bench/results/")
     return parser
 

@@ -1,11 +1,15 @@
-"""Writes an access record of the entry cache without a broker, in seconds, for `bench.pipeline`.
+"""Writes an access record of the entry cache without a broker, in seconds.
 
-Appends of 8 entries, readers at the tail and behind, and the passes of the policy `pip430`, profile 4.2. The topics of the
-appends follow a Zipf law.
+`python -m bench.made_record FOLDER [--events N] [--brokers N]`
+
+With it jobs of `magnetar pipeline` can be timed on records of any size: 1,000,000,000 events of ten brokers are 2 GB,
+made in two minutes. It has appends of 8 entries, readers at the tail and slower ones, and the passes of the policy
+`pip430`, profile 4.2. The topics of the appends follow a Zipf law.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -224,3 +228,19 @@ def _columns(op: Op, ts: object, *values: object) -> Columns:
         **columns,
         "more": np.zeros(len(at), np.int64),
     }
+
+
+def main() -> None:
+    """Makes the record that the command line asks for."""
+    parser = argparse.ArgumentParser("python -m bench.made_record", description="Make an access record.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument(
+        "--events", type=int, default=10_000_000, metavar="N", help="appends and reads (10,000,000)"
+    )
+    parser.add_argument("--brokers", type=int, default=1, metavar="N")
+    options = parser.parse_args()
+    make_record(options.folder, options.events, options.brokers)
+
+
+if __name__ == "__main__":
+    main()

@@ -147,13 +147,17 @@ class StartedPeer:
 
 
 class Magnetar(StartedPeer):
-    """`magnetar standalone` of this tree, fsync on, with the cache policy `CACHE_POLICY`."""
+    """`magnetar standalone`, fsync on, with the cache policy `CACHE_POLICY`; of this tree, or of another interpreter."""
 
-    def __init__(self, name: str = "magnetar", settings: tuple[str, ...] = ()) -> None:
-        """`settings` are `key=value`, besides ports and policy."""
+    def __init__(
+        self, name: str = "magnetar", settings: tuple[str, ...] = (), python: str | None = None
+    ) -> None:
+        """`settings` are `key=value`. `python`: an interpreter that has another build of Magnetar installed."""
         super().__init__(name)
         self.settings = settings
         """Applied after the ports and the policy."""
+        self.python = python
+        """None stands for this tree."""
 
     def command(self) -> list[str]:
         """The settings of this peer come last, so they may name another policy."""
@@ -167,11 +171,13 @@ class Magnetar(StartedPeer):
         ]
         flags = [part for setting in settings for part in ("--set", setting)]
         data = str(self.folder / "data")
-        return [sys.executable, "-m", "magnetar", "standalone", "--data", data, *flags]
+        # Isolated, because the working directory is this tree and would hide the other build.
+        interpreter = [sys.executable] if self.python is None else [self.python, "-I"]
+        return [*interpreter, "-m", "magnetar", "standalone", "--data", data, *flags]
 
     def fresh(self) -> Peer:
         """Has the same settings."""
-        return Magnetar(self.name, self.settings)
+        return Magnetar(self.name, self.settings, self.python)
 
 
 class PulsarLite(StartedPeer):

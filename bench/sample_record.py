@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Final
 
 import pulsar
 
-from tests.vectors.broker_process import BrokerProcess
+from bench.peers import Magnetar
 
 TOPICS: Final = ("orders", "payments", "clicks", "audit")
 LAG_ROUNDS: Final[Mapping[str, int]] = {"tail": 0, "billing": 40, "archive": 160}
@@ -87,12 +86,13 @@ def record(
     `round_s`: as for `work`. Returns by how many seconds the latest round ended too late. A cache with a time to live sees
     another workload when rounds are late.
     """
-    with tempfile.TemporaryDirectory() as data:
-        recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder.absolute())}
-        with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            late_s = work(broker.addresses.pulsar, rounds, lag_rounds, body_bytes, round_s)
-            broker.stop()
-    return late_s
+    recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder.absolute())}
+    broker = Magnetar("recorded", tuple(f"{key}={value}" for key, value in recorded.items()))
+    try:
+        broker.start()
+        return work(broker.url, rounds, lag_rounds, body_bytes, round_s)
+    finally:
+        broker.close()
 
 
 def main() -> None:

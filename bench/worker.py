@@ -26,6 +26,9 @@ HEAD = struct.Struct(">QQ")
 CATCH_UP_BATCH = 1000
 BATCH_DELAY_MS = 10
 CLOSE_TIMEOUT_S = 5.0
+IDLE_S = 5.0
+"""Silence after which a consumer gives up."""
+POLL_S = 0.05
 
 
 class Job(TypedDict):
@@ -48,12 +51,10 @@ class Job(TypedDict):
     """Names; a consumer and a thread for each."""
     bulk: NotRequired[bool]
     """Consume with batch_receive and cumulative acks instead of one by one."""
-    trust: NotRequired[str]
-    """File with the certificates that vouch for the broker, for `pulsar+ssl`."""
-    token: NotRequired[str]
-    """Token by which the client proves its role; without it the client has none."""
-    idle_s: NotRequired[float]
-    """Silence after which a consumer gives up."""
+    topics: NotRequired[int]
+    """Of a steady job: `TOPIC-0` and so on, `count` messages each."""
+    connections: NotRequired[int]
+    """Of a steady job: connections that share the topics."""
 
 
 class Result(TypedDict, total=False):
@@ -163,11 +164,11 @@ def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
 
 
 class Reader:
-    """One consumer, read to the end; gives up after `idle_s` without a message."""
+    """One consumer, read to the end; gives up after `IDLE_S` without a message."""
 
     def __init__(self, consumer: pulsar.Consumer, job: Job) -> None:
         self._consumer = consumer
-        self._idle_ns = int(job.get("idle_s", 5.0) * 1e9)
+        self._idle_ns = int(IDLE_S * 1e9)
         self._timed = bool(job.get("rate"))
         self._bulk = job.get("bulk", False)
         self.checker = Checker(job["count"])
@@ -220,6 +221,61 @@ class Reader:
                 see(unpack(message.data())[0])
             native.acknowledge_cumulative(messages[-1])
             self.ended_ns = time.monotonic_ns()
+
+
+def produce_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """Sends unbatched messages at `rate` over all topics in turn; ends with the last receipt."""
+    clients = [client, *(connect(job) for _ in range(job["connections"] - 1))]
+    producers = [
+        clients[number % len(clients)].create_producer(
+            f"{job['topic']}-{number}", batching_enabled=False, block_if_queue_full=True
+        )
+        for number in range(job["topics"])
+    ]
+    filler = b"x" * (job["size"] - HEAD.size)
+    receipts = Receipts()
+    ready()
+    started = time.monotonic_ns()
+    for number, now in _paced(job["count"] * job["topics"], job["rate"]):
+        of_topic, topic = divmod(number, job["topics"])
+        producers[topic].send_async(HEAD.pack(of_topic, now) + filler, partial(receipts.timed, now))
+    for producer in producers:
+        producer.flush()
+    ended = time.monotonic_ns()
+    return {
+        "started_ns": started,
+        "ended_ns": ended,
+        "done": receipts.done,
+        "failed": receipts.failed,
+        "latencies_us": receipts.latencies_us,
+    }
+
+
+def consume_steadily(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """Counts and acks the messages of all topics in listeners; ends when all are there, or after a silence."""
+    clients = [client, *(connect(job) for _ in range(job["connections"] - 1))]
+    checkers = [Checker(job["count"]) for _ in range(job["topics"])]
+
+    def seen(checker: Checker, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        checker.see(HEAD.unpack_from(message.data())[0])
+        consumer.acknowledge(message)
+
+    for number, checker in enumerate(checkers):
+        clients[number % len(clients)].subscribe(
+            f"{job['topic']}-{number}", "sub", message_listener=partial(seen, checker)
+        )
+    ready()
+    started = ended = time.monotonic_ns()
+    done = 0
+    while done < job["count"] * job["topics"] and time.monotonic_ns() - ended < IDLE_S * 1e9:
+        time.sleep(POLL_S)
+        now_done = sum(checker.first_seen for checker in checkers)
+        if now_done > done:
+            done, ended = now_done, time.monotonic_ns()
+    verdict = Verdict(0, 0, 0)
+    for checker in checkers:
+        verdict = verdict.plus(checker.verdict())
+    return {"started_ns": started, "ended_ns": ended, "done": done, "verdict": list(verdict)}
 
 
 def many_topics(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
@@ -288,6 +344,8 @@ def _paced(count: int, rate: float) -> Iterator[tuple[int, int]]:
 JOBS: dict[str, Callable[[pulsar.Client, Job, Callable[[], None]], Result]] = {
     "produce": produce,
     "consume": consume,
+    "produce_steadily": produce_steadily,
+    "consume_steadily": consume_steadily,
     "many_topics": many_topics,
     "first_message": first_message,
 }
@@ -303,22 +361,18 @@ def _wait() -> None:
         sys.exit("the bench has gone")
 
 
-def main() -> None:
-    """Reads one job, executes it and prints its result."""
+def connect(job: Job) -> pulsar.Client:
+    """Returns a client without log lines; it opens one connection."""
     import pulsar
 
-    job: Job = json.loads(sys.stdin.readline())
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    authentication = None
-    if token := job.get("token"):
-        authentication = pulsar.AuthenticationToken(token)
-    client = pulsar.Client(
-        job["url"],
-        logger=logger,
-        stats_interval_in_seconds=0,
-        authentication=authentication,
-        tls_trust_certs_file_path=job.get("trust"),
-    )
+    return pulsar.Client(job["url"], logger=logger, stats_interval_in_seconds=0)
+
+
+def main() -> None:
+    """Reads one job, executes it and prints its result."""
+    job: Job = json.loads(sys.stdin.readline())
+    client = connect(job)
 
     def ready() -> None:
         _say({"ready": True})

@@ -52,24 +52,25 @@ class Scale:
     """Messages of the backlog."""
     latency: int
     """Messages of the latency workload."""
+    steady_s: int
+    """Seconds of the workloads at a fixed rate."""
     topics: int
     rounds: int
 
 
-FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 1_000, 3)
-QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 200, 1)
+FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 6, 1_000, 3)
+QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 2, 200, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A row of work for `bench.__main__`; `rounds_max` limits slow ones."""
+    """A row of work for `bench.__main__`."""
 
     name: str
     """For `--only`, and the key in JSON."""
     title: str
     run: Callable[[Peer, Scale], Numbers]
     """Executes one round on a started peer."""
-    rounds_max: int = 3
 
 
 def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> Numbers:
@@ -92,6 +93,35 @@ def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> N
     numbers["flow_per_s"] = count / seconds
     numbers["messages_per_entry"] = got["done"] / max(1, got["entries"])
     return numbers | integrity(sent, got)
+
+
+def steady(peer: Peer, scale: Scale, *, size: int, rate: int, connections: int, topics: int = 0) -> Numbers:
+    """Unbatched messages at a fixed rate, in turn to `topics` topics, one for each connection where it is 0.
+
+    The producers share `connections` connections, the consumers as many others. Numbers: CPU and the time to the receipt.
+    """
+    topics = topics or connections
+    base: Job = {
+        "kind": "",
+        "url": peer.url,
+        "topic": new_topic("steady"),
+        "count": rate * scale.steady_s // topics,
+        "topics": topics,
+        "connections": connections,
+        "rate": rate,
+    }
+    with (
+        Client({**base, "kind": "consume_steadily"}) as consumer,
+        Client({**base, "kind": "produce_steadily", "size": size}) as producer,
+    ):
+        meter = Meter(peer)
+        consumer.go()
+        producer.go()
+        sent, got = producer.result(), consumer.result()
+        numbers = meter.per_message(base["count"] * topics)
+    # The rate that the client kept: a machine that is too slow for it measures another workload.
+    numbers["kept_per_s"] = sent["done"] / seconds_of(sent)
+    return numbers | _percentiles("receipt", sent["latencies_us"]) | integrity(sent, got)
 
 
 def fan_out(peer: Peer, scale: Scale) -> Numbers:
@@ -158,18 +188,17 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
         producer.go()
         sent, got = producer.result(), consumer.result()
         numbers = meter.per_message(count)
-    # The first messages meet new connections and cold code paths in client and broker.
-    warm = int(count * LATENCY_WARM_SHARE)
-    measured = {
-        "receipt": sorted(sent["latencies_us"][warm:]),
-        "to_consume": sorted(got["latencies_us"][warm:]),
-        # In the same round, because the disk is as fast as other load lets it be.
-        "disk": fdatasync_us(DISK_WRITES, LATENCY_RATE),
-    }
-    for name, values in measured.items():
-        numbers[f"{name}_p50_ms"] = at_percent(values, 50) / 1000
-        numbers[f"{name}_p99_ms"] = at_percent(values, 99) / 1000
+    numbers |= _percentiles("receipt", sent["latencies_us"])
+    numbers |= _percentiles("to_consume", got["latencies_us"])
+    # In the same round, because the disk is as fast as other load lets it be.
+    numbers |= _percentiles("disk", fdatasync_us(DISK_WRITES, LATENCY_RATE))
     return numbers | integrity(sent, got)
+
+
+def _percentiles(name: str, values_us: list[int]) -> Numbers:
+    """Leaves out the first tenth: these meet new connections and cold code in client and broker."""
+    values = sorted(values_us[int(len(values_us) * LATENCY_WARM_SHARE) :])
+    return {f"{name}_p{percent}_ms": at_percent(values, percent) / 1000 for percent in (50, 99)}
 
 
 def many_topics(peer: Peer, scale: Scale) -> Numbers:
@@ -242,10 +271,22 @@ WORKLOADS = (
     Workload("1k-batched", "1 KiB batched", partial(produce_and_consume, size=1024, batch=BATCH)),
     Workload("128-unbatched", "128 B unbatched", partial(produce_and_consume, size=128, batch=1)),
     Workload("128-batched", "128 B batched", partial(produce_and_consume, size=128, batch=BATCH_LARGE)),
+    Workload(
+        "128-small-batches", "128 B, 10 in a batch", partial(produce_and_consume, size=128, batch=BATCH)
+    ),
+    Workload("1k-5000-1", "1 KiB, 5,000 a second", partial(steady, size=1024, rate=5000, connections=1)),
+    Workload("1k-1000-50", "50 connections", partial(steady, size=1024, rate=1000, connections=50)),
+    Workload("1k-5000-50", "50 connections", partial(steady, size=1024, rate=5000, connections=50)),
+    Workload("128-5000-50", "50 connections", partial(steady, size=128, rate=5000, connections=50)),
+    Workload(
+        "1000-topics",
+        "1,000 topics, a message a second each",
+        partial(steady, size=1024, rate=1000, connections=10, topics=1000),
+    ),
     Workload("latency", "latency at 1,000 msg/s", latency),
     Workload("fan-out", "10 subscriptions", fan_out),
-    Workload("catch-up", "catch-up after restart", catch_up, rounds_max=2),
-    Workload("topics", "many topics", many_topics, rounds_max=2),
+    Workload("catch-up", "catch-up after restart", catch_up),
+    Workload("topics", "many topics", many_topics),
 )
 """In the order in which they are executed."""
 

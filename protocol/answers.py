@@ -18,8 +18,19 @@ PROTOCOL_VERSION_MAX = 21
 """Highest protocol version that the broker speaks."""
 
 
-def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
-    """CONNECTED: the answer to CONNECT. `message_bytes_max` is `maxMessageSize`."""
+def connected(
+    server_version: str,
+    protocol_version: int,
+    message_bytes_max: int,
+    *,
+    scalable_topics: bool = False,
+    coordinators_watched: bool = False,
+) -> bytes:
+    """CONNECTED: the answer to CONNECT. `message_bytes_max` is `maxMessageSize`.
+
+    `scalable_topics`, `coordinators_watched`: flags without which clients of Pulsar 5.0 close the connection, or refuse to
+    begin transactions.
+    """
     command = api.BaseCommand(type=api.BaseCommand.CONNECTED)
     answer = command.connected
     answer.server_version = server_version
@@ -31,6 +42,10 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
     flags.supports_get_partitioned_metadata_without_auto_creation = True
     flags.supports_repl_dedup_by_lid_and_eid = True
     flags.supports_topic_watcher_reconcile = True
+    if scalable_topics:
+        flags.supports_scalable_topics = True
+    if coordinators_watched:
+        flags.supports_tc_metadata_discovery = True
     return command_frame(command)
 
 

@@ -434,8 +434,10 @@ class KeySharedMeta(_message.Message):
     KEYSHAREDMODE_FIELD_NUMBER: _builtins.int
     HASHRANGES_FIELD_NUMBER: _builtins.int
     ALLOWOUTOFORDERDELIVERY_FIELD_NUMBER: _builtins.int
+    ENTRYBUCKETDISPATCH_FIELD_NUMBER: _builtins.int
     keySharedMode: Global___KeySharedMode.ValueType
     allowOutOfOrderDelivery: _builtins.bool
+    entryBucketDispatch: _builtins.bool
     @_builtins.property
     def hashRanges(self) -> _containers.RepeatedCompositeFieldContainer[Global___IntRange]:
         """STICKY only; both ends of a range are included."""
@@ -446,10 +448,11 @@ class KeySharedMeta(_message.Message):
         keySharedMode: Global___KeySharedMode.ValueType | None = ...,
         hashRanges: _abc.Iterable[Global___IntRange] | None = ...,
         allowOutOfOrderDelivery: _builtins.bool | None = ...,
+        entryBucketDispatch: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allowOutOfOrderDelivery", b"allowOutOfOrderDelivery", "keySharedMode", b"keySharedMode"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowOutOfOrderDelivery", b"allowOutOfOrderDelivery", "entryBucketDispatch", b"entryBucketDispatch", "keySharedMode", b"keySharedMode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowOutOfOrderDelivery", b"allowOutOfOrderDelivery", "hashRanges", b"hashRanges", "keySharedMode", b"keySharedMode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowOutOfOrderDelivery", b"allowOutOfOrderDelivery", "entryBucketDispatch", b"entryBucketDispatch", "hashRanges", b"hashRanges", "keySharedMode", b"keySharedMode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -519,6 +522,8 @@ class MessageMetadata(_message.Message):
     NULL_PARTITION_KEY_FIELD_NUMBER: _builtins.int
     COMPACTED_BATCH_INDEXES_FIELD_NUMBER: _builtins.int
     SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_HASH_MIN_FIELD_NUMBER: _builtins.int
+    ENTRY_HASH_MAX_FIELD_NUMBER: _builtins.int
     producer_name: _builtins.str
     sequence_id: _builtins.int
     publish_time: _builtins.int
@@ -550,6 +555,8 @@ class MessageMetadata(_message.Message):
     chunk_id: _builtins.int
     null_partition_key: _builtins.bool
     schema_id: _builtins.bytes
+    entry_hash_min: _builtins.int
+    entry_hash_max: _builtins.int
     @_builtins.property
     def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
     @_builtins.property
@@ -591,10 +598,12 @@ class MessageMetadata(_message.Message):
         null_partition_key: _builtins.bool | None = ...,
         compacted_batch_indexes: _abc.Iterable[_builtins.int] | None = ...,
         schema_id: _builtins.bytes | None = ...,
+        entry_hash_min: _builtins.int | None = ...,
+        entry_hash_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compacted_batch_indexes", b"compacted_batch_indexes", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compacted_batch_indexes", b"compacted_batch_indexes", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2324,17 +2333,20 @@ class CommandTcClientConnectRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TC_ID_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     tc_id: _builtins.int
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
         request_id: _builtins.int | None = ...,
         tc_id: _builtins.int | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2372,20 +2384,23 @@ class CommandNewTxn(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TXN_TTL_SECONDS_FIELD_NUMBER: _builtins.int
     TC_ID_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txn_ttl_seconds: _builtins.int
     """Milliseconds, whatever the name says."""
     tc_id: _builtins.int
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
         request_id: _builtins.int | None = ...,
         txn_ttl_seconds: _builtins.int | None = ...,
         tc_id: _builtins.int | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2430,9 +2445,11 @@ class CommandAddPartitionToTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
+    scalable: _builtins.bool
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2442,10 +2459,11 @@ class CommandAddPartitionToTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         partitions: _abc.Iterable[_builtins.str] | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2490,9 +2508,11 @@ class CommandAddSubscriptionToTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
+    scalable: _builtins.bool
     @_builtins.property
     def subscription(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]: ...
     def __init__(
@@ -2502,10 +2522,11 @@ class CommandAddSubscriptionToTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         subscription: _abc.Iterable[Global___Subscription] | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "subscription", b"subscription", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "subscription", b"subscription", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2550,10 +2571,12 @@ class CommandEndTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     TXN_ACTION_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
     txn_action: Global___TxnAction.ValueType
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
@@ -2561,10 +2584,11 @@ class CommandEndTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         txn_action: Global___TxnAction.ValueType | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2733,12 +2757,542 @@ class CommandEndTxnOnSubscriptionResponse(_message.Message):
 Global___CommandEndTxnOnSubscriptionResponse: _TypeAlias = CommandEndTxnOnSubscriptionResponse  # noqa: Y015
 
 @_typing.final
+class CommandScalableTopicLookup(_message.Message):
+    """Scalable topics, new in Pulsar 5.0. Its clients use these commands for ordinary topics too."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CREATE_IF_MISSING_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    topic: _builtins.str
+    create_if_missing: _builtins.bool
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+        topic: _builtins.str | None = ...,
+        create_if_missing: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicLookup: _TypeAlias = CommandScalableTopicLookup  # noqa: Y015
+
+@_typing.final
+class ScalableTopicDAG(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentInfoProto]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int | None = ...,
+        segments: _abc.Iterable[Global___SegmentInfoProto] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableTopicDAG: _TypeAlias = ScalableTopicDAG  # noqa: Y015
+
+@_typing.final
+class SegmentInfoProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SegmentInfoProto._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ACTIVE: SegmentInfoProto._State.ValueType  # 0
+        SEALED: SegmentInfoProto._State.ValueType  # 1
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    ACTIVE: SegmentInfoProto.State.ValueType  # 0
+    SEALED: SegmentInfoProto.State.ValueType  # 1
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    HASH_START_FIELD_NUMBER: _builtins.int
+    HASH_END_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_EPOCH_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    LEGACY_TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    hash_start: _builtins.int
+    hash_end: _builtins.int
+    state: Global___SegmentInfoProto.State.ValueType
+    created_at_epoch: _builtins.int
+    created_at_ms: _builtins.int
+    legacy_topic_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int | None = ...,
+        hash_start: _builtins.int | None = ...,
+        hash_end: _builtins.int | None = ...,
+        state: Global___SegmentInfoProto.State.ValueType | None = ...,
+        created_at_epoch: _builtins.int | None = ...,
+        created_at_ms: _builtins.int | None = ...,
+        legacy_topic_name: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at_epoch", b"created_at_epoch", "created_at_ms", b"created_at_ms", "hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_epoch", b"created_at_epoch", "created_at_ms", b"created_at_ms", "hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentInfoProto: _TypeAlias = SegmentInfoProto  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    DAG_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    RESOLVED_TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    resolved_topic_name: _builtins.str
+    @_builtins.property
+    def dag(self) -> Global___ScalableTopicDAG: ...
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+        dag: Global___ScalableTopicDAG | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+        resolved_topic_name: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicUpdate: _TypeAlias = CommandScalableTopicUpdate  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicClose: _TypeAlias = CommandScalableTopicClose  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicSubscribe(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ConsumerType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ConsumerTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[CommandScalableTopicSubscribe._ConsumerType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STREAM: CommandScalableTopicSubscribe._ConsumerType.ValueType  # 0
+        CHECKPOINT: CommandScalableTopicSubscribe._ConsumerType.ValueType  # 1
+
+    class ConsumerType(_ConsumerType, metaclass=_ConsumerTypeEnumTypeWrapper): ...
+    STREAM: CommandScalableTopicSubscribe.ConsumerType.ValueType  # 0
+    CHECKPOINT: CommandScalableTopicSubscribe.ConsumerType.ValueType  # 1
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    CONSUMER_NAME_FIELD_NUMBER: _builtins.int
+    CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    CONSUMER_TYPE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    topic: _builtins.str
+    subscription: _builtins.str
+    consumer_name: _builtins.str
+    consumer_id: _builtins.int
+    consumer_type: Global___CommandScalableTopicSubscribe.ConsumerType.ValueType
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int | None = ...,
+        topic: _builtins.str | None = ...,
+        subscription: _builtins.str | None = ...,
+        consumer_name: _builtins.str | None = ...,
+        consumer_id: _builtins.int | None = ...,
+        consumer_type: Global___CommandScalableTopicSubscribe.ConsumerType.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicSubscribe: _TypeAlias = CommandScalableTopicSubscribe  # noqa: Y015
+
+@_typing.final
+class ScalableAssignedSegment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    HASH_START_FIELD_NUMBER: _builtins.int
+    HASH_END_FIELD_NUMBER: _builtins.int
+    SEGMENT_TOPIC_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    hash_start: _builtins.int
+    hash_end: _builtins.int
+    segment_topic: _builtins.str
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int | None = ...,
+        hash_start: _builtins.int | None = ...,
+        hash_end: _builtins.int | None = ...,
+        segment_topic: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "segment_id", b"segment_id", "segment_topic", b"segment_topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "segment_id", b"segment_id", "segment_topic", b"segment_topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableAssignedSegment: _TypeAlias = ScalableAssignedSegment  # noqa: Y015
+
+@_typing.final
+class ScalableConsumerAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_EPOCH_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    layout_epoch: _builtins.int
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScalableAssignedSegment]: ...
+    def __init__(
+        self,
+        *,
+        layout_epoch: _builtins.int | None = ...,
+        segments: _abc.Iterable[Global___ScalableAssignedSegment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["layout_epoch", b"layout_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout_epoch", b"layout_epoch", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableConsumerAssignment: _TypeAlias = ScalableConsumerAssignment  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicSubscribeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def assignment(self) -> Global___ScalableConsumerAssignment: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+        assignment: Global___ScalableConsumerAssignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error", b"error", "message", b"message", "request_id", b"request_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error", b"error", "message", b"message", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicSubscribeResponse: _TypeAlias = CommandScalableTopicSubscribeResponse  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicAssignmentUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    consumer_id: _builtins.int
+    @_builtins.property
+    def assignment(self) -> Global___ScalableConsumerAssignment: ...
+    def __init__(
+        self,
+        *,
+        consumer_id: _builtins.int | None = ...,
+        assignment: Global___ScalableConsumerAssignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "consumer_id", b"consumer_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "consumer_id", b"consumer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicAssignmentUpdate: _TypeAlias = CommandScalableTopicAssignmentUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopics(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PROPERTY_FILTERS_FIELD_NUMBER: _builtins.int
+    CURRENT_HASH_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    namespace: _builtins.str
+    current_hash: _builtins.str
+    @_builtins.property
+    def property_filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        namespace: _builtins.str | None = ...,
+        property_filters: _abc.Iterable[Global___KeyValue] | None = ...,
+        current_hash: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "property_filters", b"property_filters", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchScalableTopics: _TypeAlias = CommandWatchScalableTopics  # noqa: Y015
+
+@_typing.final
+class ScalableTopicsSnapshot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableTopicsSnapshot: _TypeAlias = ScalableTopicsSnapshot  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopicsUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def snapshot(self) -> Global___ScalableTopicsSnapshot: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        snapshot: Global___ScalableTopicsSnapshot | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchScalableTopicsUpdate: _TypeAlias = CommandWatchScalableTopicsUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopicsClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchScalableTopicsClose: _TypeAlias = CommandWatchScalableTopicsClose  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignments(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignments: _TypeAlias = CommandWatchTcAssignments  # noqa: Y015
+
+@_typing.final
+class TcAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TC_ID_FIELD_NUMBER: _builtins.int
+    BROKER_SERVICE_URL_FIELD_NUMBER: _builtins.int
+    BROKER_SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+    tc_id: _builtins.int
+    broker_service_url: _builtins.str
+    broker_service_url_tls: _builtins.str
+    def __init__(
+        self,
+        *,
+        tc_id: _builtins.int | None = ...,
+        broker_service_url: _builtins.str | None = ...,
+        broker_service_url_tls: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "tc_id", b"tc_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "tc_id", b"tc_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcAssignment: _TypeAlias = TcAssignment  # noqa: Y015
+
+@_typing.final
+class TcAssignmentsSnapshot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARALLELISM_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    parallelism: _builtins.int
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___TcAssignment]: ...
+    def __init__(
+        self,
+        *,
+        parallelism: _builtins.int | None = ...,
+        assignments: _abc.Iterable[Global___TcAssignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parallelism", b"parallelism"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "parallelism", b"parallelism"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcAssignmentsSnapshot: _TypeAlias = TcAssignmentsSnapshot  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignmentsUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def snapshot(self) -> Global___TcAssignmentsSnapshot: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        snapshot: Global___TcAssignmentsSnapshot | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignmentsUpdate: _TypeAlias = CommandWatchTcAssignmentsUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignmentsClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignmentsClose: _TypeAlias = CommandWatchTcAssignmentsClose  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicUnsubscribe(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    consumer_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int | None = ...,
+        consumer_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "request_id", b"request_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicUnsubscribe: _TypeAlias = CommandScalableTopicUnsubscribe  # noqa: Y015
+
+@_typing.final
 class BaseCommand(_message.Message):
-    """-------------------------------------------------------------------------------------------------- the envelope
-
-    Exactly one sub-message is set, and its field number is the number of the type.
-    """
-
     DESCRIPTOR: _descriptor.Descriptor
 
     class _Type:
@@ -2805,6 +3359,19 @@ class BaseCommand(_message.Message):
         WATCH_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 66
         WATCH_TOPIC_LIST_CLOSE: BaseCommand._Type.ValueType  # 67
         TOPIC_MIGRATED: BaseCommand._Type.ValueType  # 68
+        SCALABLE_TOPIC_LOOKUP: BaseCommand._Type.ValueType  # 70
+        SCALABLE_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 71
+        SCALABLE_TOPIC_CLOSE: BaseCommand._Type.ValueType  # 72
+        SCALABLE_TOPIC_SUBSCRIBE: BaseCommand._Type.ValueType  # 73
+        SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand._Type.ValueType  # 74
+        SCALABLE_TOPIC_ASSIGNMENT_UPDATE: BaseCommand._Type.ValueType  # 75
+        WATCH_SCALABLE_TOPICS: BaseCommand._Type.ValueType  # 76
+        WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand._Type.ValueType  # 77
+        WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand._Type.ValueType  # 78
+        WATCH_TC_ASSIGNMENTS: BaseCommand._Type.ValueType  # 79
+        WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand._Type.ValueType  # 80
+        WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand._Type.ValueType  # 81
+        SCALABLE_TOPIC_UNSUBSCRIBE: BaseCommand._Type.ValueType  # 82
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     CONNECT: BaseCommand.Type.ValueType  # 2
@@ -2865,6 +3432,19 @@ class BaseCommand(_message.Message):
     WATCH_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 66
     WATCH_TOPIC_LIST_CLOSE: BaseCommand.Type.ValueType  # 67
     TOPIC_MIGRATED: BaseCommand.Type.ValueType  # 68
+    SCALABLE_TOPIC_LOOKUP: BaseCommand.Type.ValueType  # 70
+    SCALABLE_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 71
+    SCALABLE_TOPIC_CLOSE: BaseCommand.Type.ValueType  # 72
+    SCALABLE_TOPIC_SUBSCRIBE: BaseCommand.Type.ValueType  # 73
+    SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand.Type.ValueType  # 74
+    SCALABLE_TOPIC_ASSIGNMENT_UPDATE: BaseCommand.Type.ValueType  # 75
+    WATCH_SCALABLE_TOPICS: BaseCommand.Type.ValueType  # 76
+    WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand.Type.ValueType  # 77
+    WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand.Type.ValueType  # 78
+    WATCH_TC_ASSIGNMENTS: BaseCommand.Type.ValueType  # 79
+    WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand.Type.ValueType  # 80
+    WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand.Type.ValueType  # 81
+    SCALABLE_TOPIC_UNSUBSCRIBE: BaseCommand.Type.ValueType  # 82
 
     TYPE_FIELD_NUMBER: _builtins.int
     CONNECT_FIELD_NUMBER: _builtins.int
@@ -2925,6 +3505,19 @@ class BaseCommand(_message.Message):
     WATCHTOPICUPDATE_FIELD_NUMBER: _builtins.int
     WATCHTOPICLISTCLOSE_FIELD_NUMBER: _builtins.int
     TOPICMIGRATED_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICLOOKUP_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICUPDATE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICCLOSE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICSUBSCRIBE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICSUBSCRIBERESPONSE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICASSIGNMENTUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICS_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICSUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICSCLOSE_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTSUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTSCLOSE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICUNSUBSCRIBE_FIELD_NUMBER: _builtins.int
     type: Global___BaseCommand.Type.ValueType
     @_builtins.property
     def connect(self) -> Global___CommandConnect: ...
@@ -3042,6 +3635,32 @@ class BaseCommand(_message.Message):
     def watchTopicListClose(self) -> Global___CommandWatchTopicListClose: ...
     @_builtins.property
     def topicMigrated(self) -> Global___CommandTopicMigrated: ...
+    @_builtins.property
+    def scalableTopicLookup(self) -> Global___CommandScalableTopicLookup: ...
+    @_builtins.property
+    def scalableTopicUpdate(self) -> Global___CommandScalableTopicUpdate: ...
+    @_builtins.property
+    def scalableTopicClose(self) -> Global___CommandScalableTopicClose: ...
+    @_builtins.property
+    def scalableTopicSubscribe(self) -> Global___CommandScalableTopicSubscribe: ...
+    @_builtins.property
+    def scalableTopicSubscribeResponse(self) -> Global___CommandScalableTopicSubscribeResponse: ...
+    @_builtins.property
+    def scalableTopicAssignmentUpdate(self) -> Global___CommandScalableTopicAssignmentUpdate: ...
+    @_builtins.property
+    def watchScalableTopics(self) -> Global___CommandWatchScalableTopics: ...
+    @_builtins.property
+    def watchScalableTopicsUpdate(self) -> Global___CommandWatchScalableTopicsUpdate: ...
+    @_builtins.property
+    def watchScalableTopicsClose(self) -> Global___CommandWatchScalableTopicsClose: ...
+    @_builtins.property
+    def watchTcAssignments(self) -> Global___CommandWatchTcAssignments: ...
+    @_builtins.property
+    def watchTcAssignmentsUpdate(self) -> Global___CommandWatchTcAssignmentsUpdate: ...
+    @_builtins.property
+    def watchTcAssignmentsClose(self) -> Global___CommandWatchTcAssignmentsClose: ...
+    @_builtins.property
+    def scalableTopicUnsubscribe(self) -> Global___CommandScalableTopicUnsubscribe: ...
     def __init__(
         self,
         *,
@@ -3104,10 +3723,23 @@ class BaseCommand(_message.Message):
         watchTopicUpdate: Global___CommandWatchTopicUpdate | None = ...,
         watchTopicListClose: Global___CommandWatchTopicListClose | None = ...,
         topicMigrated: Global___CommandTopicMigrated | None = ...,
+        scalableTopicLookup: Global___CommandScalableTopicLookup | None = ...,
+        scalableTopicUpdate: Global___CommandScalableTopicUpdate | None = ...,
+        scalableTopicClose: Global___CommandScalableTopicClose | None = ...,
+        scalableTopicSubscribe: Global___CommandScalableTopicSubscribe | None = ...,
+        scalableTopicSubscribeResponse: Global___CommandScalableTopicSubscribeResponse | None = ...,
+        scalableTopicAssignmentUpdate: Global___CommandScalableTopicAssignmentUpdate | None = ...,
+        watchScalableTopics: Global___CommandWatchScalableTopics | None = ...,
+        watchScalableTopicsUpdate: Global___CommandWatchScalableTopicsUpdate | None = ...,
+        watchScalableTopicsClose: Global___CommandWatchScalableTopicsClose | None = ...,
+        watchTcAssignments: Global___CommandWatchTcAssignments | None = ...,
+        watchTcAssignmentsUpdate: Global___CommandWatchTcAssignmentsUpdate | None = ...,
+        watchTcAssignmentsClose: Global___CommandWatchTcAssignmentsClose | None = ...,
+        scalableTopicUnsubscribe: Global___CommandScalableTopicUnsubscribe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalableTopicAssignmentUpdate", b"scalableTopicAssignmentUpdate", "scalableTopicClose", b"scalableTopicClose", "scalableTopicLookup", b"scalableTopicLookup", "scalableTopicSubscribe", b"scalableTopicSubscribe", "scalableTopicSubscribeResponse", b"scalableTopicSubscribeResponse", "scalableTopicUnsubscribe", b"scalableTopicUnsubscribe", "scalableTopicUpdate", b"scalableTopicUpdate", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchScalableTopics", b"watchScalableTopics", "watchScalableTopicsClose", b"watchScalableTopicsClose", "watchScalableTopicsUpdate", b"watchScalableTopicsUpdate", "watchTcAssignments", b"watchTcAssignments", "watchTcAssignmentsClose", b"watchTcAssignmentsClose", "watchTcAssignmentsUpdate", b"watchTcAssignmentsUpdate", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalableTopicAssignmentUpdate", b"scalableTopicAssignmentUpdate", "scalableTopicClose", b"scalableTopicClose", "scalableTopicLookup", b"scalableTopicLookup", "scalableTopicSubscribe", b"scalableTopicSubscribe", "scalableTopicSubscribeResponse", b"scalableTopicSubscribeResponse", "scalableTopicUnsubscribe", b"scalableTopicUnsubscribe", "scalableTopicUpdate", b"scalableTopicUpdate", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchScalableTopics", b"watchScalableTopics", "watchScalableTopicsClose", b"watchScalableTopicsClose", "watchScalableTopicsUpdate", b"watchScalableTopicsUpdate", "watchTcAssignments", b"watchTcAssignments", "watchTcAssignmentsClose", b"watchTcAssignmentsClose", "watchTcAssignmentsUpdate", b"watchTcAssignmentsUpdate", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -71,6 +71,9 @@ TOPICS = Section("Topics", (
     Key("enableBrokerSideSubscriptionPatternEvaluation", "bool", True,
         doc="Choose the topics of a pattern in the broker, with RE2. Otherwise clients get all names and "
             "choose themselves, and watching a pattern is refused."),
+    Key("scalableTopicsEnabled", "bool", True,
+        doc="Answer clients of Pulsar 5.0 on ordinary and partitioned topics. Otherwise CONNECTED lacks the flags that they "
+            "ask for, and they say so. Scalable topics themselves (topic://) do not exist here."),
     Key("subscriptionPatternMaxLength", "int", 50, "characters", low=0,
         doc="Characters of a topic pattern that the broker evaluates. With a longer one a client gets all "
             "names and chooses itself; watching it is refused."),

@@ -11,6 +11,8 @@ from broker.model.errors import InvalidTopicName
 
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
+SCALABLE = "topic://"
+"""Begins the names of scalable topics of Pulsar 5.0, which do not exist here."""
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
 _SYSTEM_TOPICS = frozenset(
     (

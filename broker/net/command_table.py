@@ -10,6 +10,7 @@ from broker.net import (
     handshake,
     lookup_handlers,
     producer_handlers,
+    scalable_handlers,
     schema_handlers,
     transaction_handlers,
 )
@@ -46,6 +47,14 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
     BaseCommand.GET_SCHEMA: schema_handlers.get_schema,
     BaseCommand.GET_OR_CREATE_SCHEMA: schema_handlers.get_or_create_schema,
+    BaseCommand.SCALABLE_TOPIC_LOOKUP: scalable_handlers.layout,
+    BaseCommand.SCALABLE_TOPIC_CLOSE: scalable_handlers.close,
+    BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: scalable_handlers.subscribe,
+    BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: scalable_handlers.unsubscribe,
+    BaseCommand.WATCH_SCALABLE_TOPICS: scalable_handlers.watch_topics,
+    BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: scalable_handlers.close,
+    BaseCommand.WATCH_TC_ASSIGNMENTS: scalable_handlers.watch_coordinators,
+    BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE: scalable_handlers.close,
     **dict.fromkeys(transaction_handlers.COMMANDS, transaction_handlers.handle),
 }
 """Handler of each command type."""

@@ -12,6 +12,7 @@ from broker.loop.clock import CallLater
 from broker.loop.rare_lines import RareLines
 from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
+from broker.net.partition_shares import PartitionShares
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.security.audit import AuditTrail
@@ -99,6 +100,8 @@ class ConnectionContext:
     """Finds the roles of clients; None without authentication."""
     coordinators: Coordinators | None = None
     """The transaction coordinators; None with `transactionCoordinatorEnabled=false`."""
+    partition_shares: PartitionShares = field(default_factory=PartitionShares)
+    """Shares of the partitions of consumers of Pulsar 5.0."""
     producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
     """Names for producers without one; the prefix is set before the port opens."""
     publish_buffer: PublishBuffer = field(init=False)

@@ -19,6 +19,8 @@ CONSUMERS_MAX: Final = 50_000
 """Consumers of one connection."""
 WATCHERS_MAX: Final = 100
 """Watched topic lists of one connection. Each created topic costs every watcher a hash over its whole list."""
+SHARES_MAX: Final = 1_000
+"""Consumers of Pulsar 5.0 of one connection that share partitions; each one that comes or goes is told to the others."""
 CONNECT_FRAME_BYTES_MAX: Final = 192 * 1024
 """Longest frame before CONNECT is answered: a token of the client, one of a client behind a proxy, and 64 KiB more.
 

@@ -110,19 +110,29 @@ async def _refuse(cnx: Connection, authenticator: Authenticator, error: Authenti
 
 def _accept(cnx: Connection, request: CommandConnect) -> None:
     """Answers CONNECTED."""
-    message_bytes_max = cnx.context.settings.message_bytes_max
+    context = cnx.context
+    message_bytes_max = context.settings.message_bytes_max
     cnx.connected = True
     cnx.inbox.accept(message_bytes_max + FRAME_PADDING_BYTES)
     cnx.client_version = request.client_version
     # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
     cnx.accepts_entry_metadata = (
-        cnx.context.settings.expose_entry_metadata
+        context.settings.expose_entry_metadata
         and request.protocol_version >= VERSION_WITH_ENTRY_METADATA
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
-    cnx.send(answers.connected(cnx.context.server_version, cnx.protocol_version, message_bytes_max))
+    scalable = context.settings.scalable_topics
+    cnx.send(
+        answers.connected(
+            context.server_version,
+            cnx.protocol_version,
+            message_bytes_max,
+            scalable_topics=scalable,
+            coordinators_watched=scalable and context.coordinators is not None,
+        )
+    )
 
 
 def ping(cnx: Connection, command: BaseCommand) -> None:

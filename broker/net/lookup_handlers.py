@@ -15,7 +15,7 @@ from broker.model.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from broker.model.topic_name import TopicName, parse_topic_name
+from broker.model.topic_name import PERSISTENT, SCALABLE, TopicName, parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
@@ -34,16 +34,16 @@ from protocol.pulsar_api_pb2 import (
 
 log = logging.getLogger("magnetar.net")
 
-_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
+NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 
-def _run_lookup(
+def run_lookup(
     cnx: Connection,
     work: Coroutine[object, object, None],
     refuse: Callable[[BrokerError], bytes],
     name: str,
 ) -> None:
-    """Runs a request, unless `maxConcurrentLookupRequest` of them are in progress."""
+    """Runs a request of the kind of a lookup, unless `maxConcurrentLookupRequest` of them are in progress."""
     context = cnx.context
     if context.lookups >= context.settings.lookups_max:
         work.close()
@@ -70,7 +70,7 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.partitions_failed(request_id, error.code, str(error))
 
-    _run_lookup(cnx, _partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
+    run_lookup(cnx, _partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
 
 
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
@@ -94,12 +94,12 @@ def lookup(cnx: Connection, command: BaseCommand) -> None:
 
     # A task, because `owner_of` may wait: with several brokers it reads the owner from the metadata store. A client
     # sends one LOOKUP per topic that it opens, so the task costs nothing on the way of a message.
-    _run_lookup(cnx, _lookup(cnx, request), refuse, "LOOKUP")
+    run_lookup(cnx, _lookup(cnx, request), refuse, "LOOKUP")
 
 
 async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     registry = cnx.context.registry
-    name = parse_topic_name(request.topic)
+    name = _looked_up(cnx, request.topic)
     require_look_up(cnx, name, "LOOKUP")
     if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
@@ -111,17 +111,27 @@ async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
     cnx.send(answers.lookup(request.request_id, listener.url, listener.url_tls))
 
 
+def _looked_up(cnx: Connection, topic: str) -> TopicName:
+    """Returns the topic of a lookup. For `topic://` it is the ordinary one: SCALABLE_TOPIC_LOOKUP, the client's next
+    request, says that there are no scalable topics.
+    """
+    ordinary = topic.removeprefix(SCALABLE)
+    if cnx.context.settings.scalable_topics and ordinary != topic:
+        return parse_topic_name(f"{PERSISTENT}://{ordinary}")
+    return parse_topic_name(topic)
+
+
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     """Answers GET_TOPICS_OF_NAMESPACE; names are left out when the client's hash shows that it has them."""
     request = command.getTopicsOfNamespace
     # A malformed name ends the connection, a missing namespace is an empty list: both recorded of Pulsar 4.2.4.
-    if not _NAMESPACE.fullmatch(request.namespace):
+    if not NAMESPACE.fullmatch(request.namespace):
         raise ProtocolError(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
 
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    _run_lookup(cnx, _topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
+    run_lookup(cnx, _topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
 
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
@@ -184,7 +194,7 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    _run_lookup(cnx, _watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
+    run_lookup(cnx, _watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
 
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:

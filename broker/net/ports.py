@@ -11,6 +11,7 @@ from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
+from broker.net.partition_shares import Registration
 from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import Principal
@@ -65,6 +66,8 @@ class Connection(Protocol):
     """Consumers by their id."""
     watchers: dict[int, TopicListWatcher]
     """Watched topic lists by watcher id."""
+    shares: dict[int, Registration]
+    """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
     inbox: ReceiveBuffer
     """Cuts the received bytes into frames."""
     gate: ReadGate

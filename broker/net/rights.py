@@ -12,7 +12,7 @@ import logging
 from typing import cast
 
 from broker.model.errors import TransactionNotFound, Unauthorized
-from broker.model.topic_name import TopicName
+from broker.model.topic_name import TopicName, parse_topic_name
 from broker.model.txn_id import TxnId
 from broker.net.connection_context import ConnectionContext
 from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
@@ -110,6 +110,12 @@ async def end_withdrawn_of(cnx: Connection) -> None:
         if not authorizer.may_list_topics(principal, watcher.namespace):
             watcher.stop()
             del cnx.watchers[watcher_id]
+    for consumer_id, registration in list(cnx.shares.items()):
+        group = registration.group
+        # Otherwise the other consumers of the group would wait for partitions that nobody may read.
+        if not authorizer.may_consume(principal, parse_topic_name(group.topic), group.subscription):
+            cnx.context.partition_shares.leave(registration)
+            del cnx.shares[consumer_id]
     for consumer in list(cnx.consumers.values()):
         name, subscribed = consumer.topic, consumer.subscription
         if name is None or subscribed is None:

@@ -28,6 +28,7 @@ from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.liveness import Liveness
 from broker.net.outbox import Outbox
+from broker.net.partition_shares import Registration
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.producer_handlers import leave_topics
 from broker.net.read_gate import PENDING_REQUESTS, PUBLISH_RATE, UNHANDLED_FRAMES, UNSENT_ANSWERS, ReadGate
@@ -101,6 +102,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Consumers by their id, also those that are being opened."""
         self.watchers: dict[int, TopicListWatcher] = {}
         """Watched topic lists by watcher id."""
+        self.shares: dict[int, Registration] = {}
+        """Consumers of Pulsar 5.0 that share partitions, by consumer id."""
         self.gate = ReadGate(context)
         """Decides when the connection is read."""
         self.outbox = Outbox(context.turn, self.gate)
@@ -173,6 +176,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.inbox.close()
         for watcher in self.watchers.values():
             watcher.stop()
+        for registration in self.shares.values():
+            context.partition_shares.leave(registration)
         # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = self.consumers, {}
         for port in consumers.values():

@@ -48,3 +48,5 @@ class NetSettings(RoomSettings):
     """Unsent bytes at which a client counts as slow: no dispatch to it, and it is not read."""
     write_buffer_low_bytes: int = broker_key.int("pulsarChannelWriteBufferLowWaterMark")
     """Unsent bytes at which a slow client is served again."""
+    scalable_topics: bool = broker_key.bool("scalableTopicsEnabled")
+    """Answer clients of Pulsar 5.0 on ordinary topics."""

@@ -38,7 +38,7 @@ from broker.service.topic_registry import TopicRegistry
 log = logging.getLogger("magnetar")
 
 GROUP_ENTRIES: Final = 1000
-"""Entries of one subscription that are delivered again per second: 3 % of a core in `bench.holes`."""
+"""Entries of one subscription that are delivered again per second: 3 % of a core, docs/reference/benchmarks.md."""
 GROUP_BYTES: Final = 8 << 20
 """Bytes after which a group reads no more, since its entries are in memory until they are sent: 1,000 may have 5 GiB."""
 SUBSCRIPTIONS_PER_SLICE: Final = 500

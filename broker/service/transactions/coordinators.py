@@ -93,7 +93,7 @@ class Coordinators:
         """
         if not await self._partitions.count(ASSIGN_TOPIC):
             await self._partitions.create(ASSIGN_TOPIC, COORDINATORS, None)
-        count, strange = await self._count(), 0
+        count, strange = await self.count(), 0
         for name in await self._environment.metadata.children(f"{LEDGERS_ROOT}/{LOGS_NAMESPACE}"):
             number = TopicName.local_from_ledger_name(name).removeprefix(LOG_PREFIX)
             if not _NUMBER.fullmatch(number):
@@ -119,7 +119,7 @@ class Coordinators:
         count = COORDINATORS_MAX
         if restricted:
             # Or a role without any right could open, and store for ever, logs that no client uses.
-            count = await self._count()
+            count = await self.count()
         if number >= count:
             raise CoordinatorNotFound(
                 f"Transaction coordinator {number} is not opened: use one of the numbers below {count}"
@@ -127,7 +127,7 @@ class Coordinators:
         async with self._opening:
             return self.by_number.get(number) or await self._open_one(number)
 
-    async def _count(self) -> int:
+    async def count(self) -> int:
         """Returns the number of coordinators that clients find."""
         return min(COORDINATORS_MAX, max(COORDINATORS, await self._partitions.count(ASSIGN_TOPIC)))
 

@@ -1,0 +1,162 @@
+"""Handlers of the commands that clients of Pulsar 5.0 send for ordinary topics.
+
+Such a client sees each topic as segments. An ordinary topic's segments are its partitions, or the topic itself, and never
+change; so a lookup is answered once and keeps no session. Registered consumers are kept (`partition_shares.py`). Scalable
+topics (`topic://`) do not exist here. Transactions go to the ordinary coordinators.
+"""
+
+from __future__ import annotations
+
+from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
+from broker.model.topic_name import SCALABLE, TopicName, parse_topic_name
+from broker.net.connection_limits import SHARES_MAX, check_count
+from broker.net.lookup_handlers import NAMESPACE, run_lookup
+from broker.net.partition_shares import GroupKey, Registration
+from broker.net.ports import Connection
+from broker.net.rights import require_consume, require_list, require_look_up
+from broker.service.transactions.coordinators import ASSIGN_TOPIC
+from protocol import answers, scalable_answers
+from protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandScalableTopicLookup,
+    CommandScalableTopicSubscribe,
+    CommandWatchScalableTopics,
+    CommandWatchTcAssignments,
+)
+from protocol.scalable_answers import Segment
+
+
+def layout(cnx: Connection, command: BaseCommand) -> None:
+    """Answers SCALABLE_TOPIC_LOOKUP with the segments of a topic."""
+    request = command.scalableTopicLookup
+
+    def refuse(error: BrokerError) -> bytes:
+        return scalable_answers.layout_failed(request.session_id, error.code, str(error))
+
+    run_lookup(cnx, _layout(cnx, request), refuse, "SCALABLE_TOPIC_LOOKUP")
+
+
+async def _layout(cnx: Connection, request: CommandScalableTopicLookup) -> None:
+    name = _ordinary(cnx, request.topic)
+    require_look_up(cnx, name, "SCALABLE_TOPIC_LOOKUP")
+    segments = await _segments(cnx, name)
+    scalable_name = f"{SCALABLE}{name.namespace}/{name.local}"
+    now_ms = cnx.context.wall_ms()
+    cnx.send(scalable_answers.layout(request.session_id, scalable_name, segments, now_ms))
+
+
+def _ordinary(cnx: Connection, topic: str) -> TopicName:
+    """Returns the name of an ordinary topic. NotAllowed, InvalidTopicName; TopicNotFound for `topic://` and a partition."""
+    _check_enabled(cnx)
+    if topic.startswith(SCALABLE):
+        raise TopicNotFound(
+            f"Topic {topic} does not exist: this broker has no scalable topics; name it persistent://{topic[8:]}"
+        )
+    name = parse_topic_name(topic)
+    if not name.is_persistent:
+        raise NotAllowed(f"{topic} is not persistent; clients of version 5 need a persistent topic")
+    if name.partition >= 0:
+        raise TopicNotFound(f"{topic} is one partition; name the topic, {name.base}")
+    return name
+
+
+def _check_enabled(cnx: Connection) -> None:
+    if not cnx.context.settings.scalable_topics:
+        raise NotAllowed("Clients of version 5 are not served: scalableTopicsEnabled=false")
+
+
+async def _segments(cnx: Connection, name: TopicName) -> list[Segment]:
+    """Returns the segments of a topic. One that does not exist has one segment: its first producer creates it."""
+    registry = cnx.context.registry
+    if not registry.namespaces.exists(name.namespace):
+        raise TopicNotFound("Namespace not found")
+    count = await registry.partitions.count(name)
+    topics = [str(name.with_partition(number)) for number in range(count)]
+    return scalable_answers.segments_of(topics or [str(name)])
+
+
+def subscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Answers SCALABLE_TOPIC_SUBSCRIBE with the consumer's share of the partitions; reports later shares."""
+    request = command.scalableTopicSubscribe
+
+    def refuse(error: BrokerError) -> bytes:
+        return scalable_answers.subscribe_failed(request.request_id, error.code, str(error))
+
+    run_lookup(cnx, _subscribe(cnx, request), refuse, "SCALABLE_TOPIC_SUBSCRIBE")
+
+
+async def _subscribe(cnx: Connection, request: CommandScalableTopicSubscribe) -> None:
+    name = _ordinary(cnx, request.topic)
+    segments = await _segments(cnx, name)
+    # After the wait: the right may have been withdrawn, and a connection that is lost has left its groups already.
+    require_consume(cnx, name, request.subscription, "SCALABLE_TOPIC_SUBSCRIBE")
+    if not cnx.is_open:
+        return
+    consumer_id = request.consumer_id
+    former = cnx.shares.get(consumer_id)
+    check_count(len(cnx.shares) - (former is not None), SHARES_MAX, "consumers that share partitions")
+    group = GroupKey(str(name), request.subscription, request.consumer_type)
+    registration = Registration(
+        group, request.consumer_name, lambda share: cnx.send(scalable_answers.assigned(consumer_id, share))
+    )
+    shares = cnx.context.partition_shares
+    shares.join(registration, segments)
+    cnx.shares[consumer_id] = registration
+    if former is not None:
+        # After the new one has joined: of the same name it has taken the share, of another one it gives it up.
+        shares.leave(former)
+    cnx.send(scalable_answers.subscribed(request.request_id, registration.share))
+
+
+def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Handles SCALABLE_TOPIC_UNSUBSCRIBE: the others get the share. An unknown consumer id is answered with success too."""
+    request = command.scalableTopicUnsubscribe
+    registration = cnx.shares.pop(request.consumer_id, None)
+    if registration is not None:
+        cnx.context.partition_shares.leave(registration)
+    cnx.send(answers.success(request.request_id))
+
+
+def watch_topics(cnx: Connection, command: BaseCommand) -> None:
+    """Answers WATCH_SCALABLE_TOPICS with an empty list, which stays empty."""
+    request = command.watchScalableTopics
+
+    def refuse(error: BrokerError) -> bytes:
+        return scalable_answers.watch_failed(request.watch_id, error.code, str(error))
+
+    run_lookup(cnx, _watch_topics(cnx, request), refuse, "WATCH_SCALABLE_TOPICS")
+
+
+async def _watch_topics(cnx: Connection, request: CommandWatchScalableTopics) -> None:
+    _check_enabled(cnx)
+    if not NAMESPACE.fullmatch(request.namespace):
+        raise InvalidTopicName(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
+    require_list(cnx, request.namespace, "WATCH_SCALABLE_TOPICS")
+    cnx.send(scalable_answers.no_scalable_topics(request.watch_id))
+
+
+def watch_coordinators(cnx: Connection, command: BaseCommand) -> None:
+    """Answers WATCH_TC_ASSIGNMENTS with the addresses of the coordinators, which any LOOKUP tells too."""
+    request = command.watchTcAssignments
+
+    def refuse(error: BrokerError) -> bytes:
+        return scalable_answers.coordinators_failed(request.watch_id, error.code, str(error))
+
+    run_lookup(cnx, _watch_coordinators(cnx, request), refuse, "WATCH_TC_ASSIGNMENTS")
+
+
+async def _watch_coordinators(cnx: Connection, request: CommandWatchTcAssignments) -> None:
+    _check_enabled(cnx)
+    coordinators = cnx.context.coordinators
+    if coordinators is None:
+        raise NotAllowed("Transactions are not enabled: transactionCoordinatorEnabled=false")
+    ownership = cnx.context.registry.ownership
+    addresses = []
+    for number in range(await coordinators.count()):
+        owner = await ownership.owner_of(ASSIGN_TOPIC.with_partition(number))
+        addresses.append((owner.service_url, owner.service_url_tls))
+    cnx.send(scalable_answers.coordinators(request.watch_id, addresses))
+
+
+def close(cnx: Connection, command: BaseCommand) -> None:
+    """Handles the CLOSE of a lookup and of both watches: nothing was kept for them, and no answer is expected."""
