@@ -13,6 +13,7 @@ from broker.console.hub import Hub
 from broker.console.log_warnings import LogWarnings
 from broker.console.routes import ConsoleRoutes
 from broker.console.sampler import SampledBroker, Sampler
+from broker.console.topic_history import TopicHistories
 from broker.console.traffic import Traffic
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 
@@ -40,16 +41,18 @@ class Console:
             time.monotonic_ns,
             environment.wall_ms,
         )
+        histories = TopicHistories(broker.registry.topics, time.monotonic_ns, environment.wall_ms)
         cache = CachePage(broker.cache, broker.registry.topics, environment.now_ns)
         # By the machine's clock: one that a test advances would make a request take an hour.
         bookies = BookiesPage(environment.ledgers.bookies, time.monotonic_ns)
 
-        def end_what_no_page_asks_for() -> None:
+        def every_ten_seconds() -> None:
             cache.expire()
             bookies.expire()
+            histories.sample()
 
-        self._hub = Hub(sampler, self._warnings, end_what_no_page_asks_for)
-        self.routes = ConsoleRoutes(self._hub, traffic, cache, bookies)
+        self._hub = Hub(sampler, self._warnings, every_ten_seconds)
+        self.routes = ConsoleRoutes(self._hub, traffic, histories, cache, bookies)
         """The page and its data."""
 
     async def run(self) -> None:

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 
 from broker.console.log_warnings import LogWarnings
 from broker.console.samples import History, Interval, Reading
-from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
 from broker.model.errors import BrokerError
 from broker.service.namespaces import Json
 
@@ -30,9 +29,6 @@ SECOND_S: Final = 1.0
 """Seconds between two samples while a page is open."""
 TEN_S: Final = 10.0
 """Seconds between two samples of the hour."""
-
-BOUNDS_MS: Final = tuple(bound / 1e6 for bound in ADD_LATENCY_BOUNDS_NS)
-"""Bounds of publish latencies in ms."""
 
 ReadTopic = Callable[[], dict[str, Json]]
 """Returns the event `topic` of one stream."""
@@ -69,8 +65,8 @@ class Hub:
         """True once the broker stops: all streams end."""
         self._sampler = sampler
         self._upkeep = upkeep
-        self._seconds = Interval(BOUNDS_MS)
-        self._tens = Interval(BOUNDS_MS)
+        self._seconds = Interval()
+        self._tens = Interval()
         self._streams: set[Stream] = set()
         self._opened = asyncio.Event()
         self._ten_due_s = 0.0

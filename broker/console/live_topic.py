@@ -8,14 +8,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
-from operator import sub
 from typing import Final
 
-from broker.console.samples import quantile
+from broker.console.samples import Rates
 from broker.console.topic_rows import backlog_of, cached_bytes_of, hit_ratio_of, storage_bytes_of
-from broker.console.traffic import TopicCounts, counts_of
+from broker.console.traffic import whole_counts_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
 from broker.model.position import Position
 from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
@@ -37,8 +35,6 @@ ALL_CONSUMERS_MAX: Final = 1_000
 """Consumers that are listed over all subscriptions: writing them takes some ms of the loop, each second."""
 ALL_HOLES_MAX: Final = 4_000
 """Acknowledged ranges that are listed over all subscriptions."""
-BOUNDS_MS: Final = tuple(bound / 1e6 for bound in ADD_LATENCY_BOUNDS_NS)
-"""Bounds of publish latencies in ms."""
 
 
 class LiveTopic:
@@ -51,7 +47,7 @@ class LiveTopic:
         self._wall_ms = wall_ms
         self._looked_ns = 0
         self._seconds = 0.0
-        self._topic: TopicCounts | None = None
+        self._traffic = Rates()
         # Counters of producers, consumers and subscriptions at the last look.
         self._before: dict[Hashable, tuple[int, int]] = {}
         # Consumers and holes that this look may still list.
@@ -67,12 +63,12 @@ class LiveTopic:
         shown: dict[str, Json] = {
             "topic": self._name,
             "atMs": self._wall_ms(),
-            **self._traffic(topic),
+            **self._traffic.rates(now_ns, whole_counts_of(topic)),
             "backlog": backlog_of(topic),
             "storageBytes": storage_bytes_of(topic),
             "cachedBytes": cached_bytes_of(topic),
             "cachedEntries": topic.ledger.cache.entries if isinstance(topic, PersistentTopic) else 0,
-            "hitRatio": hit_ratio_of(topic),
+            "hitRatioTotal": hit_ratio_of(topic),
             "lastConfirmed": _place(topic.ledger.last_confirmed)
             if isinstance(topic, PersistentTopic)
             else None,
@@ -85,20 +81,6 @@ class LiveTopic:
         }
         self._before, self._after = self._after, {}
         return shown
-
-    def _traffic(self, topic: Topic) -> dict[str, Json]:
-        before, now = self._topic, counts_of(topic)
-        self._topic = now
-        names = ("messagesIn", "bytesIn", "messagesOut", "bytesOut")
-        if before is None or self._seconds <= 0:
-            return {**dict.fromkeys(names), "publishP50Ms": None, "publishP99Ms": None}
-        grown = map(sub, now.numbers, before.numbers)
-        latencies = tuple(map(sub, now.latencies, before.latencies))
-        return {
-            **{name: max(0, count) / self._seconds for name, count in zip(names, grown, strict=False)},
-            "publishP50Ms": quantile(BOUNDS_MS, latencies, 0.5),
-            "publishP99Ms": quantile(BOUNDS_MS, latencies, 0.99),
-        }
 
     def _rates(self, key: Hashable, messages: int, size: int) -> tuple[float | None, float | None]:
         """Returns messages and bytes per second since the last look at `key`; None at the first one."""

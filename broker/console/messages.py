@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
@@ -43,6 +44,10 @@ SHOWN_BYTES: Final = 64 << 10
 """Bytes of a payload that an answer shows."""
 ANSWER_BYTES: Final = 2 << 20
 """Bytes of payloads and decoded values after which an answer ends: writing them holds the loop."""
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Characters that no text has."""
 
 
 async def peeked(request: web.Request) -> web.Response:
@@ -180,6 +185,9 @@ def _payload(body: bytes, schema: Schema | None, why: str | None) -> dict[str, J
     try:
         text: str | None = shown.decode()
     except UnicodeDecodeError:
+        text = None
+    # Zeros and other control characters are valid UTF-8: shown as text, most of a binary value would be invisible.
+    if text is not None and _CONTROL.search(text):
         text = None
     return {
         "bytes": len(body),

@@ -17,12 +17,14 @@ from broker.console.cache_page import TOP, TOP_MAX, CachePage
 from broker.console.hub import Hub
 from broker.console.live_topic import LiveTopic
 from broker.console.messages import from_place, peeked
+from broker.console.namespace_rows import namespaces_page
 from broker.console.own_time import own_time
 from broker.console.requests import flag, one_of, whole
 from broker.console.settings_page import settings_answer
 from broker.console.static_files import StaticFiles
 from broker.console.streaming import stream_events
 from broker.console.topic_detail import topic_detail
+from broker.console.topic_history import TopicHistories
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.model.topic_name import parse_topic_name
@@ -39,8 +41,11 @@ OFFSET_MAX: Final = 10_000_000
 class ConsoleRoutes:
     """The handlers for one broker."""
 
-    def __init__(self, hub: Hub, traffic: Traffic, cache: CachePage, bookies: BookiesPage) -> None:
-        """`hub` feeds the streams; `traffic` has the rates of topics."""
+    def __init__(
+        self, hub: Hub, traffic: Traffic, histories: TopicHistories, cache: CachePage, bookies: BookiesPage
+    ) -> None:
+        """`hub` feeds the streams; `traffic` has the rates of topics, `histories` the last hour of those shown."""
+        self._histories = histories
         self._bookies = bookies
         self._hub = hub
         self._cache = cache
@@ -59,6 +64,7 @@ class ConsoleRoutes:
                 from_place,
             ),
             web.get(f"{PREFIX}/messages/{_TOPIC}/subscription/{{subscription}}", peeked),
+            web.get(f"{PREFIX}/namespaces", self.namespaces),
             web.get(f"{PREFIX}/rights", rights),
             web.get(f"{PREFIX}/session", self.session),
             web.get(f"{PREFIX}/settings", self.settings),
@@ -69,7 +75,8 @@ class ConsoleRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Returns the console's stream of events: `history`, `overview` each second, `warning`, and `topic`."""
         name = request.query.get("topic")
-        return await stream_events(request, self._hub, None if name is None else parse_topic_name(name))
+        topic = None if name is None else parse_topic_name(name)
+        return await stream_events(request, self._hub, self._histories, topic)
 
     async def topics(self, request: web.Request) -> web.Response:
         """Returns a page of the console's list of open topics, by `search`, `sort` and `descending`."""
@@ -83,6 +90,11 @@ class ConsoleRoutes:
         topics = request.app[BROKER].registry.topics
         page = topics_page(topics, self._traffic, query, listed_namespaces(request))
         return await _answer_with_cost(page)
+
+    async def namespaces(self, request: web.Request) -> web.Response:
+        """Returns all namespaces with their open topics, rates, backlog and the policies that they set."""
+        registry = request.app[BROKER].registry
+        return await _answer_with_cost(namespaces_page(registry.topics, self._traffic, registry.namespaces))
 
     async def topic(self, request: web.Request) -> web.Response:
         """Returns what the console shows of one topic: ledgers, cached ranges, cursors, clients and policies."""

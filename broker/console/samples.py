@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import sub
+from operator import gt, sub
 from typing import Final
 
 from broker.console.traffic import Counts, Levels
+from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
 from broker.service.namespaces import Json
 
 SECONDS_KEPT: Final = 300
@@ -33,16 +34,14 @@ HISTORY: Final = (
     "connections",
 )
 """The numbers of a sample that the history keeps, under the names of the answer."""
-NO_TRAFFIC: Final[Mapping[str, Json]] = {
-    "messagesIn": 0.0,
-    "bytesIn": 0.0,
-    "messagesOut": 0.0,
-    "bytesOut": 0.0,
-    "publishP50Ms": None,
-    "publishP99Ms": None,
-    "hitRatio": None,
-}
-"""Rates before the second reading."""
+TOPIC_HISTORY: Final = (*HISTORY[: HISTORY.index("hitRatio") + 1], "backlog")
+"""The numbers that the history of one topic keeps."""
+NO_TRAFFIC: Final[Mapping[str, Json]] = dict.fromkeys(HISTORY[1 : HISTORY.index("hitRatio") + 1])
+"""Rates before the second count."""
+LATENCY_NS: Final = 60_000_000_000
+"""The time before a count whose publish latencies are shown: a minute, as in Pulsar's summaries."""
+BOUNDS_MS: Final = tuple(bound / 1e6 for bound in ADD_LATENCY_BOUNDS_NS)
+"""Bounds of publish latencies in ms; a latency above them is shown as more than the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +76,50 @@ class Reading:
     """Monotonic time of the sums over all topics."""
 
 
+class Rates:
+    """Makes rates of counters: each of the time since the count before, publish latencies of the last minute."""
+
+    def __init__(self) -> None:
+        """Has counted nothing."""
+        # The counts of the last minute; the first one is older, so that they span all of it.
+        self._minute: deque[tuple[int, tuple[int, ...]]] = deque()
+        self._counts = Counts()
+
+    def rates(self, at_ns: int, counts: Counts) -> dict[str, Json]:
+        """Returns the rates at a count, which is newer than the one before; all are None at the first one."""
+        minute, old = self._minute, self._counts
+        if minute and any(map(gt, old.latencies, counts.latencies)):
+            # The topic was closed and opened again, so its counters began anew.
+            minute.clear()
+        before_ns = minute[-1][0] if minute else None
+        minute.append((at_ns, counts.latencies))
+        while len(minute) > 2 and minute[1][0] <= at_ns - LATENCY_NS:
+            minute.popleft()
+        self._counts = counts
+        if before_ns is None or at_ns <= before_ns:
+            return {**NO_TRAFFIC}
+        seconds = (at_ns - before_ns) / 1e9
+        latencies = tuple(map(sub, counts.latencies, minute[0][1]))
+        reads = counts.reads - old.reads
+        return {
+            "messagesIn": max(0, counts.messages_in - old.messages_in) / seconds,
+            "bytesIn": max(0, counts.bytes_in - old.bytes_in) / seconds,
+            "messagesOut": max(0, counts.messages_out - old.messages_out) / seconds,
+            "bytesOut": max(0, counts.bytes_out - old.bytes_out) / seconds,
+            "publishP50Ms": quantile(BOUNDS_MS, latencies, 0.5),
+            "publishP99Ms": quantile(BOUNDS_MS, latencies, 0.99),
+            "hitRatio": (counts.hits - old.hits) / reads if reads > 0 else None,
+        }
+
+
 class Interval:
     """Makes samples of the time between two readings."""
 
-    def __init__(self, bounds_ms: Sequence[float]) -> None:
-        """`bounds_ms` are those of `Counts.latencies`."""
-        self._bounds_ms = bounds_ms
-        self._counted: Reading | None = None
+    def __init__(self) -> None:
+        """Has read nothing."""
+        self._rates = Rates()
+        self._counted_ns = 0
+        self._window_s: float | None = None
         self._traffic: dict[str, Json] = {**NO_TRAFFIC}
 
     def sample(self, now: Reading) -> dict[str, Json]:
@@ -91,11 +127,10 @@ class Interval:
 
         Rates are repeated where the sums over all topics were not counted again since.
         """
-        if self._counted is None:
-            self._counted = now
-        elif now.counted_ns > self._counted.counted_ns:
-            self._traffic = self._between(self._counted, now)
-            self._counted = now
+        if now.counted_ns > self._counted_ns:
+            self._traffic = self._rates.rates(now.counted_ns, now.counts)
+            self._window_s = (now.counted_ns - self._counted_ns) / 1e9 if self._counted_ns else None
+            self._counted_ns = now.counted_ns
         return {
             "atMs": now.at_ms,
             **self._traffic,
@@ -113,22 +148,9 @@ class Interval:
             "consumers": now.levels.consumers,
             "subscriptions": now.levels.subscriptions,
             "storageBytes": now.levels.storage_bytes,
+            "windowSeconds": self._window_s,
+            "countedSecondsAgo": (now.at_ns - now.counted_ns) / 1e9,
             "walkedSecondsAgo": (now.at_ns - now.walked_ns) / 1e9,
-        }
-
-    def _between(self, before: Reading, now: Reading) -> dict[str, Json]:
-        seconds = (now.counted_ns - before.counted_ns) / 1e9
-        old, new = before.counts, now.counts
-        latencies = tuple(map(sub, new.latencies, old.latencies))
-        reads = new.reads - old.reads
-        return {
-            "messagesIn": (new.messages_in - old.messages_in) / seconds,
-            "bytesIn": (new.bytes_in - old.bytes_in) / seconds,
-            "messagesOut": (new.messages_out - old.messages_out) / seconds,
-            "bytesOut": (new.bytes_out - old.bytes_out) / seconds,
-            "publishP50Ms": quantile(self._bounds_ms, latencies, 0.5),
-            "publishP99Ms": quantile(self._bounds_ms, latencies, 0.99),
-            "hitRatio": (new.hits - old.hits) / reads if reads > 0 else None,
         }
 
 
@@ -152,27 +174,28 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float 
 
 
 class History:
-    """The last five minutes by seconds and the last hour by ten seconds, as rows of `HISTORY`."""
+    """The last five minutes by seconds and the last hour by ten seconds, as rows of some fields."""
 
-    def __init__(self) -> None:
-        """Is empty."""
+    def __init__(self, fields: Sequence[str] = HISTORY) -> None:
+        """Is empty; the first one of `fields` is `atMs`."""
+        self._fields = fields
         self._seconds: deque[list[Json]] = deque(maxlen=SECONDS_KEPT)
         self._tens: deque[list[Json]] = deque(maxlen=TENS_KEPT)
 
     def add_second(self, sample: dict[str, Json]) -> None:
         """Keeps a sample of one second."""
-        self._seconds.append([sample[name] for name in HISTORY])
+        self._seconds.append([sample[name] for name in self._fields])
 
     def add_ten(self, sample: dict[str, Json]) -> None:
         """Keeps a sample of ten seconds, and drops seconds of a page that was open before the last five minutes."""
-        row = [sample[name] for name in HISTORY]
+        row = [sample[name] for name in self._fields]
         self._tens.append(row)
         while self._seconds and _at_ms(self._seconds[0]) < _at_ms(row) - SECONDS_KEPT * 1000:
             self._seconds.popleft()
 
     def shown(self) -> dict[str, Json]:
         """Returns the event `history`."""
-        return {"fields": [*HISTORY], "seconds": [*self._seconds], "tens": [*self._tens]}
+        return {"fields": [*self._fields], "seconds": [*self._seconds], "tens": [*self._tens]}
 
 
 def _at_ms(row: Sequence[Json]) -> int:

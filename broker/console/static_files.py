@@ -50,6 +50,12 @@ HEADERS: Final = {
 }
 """Headers of every file."""
 
+SERVED: Final = (
+    "Magnetar: console {origin}/ (in a browser), admin API {origin}/admin/v2 (described by {origin}/openapi.json),"
+    " metrics {origin}/metrics, documentation in the folder docs of its repository\n"
+)
+"""The answer at `/` to clients that are no browsers."""
+
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
@@ -79,10 +85,10 @@ class StaticFiles:
         return [web.get("/", self.start), web.get("/console/{file:.+}", self.file)]
 
     async def start(self, request: web.Request) -> web.StreamResponse:
-        """Returns the console's page to a browser; 404, as Pulsar's server, to every other client."""
-        # Browsers name HTML when they open a page; tools that probe `/` keep the answer that they know.
+        """Returns the console's page to a browser, and to every other client a line that names all that is served."""
+        # Browsers name HTML when they open a page; curl asks for anything and is read by people.
         if "text/html" not in request.headers.get("Accept", ""):
-            return html_page(404, "Not Found", {})
+            return web.Response(text=SERVED.format(origin=request.url.origin()), headers=HEADERS)
         return await self._answer(request, START)
 
     async def file(self, request: web.Request) -> web.StreamResponse:

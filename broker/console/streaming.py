@@ -16,6 +16,7 @@ from broker.admin.service_view import BROKER, BrokerView
 from broker.console.access import sees_broker, sees_topic
 from broker.console.hub import Hub, ReadTopic
 from broker.console.live_topic import LiveTopic
+from broker.console.topic_history import TopicHistories
 from broker.model.errors import NotAllowed
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json
@@ -40,14 +41,18 @@ HEADERS: Final = {
 """Headers of the stream."""
 
 
-async def stream_events(request: web.Request, hub: Hub, name: TopicName | None) -> web.StreamResponse:
+async def stream_events(
+    request: web.Request, hub: Hub, histories: TopicHistories, name: TopicName | None
+) -> web.StreamResponse:
     """Sends events until the page leaves, its rights end or the broker stops. Raises TooManyStreams.
 
     A role that may not see the whole broker gets the events of the topic `name` alone. Raises NotAllowed without these too.
     """
     whole = sees_broker(request)
     _check(request, name, whole=whole)
-    stream = hub.open(None if name is None else _reader(request.app[BROKER], name), whole=whole)
+    stream = hub.open(
+        None if name is None else _reader(request.app[BROKER], histories, str(name)), whole=whole
+    )
     response = web.StreamResponse(headers=HEADERS)
     try:
         await response.prepare(request)
@@ -85,11 +90,21 @@ def _has_expired(request: web.Request) -> bool:
     return expires_at_s is not None and time.time() >= expires_at_s
 
 
-def _reader(broker: BrokerView, name: TopicName) -> ReadTopic:
-    live = LiveTopic(str(name), time.monotonic_ns, broker.environment.wall_ms)
+def _reader(broker: BrokerView, histories: TopicHistories, name: str) -> ReadTopic:
+    """Returns the reader of one stream; its first event has the topic's history."""
+    live = LiveTopic(name, time.monotonic_ns, broker.environment.wall_ms)
+    unsent = True
 
     def read() -> dict[str, Json]:
-        topic = broker.registry.topics.get(str(name))
-        return {"topic": str(name), "gone": True} if topic is None or topic.closed else live.look(topic)
+        nonlocal unsent
+        topic = broker.registry.topics.get(name)
+        if topic is None or topic.closed:
+            return {"topic": name, "gone": True}
+        histories.look(name)
+        shown = live.look(topic)
+        if unsent:
+            unsent = False
+            shown["history"] = histories.shown(name)
+        return shown
 
     return read

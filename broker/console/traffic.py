@@ -106,6 +106,12 @@ def counts_of(topic: Topic, before: TopicCounts = NOTHING) -> TopicCounts:
     return TopicCounts(numbers, entries, latencies)
 
 
+def whole_counts_of(topic: Topic) -> Counts:
+    """Returns the topic's counters in the form of their sums."""
+    numbers, _, latencies = counts_of(topic)
+    return Counts(**dict(zip(SUMMED, numbers, strict=True)), latencies=latencies)
+
+
 class _Walk(NamedTuple):
     """The topics that had counted anything, as one walk found them."""
 

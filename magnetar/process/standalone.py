@@ -76,8 +76,10 @@ _GREETING = """
 Magnetar {version} is ready.
 
   clients   {url}
+  console   {admin}/ in a browser
   admin     {admin}/admin/v2/clusters
   metrics   {admin}/metrics
+  manual    docs/README.md
 
 In another terminal:
 

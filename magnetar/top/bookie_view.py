@@ -117,7 +117,9 @@ def bookies_lines(found: BookiesAnswer, width: int) -> list[str]:
 
 
 def _paragraph(one: BookieState, width: int) -> list[str]:
-    lines = [f"{visible(one['id'])}   {one['kind']}   {_state(one)}"]
+    # An embedded bookie has no port, so its name in ledger metadata is no address.
+    name = visible(one["id"]) if one["kind"] == "tcp" else f"no port, {visible(one['id'])} in ledger metadata"
+    lines = [f"{name}   {one['kind']}   {_state(one)}"]
     for disk in one["disks"] or ():
         place = "all disks" if disk["path"] is None else visible(disk["path"])
         full = "" if disk["writable"] else "   READ-ONLY"

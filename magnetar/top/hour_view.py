@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, cast
 
 from magnetar.top.console import Answer
-from magnetar.top.numbers import count, milliseconds, percent, rate, size
+from magnetar.top.numbers import count, milliseconds, percent, publish_latency, rate, size
 
 HOUR_MS: Final = 3_600_000
 """The time from the left end of a line to its right end."""
@@ -39,14 +39,14 @@ LINES: Final = (
     _Line("out", "messagesOut", rate),
     _Line("in bytes", "bytesIn", _bytes_rate),
     _Line("out bytes", "bytesOut", _bytes_rate),
-    _Line("publish p50", "publishP50Ms", milliseconds, max),
-    _Line("publish p99", "publishP99Ms", milliseconds, max),
+    _Line("publish p50", "publishP50Ms", publish_latency, max),
+    _Line("publish p99", "publishP99Ms", publish_latency, max),
     _Line("cache hits", "hitRatio", percent),
     _Line("cache used", "cacheBytes", size),
     _Line("backlog", "backlog", count),
     _Line("journal p99", "journalP99Ms", milliseconds, max),
     _Line("loop lag", "loopLagMs", milliseconds, max),
-    _Line("clients", "connections", count),
+    _Line("connections", "connections", count),
 )
 """The numbers that are shown, by their names in the answer."""
 

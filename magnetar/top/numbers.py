@@ -30,6 +30,11 @@ def milliseconds(value: float | None) -> str:
     return "-" if value is None else f"{_short(value)} ms"
 
 
+def publish_latency(value: float | None) -> str:
+    """Returns a publish latency as `milliseconds` does, and > 1 s where the broker's buckets end."""
+    return "> 1 s" if value is not None and value >= 1000 else milliseconds(value)
+
+
 def fitted(text: str, width: int) -> str:
     """Returns a text in at most `width` characters; a longer one loses its beginning."""
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from magnetar.clients.client import visible
 from magnetar.top.bookie_view import bookies_head
-from magnetar.top.numbers import count, milliseconds, percent, rate, size
+from magnetar.top.numbers import count, milliseconds, percent, publish_latency, rate, size
 from magnetar.top.rates import Overview, Subscription, Topic
 
 SORTS: Final[dict[str, Callable[[Topic], float]]] = {
@@ -108,7 +108,7 @@ def head(found: Overview) -> list[str]:
     Usual values leave a line below 80 characters.
     """
     latency = ", ".join(
-        f"p{float(quantile) * 100:g} {milliseconds(found.publish_ms[quantile])}"
+        f"p{float(quantile) * 100:g} {publish_latency(found.publish_ms[quantile])}"
         for quantile in ("0.5", "0.99")
         if quantile in found.publish_ms
     )
@@ -118,9 +118,9 @@ def head(found: Overview) -> list[str]:
     limit = "" if cache.max_bytes is None else f" of {size(cache.max_bytes)}"
     lines = [
         f"broker   {visible(found.version) or 'version unknown'}  topics {count(found.topics_count)}"
-        f"  clients {count(found.connections)}  backlog {count(found.backlog)}{cpu}{memory}",
+        f"  connections {count(found.connections)}  backlog {count(found.backlog)}{cpu}{memory}",
         f"traffic  in {rate(found.in_messages)} {size(found.in_bytes)}/s"
-        f"  out {rate(found.out_messages)} {size(found.out_bytes)}/s  publish {latency or '-'}",
+        f"  out {rate(found.out_messages)} {size(found.out_bytes)}/s  publish (1 min) {latency or '-'}",
         f"cache    hits {percent(cache.hit_ratio)} ({rate(cache.hits)})  misses {rate(cache.misses)}"
         f"  evicted {rate(cache.evictions)}  {size(cache.used_bytes)}{limit}",
     ]

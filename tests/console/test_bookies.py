@@ -55,7 +55,7 @@ def test_bookies_over_tcp_show_their_figures_until_they_are_killed(
         times = r" from here, 50 and 99\s%\s*[\d.]+ [mµ]?s, [\d.]+ [mµ]?s"
         expect(shown).to_contain_text(re.compile(rf"write{times}"))
         expect(shown).to_contain_text(re.compile(r"journal sync, 50 and 99\s%\s*[\d.]+ [mµ]?s, [\d.]+"))
-        expect(shown).to_contain_text(re.compile(r"evicted before first use *0 entries"))
+        expect(shown).to_contain_text(re.compile(r"evicted before first use since the start *0 entries"))
         expect(shown).to_contain_text(re.compile(r"ledger directories *1 of 1 writable"))
         expect(shown.get_by_role("list", name="Disks")).to_contain_text(DISKS)
         expect(shown.locator(".chip.good")).to_have_text("writable")

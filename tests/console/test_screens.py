@@ -24,7 +24,7 @@ VIEWS: Final = {
     "topics": ("#/topics", "tbody tr"),
     "topic": ("#/topic/persistent/public/default/orders", ".strip-rows .strip-line"),
     "entry": ("#/topic/persistent/public/default/orders?entry={entry}", ".story li"),
-    "namespaces": ("#/namespaces", ".names li"),
+    "namespaces": ("#/namespaces", "tbody tr"),
     "namespace": ("#/namespaces/public/default", ".names li"),
     "cache": ("#/cache", "tbody tr .bar"),
     "bookies": ("#/bookies", ".chips"),

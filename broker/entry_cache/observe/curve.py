@@ -26,7 +26,7 @@ class Point:
     miss_ratio: float
     """Reads that find no entry, divided by all."""
     standard_error: float
-    """Of `miss_ratio`."""
+    """Of `miss_ratio`: by chance of the sample, and by the difference of the curve from the real cache at its size."""
     evicted_expected: int
     """Entries that it would have removed although reads of them were expected, about, since the sampling began."""
 

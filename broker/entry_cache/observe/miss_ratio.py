@@ -274,6 +274,8 @@ class MissRatios:
         """Returns the curve as the sample tells it now."""
         reads = sum(self._caches[0].reads)
         all_reads = self._hits + self._misses
+        measured = self._misses / all_reads if all_reads else None
+        off = self._model_error(measured)
         mean_bytes = self._mean_bytes()
         points = []
         for cache in self._caches:
@@ -282,16 +284,29 @@ class MissRatios:
                 ratio, error = estimate(cache.reads, cache.misses)
                 # A sample of everything has no error of chance.
                 error *= sqrt(1 - self._sample.rate)
+                # A miniature of fewer entries decides more coarsely.
+                error = sqrt(error**2 + off**2 / cache.factor)
                 evicted = round(cache.evicted_expected / self._sample.rate)
                 points.append(Point(size_bytes, ratio, error, evicted))
         return Curve(
             self._began_ns,
             self._sample.rate,
             round(reads),
-            self._misses / all_reads if all_reads else None,
+            measured,
             self._unknown / reads if reads else 0.0,
             points,
         )
+
+    def _model_error(self, measured: float | None) -> float:
+        """Returns how far the miniature of the present size is from the real cache, which it should repeat.
+
+        A miniature has few segments, so it evicts more at once than its original. Folds of the sample share this error,
+        so their spread does not show it.
+        """
+        if measured is None:
+            return 0.0
+        (now,) = (cache for cache in self._caches if cache.factor == 1.0)
+        return abs(estimate(now.reads, now.misses)[0] - measured) if sum(now.reads) else 0.0
 
     def _mean_bytes(self) -> float:
         entries = self._caches[-1].entries

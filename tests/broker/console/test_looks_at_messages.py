@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
+from broker.console import messages
 from broker.console.topic_rows import hit_ratio_of
 from broker.console.traffic import Traffic
 from broker.entry_cache.cache_stats import PendingReadStats, ReadStats
@@ -125,3 +126,8 @@ async def test_curve_says_when_and_why_its_observer_stopped(
     assert stopped["stopped"]["secondsAgo"] >= 0
     # The curve is that of its end, also later.
     assert (await curve())["sinceSeconds"] == stopped["sinceSeconds"]
+
+
+def test_payload_with_control_characters_is_no_text() -> None:
+    for body, text in ((b"\x00\x01\x02a", None), (b"line\r\n\ttab", "line\r\n\ttab"), (b"\xff", None)):
+        assert messages._payload(body, None, None)["text"] == text

@@ -7,16 +7,26 @@ import logging
 import pytest
 
 from broker.console.log_warnings import KEPT, LogWarnings
-from broker.console.samples import HISTORY, SECONDS_KEPT, TENS_KEPT, History, Interval, Reading, quantile
-from broker.console.traffic import Counts, Levels
+from broker.console.samples import (
+    BOUNDS_MS,
+    HISTORY,
+    SECONDS_KEPT,
+    TENS_KEPT,
+    History,
+    Interval,
+    Rates,
+    Reading,
+    quantile,
+)
+from broker.console.traffic import NO_LATENCIES, Counts, Levels
 
 SECOND_NS = 10**9
-BOUNDS_MS = (1.0, 10.0)
+BOUNDS = (1.0, 10.0)
 
 
 def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Reading:
     counted_ns = (at_s if counted_s is None else counted_s) * SECOND_NS
-    counts = Counts(latencies=(counted.get("messages_in", 0), 0, 0), **counted)
+    counts = Counts(latencies=(counted.get("messages_in", 0), *NO_LATENCIES[1:]), **counted)
     return Reading(
         at_ns=at_s * SECOND_NS,
         at_ms=at_s * 1000,
@@ -28,17 +38,17 @@ def reading(at_s: int, *, counted_s: int | None = None, **counted: int) -> Readi
 
 
 def test_rates_are_those_of_the_time_between_two_readings() -> None:
-    interval = Interval(BOUNDS_MS)
+    interval = Interval()
     first = interval.sample(reading(10, messages_in=500, hits=7, reads=10))
-    assert (first["messagesIn"], first["hitRatio"], first["publishP50Ms"]) == (0.0, None, None)
+    assert (first["messagesIn"], first["hitRatio"], first["publishP50Ms"]) == (None, None, None)
     assert first["hitRatioTotal"] == 0.7
     second = interval.sample(reading(12, messages_in=700, bytes_in=64, hits=8, reads=14))
     assert (second["messagesIn"], second["bytesIn"], second["hitRatio"]) == (100.0, 32.0, 0.25)
-    assert second["publishP50Ms"] == pytest.approx(0.5)
+    assert second["publishP50Ms"] == pytest.approx(0.25)
 
 
 def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
-    interval = Interval(BOUNDS_MS)
+    interval = Interval()
     interval.sample(reading(10, messages_in=0))
     assert interval.sample(reading(11, messages_in=100))["messagesIn"] == 100
     same = reading(12, messages_in=100, counted_s=11)
@@ -48,8 +58,43 @@ def test_rates_are_repeated_while_topics_are_not_counted_again() -> None:
     assert interval.sample(reading(13, messages_in=200))["messagesIn"] == 50
 
 
+def test_sample_tells_the_age_of_its_rates_and_their_time() -> None:
+    interval = Interval()
+    first = interval.sample(reading(10))
+    assert (first["windowSeconds"], first["countedSecondsAgo"]) == (None, 0.0)
+    assert interval.sample(reading(13))["windowSeconds"] == 3.0
+    stale = interval.sample(reading(25, counted_s=13))
+    assert (stale["windowSeconds"], stale["countedSecondsAgo"]) == (3.0, 12.0)
+
+
+def test_publish_latencies_are_those_of_the_last_minute() -> None:
+    rates = Rates()
+    slow = len(NO_LATENCIES) - 1
+
+    def at(second: int, fast: int, slowest: int) -> object:
+        latencies = [0] * len(NO_LATENCIES)
+        latencies[0], latencies[slow] = fast, slowest
+        return rates.rates(second * SECOND_NS, Counts(latencies=tuple(latencies)))["publishP99Ms"]
+
+    assert at(1, 0, 0) is None
+    # Past the last bound: the page writes this as more than a second.
+    assert at(2, 0, 10) == BOUNDS_MS[-1] == 1000.0
+    assert at(3, 100, 10) == 1000.0
+    assert at(61, 100, 10) == 1000.0
+    assert at(62, 100, 10) == pytest.approx(0.495)
+    assert at(63, 100, 10) is None
+
+
+def test_rates_begin_anew_when_counters_fell() -> None:
+    rates = Rates()
+    old = (10, *NO_LATENCIES[1:])
+    rates.rates(1, Counts(messages_in=10, latencies=old))
+    rates.rates(SECOND_NS, Counts(messages_in=10, latencies=old))
+    assert rates.rates(2 * SECOND_NS, Counts(messages_in=1))["messagesIn"] is None
+
+
 def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
-    interval = Interval(BOUNDS_MS)
+    interval = Interval()
     interval.sample(reading(10))
     assert interval.sample(reading(11, hits=1, reads=4))["hitRatio"] == 0.25
     same = reading(12, hits=1, reads=4, counted_s=11)
@@ -62,11 +107,11 @@ def test_hit_ratio_is_repeated_while_topics_are_not_counted_again() -> None:
     [((0, 0, 0), 0.5, None), ((4, 0, 0), 0.5, 0.5), ((0, 10, 0), 0.5, 5.5), ((1, 1, 2), 0.99, 10.0)],
 )
 def test_quantile_lies_within_its_bucket(counts: tuple[int, ...], share: float, value: float | None) -> None:
-    assert quantile(BOUNDS_MS, counts, share) == value
+    assert quantile(BOUNDS, counts, share) == value
 
 
 def test_history_keeps_five_minutes_and_an_hour() -> None:
-    history, interval = History(), Interval(BOUNDS_MS)
+    history, interval = History(), Interval()
     for second in range(1, 1000):
         sample = interval.sample(reading(second))
         history.add_second(sample)
@@ -99,7 +144,7 @@ def test_warnings_are_kept_in_order_and_bounded() -> None:
 
 
 def test_seconds_of_an_earlier_page_leave_the_history() -> None:
-    history, interval = History(), Interval(BOUNDS_MS)
+    history, interval = History(), Interval()
     history.add_second(interval.sample(reading(1)))
     history.add_second(interval.sample(reading(400)))
     history.add_ten(interval.sample(reading(450)))

@@ -29,12 +29,16 @@ async def client(tmp_path: Path) -> AsyncIterator[ClientSession]:
         yield found  # type: ignore[misc]
 
 
-async def test_page_is_answered_to_browsers_alone(client: ClientSession) -> None:
+async def test_start_names_all_services_when_the_client_is_no_browser(client: ClientSession) -> None:
     async with client.get("/", headers=BROWSER) as answer:
         assert (answer.status, await answer.read()) == (200, PAGE)
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-    async with client.get("/") as answer:
-        assert answer.status == 404
+    for accept in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        async with client.get("/", headers=accept) as answer:
+            text = await answer.text()
+            assert (answer.status, answer.content_type) == (200, "text/plain")
+            assert text.count("\n") == 1
+            assert all(word in text for word in ("console http", "/admin/v2", "/metrics", "documentation"))
 
 
 async def test_files_admit_no_foreign_content(client: ClientSession) -> None:

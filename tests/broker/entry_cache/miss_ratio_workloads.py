@@ -102,6 +102,8 @@ class Workload:
     name: str
     logs: tuple[tuple[int, int, tuple[int, ...]], ...]
     """(entries of a step, bytes of an entry, entries that each reader is behind)"""
+    seed: int = 0
+    """Chooses other ledger ids, and so another sample, and other jumps."""
     jumps: float = 0.0
     """Probability of a step in which one reader of a log goes back to an earlier entry and reads a run there."""
 
@@ -139,12 +141,12 @@ def play(
 ) -> Played:
     """Runs a workload; counts, and calls `watch` for an observer, from the step `count_from` on."""
     now_ns = 0
-    chance = random.Random(workload.name)
+    chance = random.Random(f"{workload.name}{workload.seed or ''}")
     composed = ComposedCache(settings, Decisions(0, lambda: now_ns))
     manager = composed.manager
     logs = [
         Log(manager.open(f"log {number}"), number, run=run, size=size, lags=lags)
-        for number, (run, size, lags) in enumerate(workload.logs, 1)
+        for number, (run, size, lags) in enumerate(workload.logs, 1 + workload.seed)
     ]
     before = (0, 0)
     for step in range(steps):

@@ -63,6 +63,29 @@ def test_estimates_are_near_the_exact_ratios(workload: Workload, policy: str) ->
         assert abs(point.miss_ratio - exact) <= bias + 2 * point.standard_error, (point, exact)
 
 
+@pytest.mark.parametrize("policy", ["pip430", "magnetar"])
+@pytest.mark.parametrize("runs", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("unlimited")
+def test_band_holds_the_exact_ratio_in_19_of_20_runs(policy: str, runs: int) -> None:
+    settings = settings_of(1_200_000, policy)
+    smaller = settings_of(settings.size_bytes_max // 2, policy)
+    outside = {1.0: 0, 0.5: 0}
+    for seed in range(runs):
+        workload = Workload("going back", ((16, 1000, (0,)), (16, 1000, (0, 400))), seed=97 * seed, jumps=0.3)
+        sampling = Sampling(settings, ENTRIES_MAX)
+        play(workload, settings, 100, watch=sampling.watch)
+        assert sampling.ratios is not None
+        curve = sampling.ratios.curve()
+        assert curve.measured is not None
+        exact = {1.0: curve.measured, 0.5: play(workload, smaller, 100).miss_ratio}
+        for point in curve.points:
+            factor = point.size_bytes / settings.size_bytes_max
+            if factor in exact:
+                off = abs(point.miss_ratio - exact[factor])
+                outside[factor] += off > 2 * point.standard_error + 1e-9
+    assert all(number <= runs / 20 for number in outside.values()), outside
+
+
 @pytest.mark.usefixtures("unlimited")
 def test_larger_sizes_help_where_reads_come_back() -> None:
     """Guards the test above against workloads on which every size is the same."""

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { missRatioAt, sizeTicks } from "../pages/charts/curve.js";
-import { bandPath, linePath, nearest, ticks } from "../pages/charts/scales.js";
+import { bandPath, linePath, nearest, ticks, timeTicks } from "../pages/charts/scales.js";
 import { messagesBefore } from "../pages/views/trimmed.js";
 
 test("ticks are round and reach the largest value", () => {
@@ -23,6 +23,24 @@ test("ticks are round and reach the largest value", () => {
 test("an unknown value interrupts the line, and a lonely one is a dot", () => {
   assert.equal(linePath([0, 1, 2, 3, 4], [5, 6, null, 7, null]), "M0.0 5.0L1.0 6.0M3.0 7.0h0");
   assert.equal(linePath([], []), "");
+});
+
+test("a gap interrupts the line", () => {
+  assert.equal(linePath([0, 1, 9, 10, 30], [5, 6, 7, 8, 9], 3), "M0.0 5.0L1.0 6.0M9.0 7.0L10.0 8.0M30.0 9.0h0");
+});
+
+test("times on the axis are round and evenly spaced", () => {
+  const from = Date.UTC(2026, 10, 23, 21, 3, 7);
+  for (const [spanS, wanted] of [[60, 4], [100, 3], [300, 4], [640, 5], [3600, 4], [3600, 6], [60, 1]]) {
+    const found = timeTicks(from, from + spanS * 1000, wanted);
+    const step = found[1] - found[0];
+    assert.ok(found.length >= 1 && found.length <= wanted + 1, `${spanS}: ${found}`);
+    found.forEach((time, place) => {
+      assert.equal(time, found[0] + place * (step || 0));
+      assert.equal(time % Math.max(5000, step || 0), 0);
+      assert.ok(time >= from && time <= from + spanS * 1000);
+    });
+  }
 });
 
 test("the band is a closed area", () => {

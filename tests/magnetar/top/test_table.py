@@ -96,14 +96,14 @@ def test_sizes_and_ratios_have_units() -> None:
 
 def test_lines_above_the_table_name_what_is_known() -> None:
     assert head(FOUND) == [
-        "broker   0.2.0  topics 3  clients 2  backlog 5  cpu 0.25  memory 3 MiB",
-        "traffic  in 1.2k/s 2 KiB/s  out 3/s 0 B/s  publish p50 1 ms, p99 12 ms",
+        "broker   0.2.0  topics 3  connections 2  backlog 5  cpu 0.25  memory 3 MiB",
+        "traffic  in 1.2k/s 2 KiB/s  out 3/s 0 B/s  publish (1 min) p50 1 ms, p99 12 ms",
         "cache    hits 98.5 % (98/s)  misses 1.5/s  evicted 0/s  1 KiB of 2 KiB",
     ]
     bookie = Bookie(5, 0, 1024, 0, 1.5, None, 0, 2, False)
     bare = replace(FOUND, version="", publish_ms={}, cpu=None, memory_bytes=None, bookie=bookie)
-    assert head(bare)[0] == "broker   version unknown  topics 3  clients 2  backlog 5"
-    assert head(bare)[1].endswith("publish -")
+    assert head(bare)[0] == "broker   version unknown  topics 3  connections 2  backlog 5"
+    assert head(bare)[1].endswith("publish (1 min) -")
     assert head(bare)[3].startswith("bookie   READ-ONLY  adds 5/s 1 KiB/s")
     assert head(bare)[3].endswith("sync p99 1.5 ms  read cache -  ledgers 2")
 

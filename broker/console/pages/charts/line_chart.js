@@ -4,16 +4,18 @@
 
 import { freshId, h, replace, setAttributes, setText, svg } from "../dom/element.js";
 import { clock, clockWithSeconds } from "../format/times.js";
-import { linePath, linear, nearest, ticks } from "./scales.js";
+import { linePath, linear, nearest, ticks, timeTicks } from "./scales.js";
 
 const HEIGHT = 132;
-const MARGIN = { top: 8, right: 8, bottom: 20, left: 74 };
+const MARGIN = { top: 8, right: 28, bottom: 20, left: 74 };
 const TABLE_ROWS_MAX = 60;
 const LABEL_WIDTH = 90;
 /** The axis is at least as long as this, so that the first values of a fresh broker are not drawn apart. */
 const SHORTEST_MS = 60e3;
 /** A shorter axis names the seconds. */
 const MINUTES_MS = 600e3;
+/** The longest time between two values that a line joins: rows of ten seconds come late on a busy machine. */
+const JOINED_MS = 25e3;
 
 /**
  * One line of a chart.
@@ -99,12 +101,13 @@ export class LineChart {
     const levels = this.#levels(lines);
     const y = linear(0, levels.at(-1), HEIGHT - MARGIN.bottom, MARGIN.top);
     const xs = times.map(x);
+    const joined = x(JOINED_MS) - x(0);
     const place = this.#hover === null ? times.length - 1 : nearest(xs, this.#hover);
     replace(this.#svg,
       levels.map((level) => this.#level(level, y(level))),
       this.#timeLabels(end, spanMs, x),
       lines.map((line, number) => svg("path", {
-        class: `line line-${number}`, d: linePath(xs, line.map((value) => (value === null ? null : y(value)))),
+        class: `line line-${number}`, d: linePath(xs, line.map((value) => (value === null ? null : y(value))), joined),
       })),
       place < 0 ? null : this.#marks(xs[place], lines.map((line) => line[place]), y));
     this.#tell(place);
@@ -124,13 +127,9 @@ export class LineChart {
 
   #timeLabels(end, spanMs, x) {
     const room = this.#width - MARGIN.left - MARGIN.right;
-    const count = Math.max(1, Math.min(4, Math.floor(room / LABEL_WIDTH)));
-    return Array.from({ length: count + 1 }, (_, place) => {
-      const time = end - spanMs * (1 - place / count);
-      const anchor = place === 0 ? "start" : place === count ? "end" : "middle";
-      return svg("text", { class: "axis", x: x(time), y: HEIGHT - 4, "text-anchor": anchor },
-        spanMs < MINUTES_MS ? clockWithSeconds(time) : clock(time));
-    });
+    return timeTicks(end - spanMs, end, Math.max(1, Math.min(6, Math.floor(room / LABEL_WIDTH)))).map((time) =>
+      svg("text", { class: "axis", x: x(time), y: HEIGHT - 4, "text-anchor": "middle" },
+        spanMs < MINUTES_MS ? clockWithSeconds(time) : clock(time)));
   }
 
   /** Marks the newest values, or with a line those under the pointer. */

@@ -2,6 +2,9 @@
  * Scales of charts: round ticks, and paths through known values. Pure.
  */
 
+/** Steps of a time axis in seconds. */
+const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+
 const DECIMAL_STEPS = [1, 2, 5, 10];
 const BINARY_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const TICKS_WANTED = 4;
@@ -18,6 +21,19 @@ export function ticks(max, base = 1000) {
   const step = base === 1024 && rough >= 1 ? binaryStep(rough) : decimalStep(rough);
   const count = Math.ceil(max / step - 1e-9);
   return Array.from({ length: count + 1 }, (_, place) => place * step);
+}
+
+/**
+ * Chooses round times between two moments, evenly spaced.
+ * @param {number} from in ms since 1970
+ * @param {number} to
+ * @param {number} wanted most of them
+ */
+export function timeTicks(from, to, wanted) {
+  const fits = (seconds) => (to - from) / (seconds * 1000) <= wanted;
+  const step = (TIME_STEPS.find(fits) ?? TIME_STEPS.at(-1)) * 1000;
+  const first = Math.ceil(from / step) * step;
+  return Array.from({ length: Math.max(0, Math.floor((to - first) / step) + 1) }, (_, place) => first + place * step);
 }
 
 function decimalStep(rough) {
@@ -40,18 +56,20 @@ export function linear(from, to, start, end) {
 }
 
 /**
- * Writes the path of a line; an unknown value interrupts it.
- * @param {number[]} xs
+ * Writes the path of a line; an unknown value interrupts it, and so does a gap.
+ * @param {number[]} xs rising or falling
  * @param {(number|null)[]} ys
+ * @param {number} [longest] the longest distance of two xs that a line joins
  */
-export function linePath(xs, ys) {
+export function linePath(xs, ys, longest = Infinity) {
   const isKnown = (place) => ys[place] !== null && ys[place] !== undefined && Number.isFinite(ys[place]);
+  const joins = (place) => isKnown(place) && isKnown(place - 1) && Math.abs(xs[place] - xs[place - 1]) <= longest;
   return xs.map((x, place) => {
     if (!isKnown(place)) return "";
     const point = `${x.toFixed(1)} ${ys[place].toFixed(1)}`;
-    if (isKnown(place - 1)) return `L${point}`;
-    // A value between two unknown ones has no line; "h0" makes the round ends of the stroke a dot.
-    return isKnown(place + 1) ? `M${point}` : `M${point}h0`;
+    if (joins(place)) return `L${point}`;
+    // A value without a neighbour has no line; "h0" makes the round ends of the stroke a dot.
+    return joins(place + 1) ? `M${point}` : `M${point}h0`;
   }).join("");
 }
 

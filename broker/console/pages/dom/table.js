@@ -35,14 +35,15 @@ export class Table {
    * @param {Column[]} options.columns
    * @param {function(*): string} options.key tells rows apart
    * @param {string} [options.empty] text of a table without rows
+   * @param {boolean} [options.stacked] on narrow screens each row is a card
    * @param {function(string): void} [options.onSort] gets the name of an order
    */
-  constructor({ caption, columns, key, empty = "None.", onSort }) {
+  constructor({ caption, columns, key, empty = "None.", onSort, stacked = false }) {
     this.#columns = columns;
     this.#key = key;
     this.#heads = columns.map((column) => headOf(column, onSort));
     this.#empty = h("p", { class: "empty" }, empty);
-    const table = h("table", {}, h("caption", { class: "unseen" }, caption),
+    const table = h("table", { class: stacked ? "stacked" : null }, h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, this.#heads)), this.#body);
     this.element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table, this.#empty);
   }
@@ -76,7 +77,7 @@ export class Table {
 
   #newRow() {
     return h("tr", {}, this.#columns.map((column) =>
-      h(column.header ? "th" : "td", { class: classOf(column), scope: column.header ? "row" : null })));
+      h(column.header ? "th" : "td", { class: classOf(column), scope: column.header ? "row" : null, "data-label": column.label })));
   }
 
   #fill(element, row) {

@@ -104,6 +104,18 @@ export function duration(seconds) {
   return longDuration(Math.floor(seconds), place);
 }
 
+/** The last bound of the broker's buckets of publish latencies. */
+const LATENCY_TOP_MS = 1000;
+
+/**
+ * Formats a publish latency: "2.7 ms", and "> 1 s" where the broker's buckets end.
+ * @param {?number} ms
+ */
+export function publishLatency(ms) {
+  if (!isKnown(ms)) return UNKNOWN;
+  return ms >= LATENCY_TOP_MS ? "> 1 s" : duration(ms / 1000);
+}
+
 function longDuration(seconds, place) {
   const [unit, length] = DURATIONS[place];
   const [nextUnit, nextLength] = DURATIONS[place + 1];

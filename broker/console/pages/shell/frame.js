@@ -14,6 +14,8 @@ const PAGES = [
   ["settings", "Settings"], ["log", "Log"],
 ];
 const THEMES = [["system", "System"], ["light", "Light"], ["dark", "Dark"]];
+/** Values of this age or older stand still: they come once a second. */
+const STANDS_S = 4;
 const RETRY_SHOWN_MS = 1000;
 
 /** Header, navigation and main part of the page. */
@@ -80,8 +82,10 @@ export class Frame {
     if (this.#nav.hidden) return;
     const { name, error, retryAtMs } = this.#app.live.state;
     const texts = { idle: "", connecting: "connecting", live: "live", lost: "connection lost", refused: "no live values" };
-    setText(this.#connection, texts[name]);
-    setAttributes(this.#connection, { "data-state": name });
+    const age = name === "live" ? this.#app.live.ageSeconds(Date.now()) : null;
+    const stands = age !== null && age >= STANDS_S;
+    setText(this.#connection, stands ? `values stand still for ${duration(Math.round(age))}` : texts[name]);
+    setAttributes(this.#connection, { "data-state": stands ? "still" : name });
     this.#lost.hidden = !error;
     if (!error) return;
     const wait = name === "lost" ? ` Next attempt in ${duration(Math.max(0, Math.ceil((retryAtMs - Date.now()) / 1000)))}.` : "";

@@ -58,6 +58,26 @@ export class History {
     this.tens.fill(fields, tens);
   }
 
+  /**
+   * Returns the finest rows that there are of a time before the newest row: seconds, and rows of ten seconds where
+   * no page asked for seconds. Of a longer time, the rows of ten seconds alone.
+   * @param {number} spanMs
+   */
+  rows(spanMs) {
+    const shown = new Columns(Infinity);
+    const [fine, coarse] = [this.seconds.column("atMs"), this.tens.column("atMs")];
+    const end = Math.max(fine.at(-1) ?? 0, coarse.at(-1) ?? 0);
+    const known = end - Math.min(fine[0] ?? end, coarse[0] ?? end);
+    const takesFine = Math.min(spanMs, known) <= SECONDS_MAX * 1000;
+    const chosen = this.#places(this.tens, end - spanMs).filter(({ atMs }) =>
+      // A row of ten seconds repeats the seconds within it.
+      !takesFine || !fine.some((second) => second > atMs - TEN_MS && second <= atMs));
+    if (takesFine || !coarse.length) chosen.push(...this.#places(this.seconds, end - spanMs));
+    chosen.sort((one, other) => one.atMs - other.atMs);
+    shown.fill(this.#fields, chosen.map(({ columns, place }) => this.#fields.map((field) => columns.column(field)[place])));
+    return shown;
+  }
+
   /** Takes an event "overview". */
   add(row) {
     if (!this.#fields.length) return;
@@ -67,6 +87,10 @@ export class History {
     if (row.atMs - last < TEN_MS) return;
     this.tens.add(meanOf(this.#pending, this.#fields));
     this.#pending = [];
+  }
+
+  #places(columns, fromMs) {
+    return columns.column("atMs").map((atMs, place) => ({ columns, place, atMs })).filter(({ atMs }) => atMs >= fromMs);
   }
 }
 

@@ -20,9 +20,14 @@ export class Live {
   warnings = [];
   /** The values of the followed topic; null before its first event. */
   topic = null;
+  /** The followed topic's last hour, from the first look of a page on. */
+  topicHistory = new History();
+  /** When the sampling of the followed topic began, in ms since 1970; null before its first event. */
+  topicSinceMs = null;
   /** State of the connection: {name, error, retryAtMs}. */
   state = { name: "idle" };
 
+  #takenMs = null;
   #views = new Set();
   #isWanted = false;
   #frame = null;
@@ -38,6 +43,8 @@ export class Live {
   /** Opens the stream; names a topic to follow, null for none. */
   follow(topic) {
     this.topic = null;
+    this.topicHistory = new History();
+    this.topicSinceMs = null;
     if (topic === null && !this.isBroad) {
       this.close();
       this.#enter({ name: "idle" });
@@ -79,17 +86,36 @@ export class Live {
     this.#enter({ name: "idle" });
   }
 
+  /**
+   * Returns the age of the newest values: since they came, and since the broker counted them.
+   * @returns {?number} seconds, null before the first values of this connection
+   */
+  ageSeconds(nowMs) {
+    if (this.#takenMs === null) return null;
+    return Math.max(0, nowMs - this.#takenMs) / 1000 + (this.overview?.countedSecondsAgo ?? 0);
+  }
+
   #take(event, data) {
+    if (event === "overview" || event === "topic") this.#takenMs = Date.now();
     if (event === "history") this.history.fill(data);
     else if (event === "overview") this.#takeOverview(data);
     else if (event === "warning") this.#takeWarning(data);
-    else if (event === "topic") this.topic = data;
+    else if (event === "topic") this.#takeTopic(data);
     this.#schedule();
   }
 
   #takeOverview(data) {
     this.overview = data;
     this.history.add(data);
+  }
+
+  #takeTopic(data) {
+    this.topic = data;
+    if (data.gone) return;
+    if (data.history) {
+      this.topicHistory.fill(data.history);
+      this.topicSinceMs = data.history.sinceMs;
+    } else this.topicHistory.add(data); // The first values of a stream have no rates, which would end the lines.
   }
 
   #takeWarning(warning) {
@@ -100,6 +126,7 @@ export class Live {
 
   #enter(state) {
     this.state = state;
+    if (state.name !== "live") this.#takenMs = null;
     this.#schedule();
   }
 

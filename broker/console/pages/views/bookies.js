@@ -27,10 +27,12 @@ export function openBookies() {
 }
 
 function card(bookie) {
-  return panel(bookie.id,
+  // An embedded bookie has no port; ledger metadata need a name for it all the same.
+  return panel(bookie.kind === "tcp" ? bookie.id : "Embedded bookie",
     h("p", { class: "chips" }, stateChip(bookie.state),
       h("span", { class: "chip" }, KINDS[bookie.kind] ?? bookie.kind),
       bookie.connected === false ? h("span", { class: "chip bad" }, "not connected") : null),
+    bookie.kind === "tcp" ? null : h("p", { class: "quiet note" }, "Ledger metadata names it ", h("code", {}, bookie.id), "; it has no port of its own."),
     bookie.disks ? disks(bookie.disks) : null,
     h("div", { class: "rows" }, facts([...directories(bookie.writableDirectories), ...journal(bookie.journal), ...readCache(bookie.readCache), ...requests(bookie.requests)])),
     bookie.notes.map((note) => h("p", { class: "quiet note" }, note)));
@@ -57,8 +59,8 @@ function readCache(cache) {
   const reads = cache.hits + cache.misses;
   const evicted = cache.evictedBeforeUse;
   return [
-    ["read cache hit ratio", reads ? percent(cache.hits / reads) : "no reads yet"],
-    ["evicted before first use", evicted === null ? "not counted by it" : `${count(evicted)} entries`],
+    ["read cache hit ratio since the start", reads ? percent(cache.hits / reads) : "no reads yet"],
+    ["evicted before first use since the start", evicted === null ? "not counted by it" : `${count(evicted)} entries`],
   ];
 }
 

@@ -17,7 +17,7 @@ import { fullName, topicLink } from "./topics.js";
 const PATH = "/admin/v2/magnetar/console/cache?top=20";
 const EVERY_MS = 2000;
 
-const TILES = [["used", "In use"], ["hits", "Hit ratio"], ["in", "Entries inserted"], ["out", "Entries evicted"], ["queue", "Removal queue"]];
+const TILES = [["used", "In use"], ["hits", "Hit ratio since the start"], ["in", "Entries inserted"], ["out", "Entries evicted"], ["queue", "Removal queue"]];
 
 /** Opens the view. */
 export function openCache(app) {
@@ -33,10 +33,10 @@ export function openCache(app) {
   refresh.now();
   const [topics, entered, flow, requeues, queue, expected, sets] = parts;
   const element = h("div", {},
-    h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Entry cache"), whyForm(app)), refresh.error, tiles.element,
+    h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Entry cache"), whyForm(app)), refresh.error, tiles.element, sets.element,
     h("div", { class: "columns" },
       h("div", { class: "stack" }, size.element, queue.element),
-      h("div", { class: "stack" }, topics.element, entered.element, flow.element, requeues.element, expected.element)), sets.element);
+      h("div", { class: "stack" }, topics.element, entered.element, flow.element, requeues.element, expected.element)));
   return { title: "Entry cache", element, close: () => refresh.close() };
 }
 
@@ -45,7 +45,7 @@ function showTiles(tiles, cache) {
   const reads = hits + misses + coalesced;
   const evicted = Object.values(cache.evicted);
   tiles.set("used", bytes(cache.bytes), `of ${bytes(cache.maxBytes)}, ${short(cache.entries)} entries, policy ${cache.policy}`);
-  tiles.set("hits", percent(reads ? hits / reads : null), `since the start: ${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
+  tiles.set("hits", percent(reads ? hits / reads : null), `${short(hits)} hits, ${short(misses)} misses, ${short(coalesced)} coalesced`);
   const entered = enteredRows(cache);
   tiles.set("in", rate(sumOf(entered, "perSecond")), `${short(sumOf(entered, "entries"))} since the start`);
   tiles.set("out", rate(sumOf(evicted, "perSecond")), `${short(sumOf(evicted, "entries"))} since the start`);
@@ -72,7 +72,7 @@ function topicPart() {
     const most = Math.max(1, ...rows.map((row) => row.bytes));
     table.show(rows.map((row) => ({ ...row, share: row.bytes / most })));
   };
-  return { element: panel("Bytes by topic", table.element), show };
+  return { element: panel("Bytes by topic, and hit ratio since it was opened", table.element), show };
 }
 
 function enteredRows({ inserted }) {
@@ -91,7 +91,7 @@ function enteredPart() {
       { label: "Rate", number: true, text: (row) => rate(row.perSecond) },
     ],
   });
-  return { element: panel("Insertions", table.element), show: (cache) => table.show(enteredRows(cache)) };
+  return { element: panel("Insertions since the start", table.element), show: (cache) => table.show(enteredRows(cache)) };
 }
 
 function flowPart() {
@@ -106,7 +106,7 @@ function flowPart() {
     ],
   });
   const show = ({ evicted }) => table.show(Object.entries(evicted).map(([reason, values]) => ({ reason, ...values })));
-  return { element: panel("Evictions", table.element), show };
+  return { element: panel("Evictions since the start", table.element), show };
 }
 
 function requeuePart() {
@@ -118,12 +118,12 @@ function requeuePart() {
     ],
   });
   const show = ({ requeued }) => table.show(Object.entries(requeued).map(([cause, entries]) => ({ cause, entries })));
-  return { element: panel("Requeues", table.element), show };
+  return { element: panel("Requeues since the start", table.element), show };
 }
 
 function queuePart() {
   const table = new Table({
-    caption: "Entries of the removal queue by age", key: (row) => row.age,
+    caption: "Entries of the removal queue by age", key: (row) => row.age, empty: "The removal queue is empty.",
     columns: [
       { label: "Age", header: true, text: (row) => row.age },
       { label: "Entries", text: (row) => `${row.entries} ${row.share}`, node: (row) => bar(row.share, short(row.entries), "second") },
@@ -134,7 +134,7 @@ function queuePart() {
   const show = ({ queue }) => {
     const most = Math.max(1, ...queue.entries);
     table.show(ageLabels(queue.bucketSeconds).map((age, place) =>
-      ({ age, entries: queue.entries[place], bytes: queue.bytes[place], share: queue.entries[place] / most })));
+      ({ age, entries: queue.entries[place], bytes: queue.bytes[place], share: queue.entries[place] / most })).filter(({ entries }) => entries > 0));
     setText(note, queue.sampled ? `Estimated from ${count(queue.walked)} of ${count(queue.length)} entries.` : "");
   };
   return { element: panel("Removal queue by age", table.element, note), show };
@@ -155,7 +155,7 @@ function expectedPart() {
     ],
   });
   const show = ({ expectedReads }) => {
-    const rows = Object.entries(expectedReads).map(([reads, entries]) => ({ reads, entries }));
+    const rows = Object.entries(expectedReads).map(([reads, entries]) => ({ reads, entries })).filter(({ entries }) => entries > 0);
     const most = Math.max(1, ...rows.map((row) => row.entries));
     table.show(rows.map((row) => ({ ...row, share: row.entries / most })));
   };
@@ -164,13 +164,13 @@ function expectedPart() {
 
 function workingSetPart() {
   const table = new Table({
-    caption: "Working sets of subscriptions", key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription reads.",
+    caption: "Working sets of subscriptions", stacked: true, key: (row) => `${row.topic} ${row.subscription}`, empty: "No subscription reads.",
     columns: [
       { label: "Subscription", header: true, text: (row) => row.subscription },
       { label: "Topic", text: (row) => row.topic, node: (row) => topicLink(row.topic) },
-      { label: "Behind the newest entry", text: (row) => `${row.distanceBytes} ${row.share}`, node: (row) => bar(row.share, bytes(row.distanceBytes), row.fits ? "" : "bad") },
+      { label: "Bytes still to read", text: (row) => `${row.distanceBytes} ${row.share}`, node: (row) => bar(row.share, bytes(row.distanceBytes), row.fits ? "" : "bad") },
       { label: "Entries", number: true, minor: true, text: (row) => short(row.distanceEntries) },
-      { label: "Hit ratio", number: true, text: (row) => percent(row.hitRatio) },
+      { label: "Hit ratio since it was opened", number: true, text: (row) => percent(row.hitRatio) },
       { label: "Reads now", text: (row) => (row.active ? "yes" : "no") },
     ],
   });

@@ -3,13 +3,16 @@
  */
 
 import { h, replace, setText } from "../dom/element.js";
-import { button, panel, searchField } from "../dom/parts.js";
-import { count } from "../format/numbers.js";
+import { button, searchField } from "../dom/parts.js";
+import { Table } from "../dom/table.js";
+import { count, duration, rate, short } from "../format/numbers.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 import { format, topicHash, topicParts } from "../shell/routes.js";
 import { createNamespace, createTopic, deleteNamespace, namespacePath } from "./namespace_actions.js";
+import { valueText } from "./policies.js";
 
+const PATH = "/admin/v2/magnetar/console/namespaces";
 const TOPICS_SHOWN = 200;
 
 /** Opens the view: all tenants, or the namespace that the route names. */
@@ -18,26 +21,36 @@ export function openNamespaces(app, route) {
 }
 
 function openTenants(app) {
-  const list = h("div", { class: "cards" });
+  const table = namespaceTable();
+  const window = h("p", { class: "quiet" });
   let tenants = [];
-  const load = async (signal) => {
-    const names = await get("/admin/v2/tenants", { signal });
-    return Promise.all(names.map(async (tenant) => [tenant, await get(`/admin/v2/namespaces/${encodeURIComponent(tenant)}`, { signal })]));
-  };
-  const refresh = new Refresh(load, (found) => {
-    tenants = found.map(([tenant]) => tenant);
-    replace(list, found.map(([tenant, namespaces]) => panel(tenant, namespaceList(namespaces))));
+  const load = (signal) => Promise.all([get("/admin/v2/tenants", { signal }), get(PATH, { signal })]);
+  const refresh = new Refresh(load, ([names, answer]) => {
+    tenants = names;
+    const empty = names.filter((tenant) => !answer.namespaces.some(({ namespace }) => namespace.startsWith(`${tenant}/`)));
+    setText(window, `Rates, over ${duration(Math.round(answer.windowSeconds))}, and backlog are of open topics.`
+      + (empty.length ? ` Tenants without a namespace: ${empty.join(", ")}.` : ""));
+    table.show(answer.namespaces);
   }, 0);
   refresh.now();
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Namespaces"), button("New namespace", () => createNamespace(app, tenants), "primary")),
-    refresh.error, list);
+    refresh.error, window, table.element);
   return { title: "Namespaces", element, close: () => refresh.close() };
 }
 
-function namespaceList(namespaces) {
-  if (!namespaces.length) return h("p", { class: "empty" }, "No namespaces.");
-  return h("ul", { class: "names" }, namespaces.map((name) => h("li", {}, h("a", { href: format("namespaces", name.split("/")) }, name))));
+function namespaceTable() {
+  return new Table({
+    caption: "Namespaces", stacked: true, key: (one) => one.namespace, empty: "No namespaces.",
+    columns: [
+      { label: "Namespace", header: true, text: (one) => one.namespace, node: ({ namespace }) => h("a", { href: format("namespaces", namespace.split("/")) }, namespace) },
+      { label: "Open topics", number: true, text: (one) => count(one.topics) },
+      { label: "In", number: true, text: (one) => rate(one.messagesIn, "msg") },
+      { label: "Out", number: true, text: (one) => rate(one.messagesOut, "msg") },
+      { label: "Backlog", number: true, text: (one) => short(one.backlog) },
+      { label: "Policies that it sets", text: ({ policies }) => Object.entries(policies).map(([title, value]) => `${title}: ${valueText(value)}`).join("; ") || "none" },
+    ],
+  });
 }
 
 function openNamespace(app, namespace) {

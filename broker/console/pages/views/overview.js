@@ -3,38 +3,38 @@
  */
 
 import { LineChart } from "../charts/line_chart.js";
-import { h, replace, setAttributes } from "../dom/element.js";
+import { h, replace, setAttributes, setText } from "../dom/element.js";
 import { Tiles, button } from "../dom/parts.js";
-import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, duration, percent, publishLatency, rate, short } from "../format/numbers.js";
 import { format } from "../shell/routes.js";
 import { warningRow } from "./log.js";
 
-const HOUR_MS = 3600e3;
+/** The span that charts begin with. */
+export const HOUR_MS = 3600e3;
 const FIVE_MINUTES_MS = 300e3;
 const WARNINGS_SHOWN = 5;
-/** Rows of ten seconds from which on the last hour is drawn of them. */
-const ROWS_WANTED = 30;
 
 const TILES = [
   ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
-  ["cache", "Cache"], ["backlog", "Backlog"], ["storage", "Storage"], ["topics", "Topics"], ["clients", "Clients"],
+  ["cache", "Cache"], ["backlog", "Backlog"], ["storage", "Storage"], ["topics", "Topics"], ["clients", "Connections"],
   ["lag", "Event loop lag"],
 ];
 
 const milliseconds = (value) => duration(value === null || value === undefined ? null : value / 1000);
 const messages = (value) => rate(value, "msg");
 
-const CHARTS = [
+/** Charts of the whole broker and of one topic. */
+export const CHARTS = [
   { title: "Messages", format: messages, series: [["published", "messagesIn"], ["delivered", "messagesOut"]] },
   { title: "Throughput", format: byteRate, base: 1024, series: [["published", "bytesIn"], ["delivered", "bytesOut"]] },
-  { title: "Publish latency", format: milliseconds, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
+  { title: "Publish latency of a minute", format: publishLatency, series: [["median", "publishP50Ms"], ["99 %", "publishP99Ms"]] },
   { title: "Cache hit ratio", format: percent, top: 1, series: [["hits", "hitRatio"]] },
   { title: "Backlog", format: short, series: [["entries", "backlog"]] },
 ];
 /** Of a bookie in the broker's process; of others the page of bookies tells the times. */
 const JOURNAL = { title: "Journal latency", format: milliseconds, series: [["median", "journalP50Ms"], ["99 %", "journalP99Ms"]] };
 /** In its place where the journal is elsewhere. */
-const LAG = { title: "Event loop lag", format: milliseconds, series: [["longest of the last seconds", "loopLagMs"]] };
+const LAG = { title: "Event loop lag", format: milliseconds, series: [["longest of the last 20 s", "loopLagMs"]] };
 
 /** Opens the view. */
 export function openOverview({ live }) {
@@ -42,14 +42,16 @@ export function openOverview({ live }) {
   const charts = CHARTS.map(newChart);
   const [journal, lag] = [newChart(JOURNAL), newChart(LAG)];
   const all = [...charts, journal, lag];
+  const window = h("p", { class: "quiet" });
   const warnings = h("ol", { class: "warnings" });
   let spanMs = HOUR_MS;
 
   const draw = () => {
-    if (live.overview) showTiles(tiles, live.overview);
-    const { seconds, tens } = live.history;
-    // Of a fresh broker the seconds tell more.
-    const columns = spanMs === HOUR_MS && tens.length >= ROWS_WANTED ? tens : seconds;
+    if (live.overview) {
+      showTiles(tiles, live.overview);
+      setText(window, windowText(live.overview.windowSeconds));
+    }
+    const columns = live.history.rows(spanMs);
     const here = columns.column("journalP50Ms").some((value) => value !== null);
     journal.element.hidden = !here;
     lag.element.hidden = here;
@@ -59,16 +61,18 @@ export function openOverview({ live }) {
   const spans = spanButtons((chosen) => { spanMs = chosen; draw(); });
   const element = h("div", {},
     h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Overview"), spans),
-    tiles.element, h("div", { class: "charts" }, all.map((chart) => chart.element)),
+    window, tiles.element, h("div", { class: "charts" }, all.map((chart) => chart.element)),
     h("section", { class: "panel" }, h("h2", {}, "Newest warnings"), warnings, h("p", {}, h("a", { href: format("log") }, "All warnings"))));
   return { title: "Overview", element, close: live.watch(draw) };
 }
 
-function newChart({ series, ...options }) {
+/** Makes a chart of the history. */
+export function newChart({ series, ...options }) {
   return new LineChart({ ...options, series: series.map(([label, name]) => ({ label, name })) });
 }
 
-function spanButtons(choose) {
+/** Makes the buttons for the time span; `choose` gets it in ms. */
+export function spanButtons(choose) {
   const choices = [["Last hour", HOUR_MS], ["Last 5 minutes", FIVE_MINUTES_MS]];
   const buttons = choices.map(([text, spanMs]) => button(text, () => mark(spanMs)));
   const mark = (chosen) => {
@@ -79,15 +83,20 @@ function spanButtons(choose) {
   return h("div", { class: "buttons segmented", role: "group", "aria-label": "Time span of the charts" }, buttons);
 }
 
+/** Names the time that rates and the hit ratio are of. */
+function windowText(seconds) {
+  return seconds ? `Rates and hit ratio are of the last ${duration(Math.max(1, Math.round(seconds)))}, all others of now where no other time is named.` : "The first rates come with the next sample.";
+}
+
 function showTiles(tiles, now) {
   tiles.set("in", messages(now.messagesIn), byteRate(now.bytesIn));
   tiles.set("out", messages(now.messagesOut), byteRate(now.bytesOut));
-  tiles.set("latency", milliseconds(now.publishP50Ms), `median; 99 %: ${milliseconds(now.publishP99Ms)}`);
+  tiles.set("latency", publishLatency(now.publishP50Ms), `median of the last minute; 99 %: ${publishLatency(now.publishP99Ms)}`);
   tiles.set("hits", percent(now.hitRatio), `since the start: ${percent(now.hitRatioTotal)}`);
   tiles.set("cache", bytes(now.cacheBytes), `of ${bytes(now.cacheMaxBytes)}, ${short(now.cacheEntries)} entries`);
   tiles.set("backlog", short(now.backlog), "entries not acknowledged");
   tiles.set("storage", bytes(now.storageBytes), now.journalP50Ms === null ? "of all topics" : `journal: ${milliseconds(now.journalP50Ms)}, 99 %: ${milliseconds(now.journalP99Ms)}`);
   tiles.set("topics", count(now.topics), `open, ${counted(now.subscriptions, "subscription")}`);
   tiles.set("clients", count(now.connections), `${counted(now.producers, "producer")}, ${counted(now.consumers, "consumer")}`);
-  tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last seconds");
+  tiles.set("lag", milliseconds(now.loopLagMs), "longest of the last 20 s");
 }

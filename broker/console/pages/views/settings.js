@@ -58,7 +58,7 @@ function filterField(chosen = "all", onChoice) {
 
 function settingsTable(app, changed) {
   return new Table({
-    caption: "Settings", key: (one) => one.name, empty: "No setting has this text.",
+    caption: "Settings", stacked: true, key: (one) => one.name, empty: "No setting has this text.",
     columns: [
       { label: "Setting", header: true, text: (one) => one.name, node: nameCell },
       { label: "Value", text: (one) => `${one.value} ${one.default}`, node: valueCell },

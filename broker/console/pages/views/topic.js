@@ -3,9 +3,10 @@
  */
 
 import { Strip } from "../charts/strip.js";
-import { h, replace } from "../dom/element.js";
+import { h, replace, setText } from "../dom/element.js";
 import { Tiles, button, panel } from "../dom/parts.js";
-import { byteRate, bytes, count, counted, duration, percent, rate, short } from "../format/numbers.js";
+import { byteRate, bytes, count, counted, percent, publishLatency, rate, short } from "../format/numbers.js";
+import { clockWithSeconds } from "../format/times.js";
 import { get } from "../shell/api.js";
 import { Refresh } from "../shell/refresh.js";
 import { topicHash, topicName, topicParts, topicPath } from "../shell/routes.js";
@@ -14,6 +15,7 @@ import { PolicyPanel } from "./policies.js";
 import { deleteTopic, sendMessage } from "./topic_actions.js";
 import { clientsOf, consumerTable, producerTable } from "./topic_clients.js";
 import { SubscriptionPanel } from "./subscriptions.js";
+import { CHARTS, HOUR_MS, newChart, spanButtons } from "./overview.js";
 import { Trimmed } from "./trimmed.js";
 
 const PATH = "/admin/v2/magnetar/console";
@@ -22,7 +24,7 @@ const EVERY_MS = 2000;
 
 const TILES = [
   ["in", "Published"], ["out", "Delivered"], ["latency", "Publish latency"], ["hits", "Cache hit ratio"],
-  ["cached", "Cached"], ["backlog", "Backlog"], ["storage", "Storage"], ["clients", "Clients"],
+  ["cached", "Cached"], ["backlog", "Backlog"], ["storage", "Storage"], ["clients", "Producers and consumers"],
 ];
 
 /** Opens the view of the topic that the route names. */
@@ -43,6 +45,9 @@ class TopicView {
   #subscriptions;
   #producers = producerTable();
   #consumers = consumerTable();
+  #charts = CHARTS.map(newChart);
+  #spanMs = HOUR_MS;
+  #since = h("p", { class: "quiet" });
   #trimmed;
   #policies = new PolicyPanel();
   #gone = h("p", { class: "error", role: "alert", hidden: true }, "The topic was deleted, or it was closed because no client uses it.");
@@ -97,11 +102,26 @@ class TopicView {
     this.#entry = new EntryPanel(this.#name, rights);
     this.#subscriptions = new SubscriptionPanel(this.#app, this.#name, () => this.#refresh.now());
     const hadFocus = this.element.contains(document.activeElement);
-    replace(this.element, this.#head(rights), this.#refresh.error, this.#gone, this.#tiles.element,
+    replace(this.element, this.#head(rights), this.#refresh.error, this.#gone,
+      h("p", { class: "quiet" }, "Rates and hit ratio are of the last second, all others of now where no other time is named."), this.#tiles.element,
+      this.#chartPanel(),
       panel("Log and cursors", this.#strip.element), this.#entry.element, this.#subscriptions.element,
       panel("Consumers", this.#consumers.element), panel("Producers", this.#producers.element), this.#policies.element);
     // The title has the focus after a change of view; a screen reader would lose its place with the old title.
     if (hadFocus) this.element.querySelector("h1").focus();
+  }
+
+  #chartPanel() {
+    const spans = spanButtons((chosen) => { this.#spanMs = chosen; this.#drawCharts(); });
+    return h("section", { "aria-label": "Charts" }, h("div", { class: "head" }, h("h2", {}, "Over time"), this.#since, spans),
+      h("div", { class: "charts" }, this.#charts.map((chart) => chart.element)));
+  }
+
+  #drawCharts() {
+    const { topicHistory, topicSinceMs } = this.#app.live;
+    setText(this.#since, topicSinceMs ? `Sampled since ${clockWithSeconds(topicSinceMs)}: a topic has samples from the first look at it until an hour after the last one.` : "");
+    const rows = topicHistory.rows(this.#spanMs);
+    for (const chart of this.#charts) chart.show(rows, this.#spanMs);
   }
 
   #head(rights) {
@@ -118,6 +138,7 @@ class TopicView {
     this.#gone.hidden = !live.gone;
     if (live.gone) return;
     showTiles(this.#tiles, live);
+    this.#drawCharts();
     // Ledgers and cached ranges are of one moment. Growing the newest ledger here would show its entries as not cached.
     // Subscriptions of a non-persistent topic have no place in a log.
     this.#strip.show(this.#answer.ledgers, live.cursors.filter((cursor) => cursor.markDelete), this.#answer);
@@ -139,13 +160,12 @@ class TopicView {
 }
 
 function showTiles(tiles, live) {
-  const ms = (value) => duration(value === null || value === undefined ? null : value / 1000);
   const producers = live.producers.length + (live.producersMore ?? 0);
   const consumers = live.cursors.reduce((sum, cursor) => sum + cursor.consumers.length + (cursor.consumersMore ?? 0), 0);
   tiles.set("in", rate(live.messagesIn, "msg"), byteRate(live.bytesIn));
   tiles.set("out", rate(live.messagesOut, "msg"), byteRate(live.bytesOut));
-  tiles.set("latency", ms(live.publishP50Ms), `median; 99 %: ${ms(live.publishP99Ms)}`);
-  tiles.set("hits", percent(live.hitRatio));
+  tiles.set("latency", publishLatency(live.publishP50Ms), `median of the last minute; 99 %: ${publishLatency(live.publishP99Ms)}`);
+  tiles.set("hits", percent(live.hitRatio), `since the topic was opened: ${percent(live.hitRatioTotal)}`);
   tiles.set("cached", bytes(live.cachedBytes), `${short(live.cachedEntries)} entries`);
   tiles.set("backlog", short(live.backlog), "entries not acknowledged");
   tiles.set("storage", bytes(live.storageBytes));
