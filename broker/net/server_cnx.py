@@ -112,17 +112,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Frames to be written."""
         self.liveness = Liveness(context, self)
         """Keep-alive."""
-        settings = context.settings
-        self.inbox = ReceiveBuffer(
-            ReceiveBufferSizer(
-                settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
-            ),
-            frame_bytes_max=min(CONNECT_FRAME_BYTES_MAX, settings.message_bytes_max + FRAME_PADDING_BYTES),
-            shared=not settings.copy_entries,
-            memory=context.receive_memory,
-            end_connection=self._end_unfinished,
-            accepted=False,
-        )
+        self.inbox = _receive_buffer(context, self._end_unfinished)
         """Cuts the received bytes into frames."""
         self._transport: asyncio.Transport | None = None
         # True once the connection was closed here or is lost. Asked after each frame, where asking the transport costs more.
@@ -491,3 +481,18 @@ class ServerCnx(asyncio.BufferedProtocol):
         finally:
             self.gate.end_request()
             self._handle_postponed()
+
+
+def _receive_buffer(context: ConnectionContext, end_connection: Callable[[], bool]) -> ReceiveBuffer:
+    """Returns the receive buffer of a new connection; its frames are short until CONNECT is answered."""
+    settings = context.settings
+    return ReceiveBuffer(
+        ReceiveBufferSizer(
+            settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
+        ),
+        frame_bytes_max=min(CONNECT_FRAME_BYTES_MAX, settings.message_bytes_max + FRAME_PADDING_BYTES),
+        shared=not settings.copy_entries,
+        memory=context.receive_memory,
+        end_connection=end_connection,
+        accepted=False,
+    )

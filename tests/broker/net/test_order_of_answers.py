@@ -34,8 +34,8 @@ def send(client: Client, sequence_id: int, *, highest: int = 0, corrupt: bool = 
     client.feed(struct.pack(">II", 4 + len(packed) + len(body), len(packed)) + packed + body)
 
 
-async def producer(**settings: bool) -> Client:
-    client = await Port(Stage(**settings)).client()
+async def producer(stage: Stage | None = None) -> Client:
+    client = await Port(stage or Stage()).client()
     client.produce(topic=TOPIC)
     assert await client.names() == ["PRODUCER_SUCCESS"]
     return client
@@ -127,7 +127,7 @@ async def test_every_send_is_answered_once_and_in_order(seed: int) -> None:
 
 
 async def test_duplicates_wait_for_the_receipts_of_earlier_sends() -> None:
-    client = await producer(deduplication=True)
+    client = await producer(Stage(deduplication=True))
     send(client, 5)
     assert await answers(client) == [("receipt", 5)]
     send(client, 6)
