@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import BookieSettings
@@ -39,6 +40,28 @@ def own_names(settings: BookieSettings) -> Iterator[str]:
     yield socket.gethostname()
 
 
+class _Handler(web.RequestHandler):
+    """Answers bytes that are no request without repeating them: they may be a part of a credential."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        reason = f"{type(exc).__name__}: the request is not valid HTTP, or a line of it is too long"
+        log.warning("%s: %s", request.remote, reason)
+        answer = web.Response(status=status, text=reason)
+        answer.force_close()
+        return answer
+
+
 class HttpServer:
     """Serves one bookie until `close`."""
 
@@ -58,6 +81,7 @@ class HttpServer:
         app.router.add_get("/heartbeat", self._heartbeat)
         BookieApi(bookie).add_routes(app)
         self._runner = web.AppRunner(app, access_log=None)
+        self._listening: asyncio.Server | None = None
         self.port = 0
         """The port it listens on; 0 before `start`."""
 
@@ -66,11 +90,20 @@ class HttpServer:
 
         Raises OSError when the port is taken."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        self.port = self._runner.addresses[0][1]
+        self._listening = await asyncio.get_running_loop().create_server(self._connected, host, port)
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    def _connected(self) -> asyncio.Protocol:
+        assert self._runner.server is not None, "made by setup"
+        handler = self._runner.server()
+        # aiohttp's server makes no handler of another class.
+        handler.__class__ = _Handler
+        return handler
 
     async def close(self) -> None:
         """Ends the requests and stops listening."""
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
 
     @web.middleware

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from broker.loop.rare_lines import RareLines
 
@@ -56,6 +56,8 @@ class HttpConnections:
             )
             return _Refused()
         handler = self._server()
+        # aiohttp's server makes no handler of another class.
+        handler.__class__ = _Handler
         self._silent.add(handler)
         asyncio.get_running_loop().call_later(self._idle_s, self._end_silent, handler)
         return handler
@@ -89,6 +91,37 @@ class HttpConnections:
             handler.transport.abort()
 
 
+class _Handler(web.RequestHandler):
+    """Answers bytes that are no request without repeating them: they may be a part of a credential."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        self.logger.exception("HTTP from %s", request.remote, exc_info=exc)
+        answer = web.Response(status=status, text=fault_of_peer(exc))
+        answer.force_close()
+        return answer
+
+
+def fault_of_peer(error: Exception) -> str:
+    """Describes an error that bytes of a peer cause, without these bytes."""
+    if isinstance(error, LineTooLong):
+        # Its arguments are the beginning of the line and the limit.
+        return f"A line of the request, or one of its headers, is longer than {error.args[1]} bytes"
+    if isinstance(error, HttpProcessingError):
+        return f"{type(error).__name__}: the request is not valid HTTP"
+    return f"{type(error).__name__}: the request ended early, or its body cannot be read"
+
+
 class _Refused(asyncio.Protocol):
     """Answers 503 and closes."""
 
@@ -111,9 +144,6 @@ class OneLine(logging.LoggerAdapter[logging.Logger]):
         """Called by aiohttp for every error; a defect of ours keeps its traceback."""
         error = exc_info[1] if isinstance(exc_info, tuple) else exc_info
         if isinstance(error, FAULTS_OF_PEERS):
-            text = str(error).split("\n", 2)
-            self._lines.warning(
-                f"! {str(msg) % args if args else msg}: {' '.join(part.strip() for part in text[:2])[:200]}"
-            )
+            self._lines.warning(f"! {str(msg) % args if args else msg}: {fault_of_peer(error)}")
         else:
             super().exception(msg, *args, exc_info=exc_info, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -60,6 +61,28 @@ def test_ports_of_a_bookie_are_on_one_address_of_the_loopback(process: Process) 
         port = int(address.rpartition(":")[2])
         assert accepts("127.0.0.1", port)
         assert not accepts("127.0.0.2", port), "on 0.0.0.0 this address would be served too"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer planted" + b"x" * 10_000 + b"\r\n\r\n",
+        b"GET /?token=planted HTTP/9.9\r\nHost: h\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_request_are_neither_answered_nor_logged(process: Process, data: bytes) -> None:
+    host, _, port = process.addresses["http"].removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), 60) as peer:
+        peer.sendall(data)
+        whole = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert b" 400 " in whole
+    assert b"planted" not in whole
+    assert process.process is not None
+    assert process.process.stderr is not None
+    process.process.terminate()
+    log = process.process.stderr.read()
+    assert "not valid HTTP" in log
+    assert "planted" not in log
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,40 @@ async def test_malformed_request_is_400_with_one_line_and_no_traceback(
     assert [record for record in shown if record.exc_info or "\n" in record.getMessage()] == []
 
 
+PLANTED = b"planted-" * 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+        + PLANTED
+        + b"x" * 10_000
+        + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization " + PLANTED + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + PLANTED + b"\x00: Bearer\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + PLANTED + b"\x00\r\n\r\n",
+        b"GET /?token=" + PLANTED + b"x" * 10_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /?token=" + PLANTED + b" HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /?token=" + PLANTED + b" " + PLANTED + b" HTTP/1.1\r\n\r\n",
+        PLANTED + b"\r\n\r\n",
+        PATH + b"Transfer-Encoding: chunked\r\n\r\n" + PLANTED + b"\r\n",
+        PATH + b"Content-Length: " + PLANTED + b"\r\n\r\n",
+    ],
+)
+async def test_bytes_that_are_no_request_are_neither_answered_nor_logged(
+    port: int, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with caplog.at_level(logging.DEBUG):
+        writer.write(data)
+        whole = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    assert b" 400 " in whole
+    assert b"planted" not in whole
+    assert "planted" not in caplog.text
+
+
 async def test_flood_of_malformed_requests_is_not_logged_line_by_line(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
