@@ -39,6 +39,8 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _EVERY_PROFILE: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # Recorded of 4.2.4, which has no flags for clients of 5.0 in CONNECTED.
+    "scalableTopicsEnabled": "false",
     # Apache's default; the files that we ship name both interceptors.
     "brokerEntryMetadataInterceptors": "",
 }
