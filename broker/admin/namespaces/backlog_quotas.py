@@ -40,7 +40,7 @@ async def of_namespace(request: web.Request) -> web.Response:
 async def set_of_namespace(request: web.Request) -> web.Response:
     """Sets the quota of one type; 412 where the retention would end before it."""
     broker, namespace, kind = request.app[BROKER], namespace_of(request), _kind(request)
-    quota = checked_quota(await object_of(request))
+    quota = checked_quota(await object_of(request), namespace)
     retention = broker.registry.policies.of_namespace(namespace, RETAINED)
     refuse_quota(QUOTA.read(quota), retention, "namespace")
     await _store_of_namespace(request, {**_of_namespace(request), kind: quota})
@@ -90,7 +90,7 @@ async def of_topic(request: web.Request) -> web.Response:
 async def set_of_topic(request: web.Request) -> web.Response:
     """Sets the quota of one type; 412 where the retention would end before it."""
     name, kind = await existing_topic(request), _kind(request)
-    quota = checked_quota(await object_of(request))
+    quota = checked_quota(await object_of(request), namespace_of(request))
     retention = request.app[BROKER].registry.policies.of(name, RETAINED)
     refuse_quota(QUOTA.read(quota), retention, "topic")
     await _store_of_topic(request, name, {**_of_topic(request, name), kind: quota})

@@ -62,7 +62,7 @@ async def create(request: web.Request) -> web.Response:
     default = broker.registry.settings.bundles
     policies[bundles.KEY] = checked_bundles(body.get(bundles.KEY), default).json()
     if quotas := body.get(BACKLOG.name):
-        policies[BACKLOG.name] = _checked_quotas(quotas)
+        policies[BACKLOG.name] = _checked_quotas(quotas, namespace_of(request))
     tenant, clusters = request.match_info["tenant"], body.get(REPLICATION)
     if clusters and broker.namespaces.tenant_exists(tenant):
         policies[REPLICATION] = await checked_clusters(request, checked_names(clusters))
@@ -73,7 +73,7 @@ async def create(request: web.Request) -> web.Response:
     return done()
 
 
-def _checked_quotas(quotas: Json) -> dict[str, Json]:
+def _checked_quotas(quotas: Json, namespace: str) -> dict[str, Json]:
     if not isinstance(quotas, dict):
         raise BadRequest(f"{BACKLOG.name} must be a JSON object of quotas by type")
     checked: dict[str, Json] = {}
@@ -82,7 +82,7 @@ def _checked_quotas(quotas: Json) -> dict[str, Json]:
             raise BadRequest(
                 f"{BACKLOG.name}: {kind[:50]} is no quota; the types are {', '.join(QUOTA_TYPES)}"
             )
-        checked[kind] = checked_quota(quota)
+        checked[kind] = checked_quota(quota, namespace)
     return checked
 
 

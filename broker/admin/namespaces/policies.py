@@ -30,7 +30,7 @@ from broker.model.errors import NotAllowed, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
-from broker.service.policies.forms import PolicyRefused, WrongType
+from broker.service.policies.forms import PolicyRefused, Structure, Whole, WrongType
 from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
 from broker.service.policies.values import Retention
 
@@ -113,12 +113,18 @@ def _check(broker: BrokerView, policy: Policy[Any], rest: Rest, value: Any) -> N
     try:
         policy.form.check(value)
     except PolicyRefused as error:
-        raise type(error)(f"{rest.word}={error}") from None
+        raise type(error)(_refusal(policy, rest, error)) from None
     if policy.at_most and value > broker.settings.int(policy.at_most):
-        most = broker.settings.int(policy.at_most)
-        raise PreconditionFailed(
-            f"{rest.word}={value}: allowed is at most the broker's {policy.at_most}, {most}"
-        )
+        raise PreconditionFailed(rest.refusal)
+
+
+def _refusal(policy: Policy[Any], rest: Rest, error: PolicyRefused) -> str:
+    """Returns the reason for a value out of range: Pulsar's sentence where it has one, as clients look for it."""
+    if isinstance(policy.form, Whole):
+        # Numbers beyond the top of Java's type are refused when they are read, so this one is below 0.
+        return rest.refusal or f"{rest.word} must be 0 or more"
+    # The error of a structure names its member, or is a sentence of Pulsar's.
+    return str(error) if isinstance(policy.form, Structure) else f"{rest.word}={error}"
 
 
 def _refuse_below_quotas(broker: BrokerView, namespace: str, retention: Retention) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 from broker.admin.http.answers import BadRequest, PreconditionFailed
 from broker.service.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
-from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongType
+from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongCombination, WrongType
 from broker.service.policies.values import Retention
 
 _SECONDS_PER_MINUTE = 60
 _BYTES_PER_MIB = 1 << 20
 
 
-def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
-    """Returns the fields of a backlog quota; others are dropped, as in Pulsar. BadRequest for a wrong value."""
+def checked_quota(quota: dict[str, Json], namespace: str) -> dict[str, Json]:
+    """Returns the fields of a backlog quota; others are dropped, as in Pulsar.
+
+    BadRequest for a wrong number, WrongCombination with Pulsar's sentence without a known action.
+    """
     checked: dict[str, Json] = {}
     # `limitSize` is the newer name of `limit`; clients read either.
     size = quota.get("limitSize", quota.get("limit"))
@@ -25,7 +28,10 @@ def checked_quota(quota: dict[str, Json]) -> dict[str, Json]:
     if quota.get("limitTime") is not None:
         checked["limitTime"] = _number(quota["limitTime"], "limitTime", INT_MAX)
     if quota.get("policy") not in REACTIONS:
-        raise BadRequest(f"policy={str(quota.get('policy'))[:50]}: one of {', '.join(REACTIONS)} is allowed")
+        raise WrongCombination(
+            f"Set namespace[{namespace}] backlog quota failed because the data validation failed."
+            " the attribute policy cannot be null"
+        )
     checked["policy"] = quota["policy"]
     return checked
 
@@ -56,4 +62,6 @@ def refuse_quota(quota: BacklogQuota, retention: Retention, owner: str) -> None:
 def refuse_retention(retention: Retention, quota: BacklogQuota, owner: str) -> None:
     """Raises PreconditionFailed for a retention that does not fit."""
     if not fits(quota, retention):
-        raise PreconditionFailed(f"Retention Quota must exceed configured backlog quota for {owner}.")
+        # Pulsar says the remedy for a topic alone.
+        remedy = " Please increase retention quota and retry" if owner == "topic" else ""
+        raise PreconditionFailed(f"Retention Quota must exceed configured backlog quota for {owner}.{remedy}")

@@ -96,6 +96,8 @@ class Rest(NamedTuple):
     """True where an empty body removes the policy, as one of Pulsar's tools asks for it."""
     bodiless: bool = False
     """True where the request sets true and has no body; only DELETE ends it."""
+    refusal: str = ""
+    """Pulsar's whole sentence for a number out of range; empty = `WORD must be 0 or more`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,8 @@ MAX_CONSUMERS: Final = Policy(
 MAX_CONSUMERS_PER_SUBSCRIPTION: Final = Policy(
     title="consumers of a subscription", form=Whole(),
     name="max_consumers_per_subscription", namespace=Rest("maxConsumersPerSubscription"),
-    topic_name="maxConsumersPerSubscription", topic=Rest("maxConsumersPerSubscription", unset=NO_CONTENT),
+    topic_name="maxConsumersPerSubscription", topic=Rest(
+        "maxConsumersPerSubscription", unset=NO_CONTENT, refusal="Invalid value for maxConsumersPerSubscription"),
     key="maxConsumersPerSubscription", setting=lambda settings: settings.consumers_max_per_subscription,
     acts="A consumer above the limit is refused; connected ones stay. 0 = no limit.")
 MAX_SUBSCRIPTIONS: Final = Policy(
@@ -165,7 +168,7 @@ MAX_SUBSCRIPTIONS: Final = Policy(
     acts="A subscription above the limit is not created. 0 = no limit.")
 MAX_TOPICS: Final = Policy(
     title="topics of a namespace", form=Whole(),
-    name="max_topics_per_namespace", namespace=Rest("maxTopicsPerNamespace"),
+    name="max_topics_per_namespace", namespace=Rest("maxTopicsPerNamespace", unset=Unset(0)),
     key="maxTopicsPerNamespace", setting=lambda settings: settings.topics_max_per_namespace,
     acts="A persistent topic above the limit is not created; each partition counts. 0 = no limit.")
 _TYPES: Final = Subset("Failover", "Key_Shared", "Exclusive", "Shared")
@@ -201,7 +204,10 @@ AUTO_TOPICS: Final = Policy(
 
 MAX_MESSAGE_SIZE: Final = Policy(
     title="bytes of a message", form=Whole(), at_most="maxMessageSize",
-    topic_name="maxMessageSize", topic=Rest("maxMessageSize", unset=NO_CONTENT),
+    topic_name="maxMessageSize", topic=Rest(
+        "maxMessageSize", unset=NO_CONTENT,
+        refusal="topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the"
+                " broker-level"),
     setting=lambda settings: 0,
     acts="A message or batch above the limit is refused; chunks are not checked. 0 = the broker's limit.")
 DEDUPLICATION: Final = Policy(
@@ -213,13 +219,15 @@ DEDUPLICATION: Final = Policy(
 MAX_UNACKED_PER_CONSUMER: Final = Policy(
     title="unacknowledged messages of a consumer", form=Whole(),
     name="max_unacked_messages_per_consumer", namespace=Rest("maxUnackedMessagesPerConsumer"),
-    topic_name="maxUnackedMessagesOnConsumer", topic=Rest("maxUnackedMessagesOnConsumer", applied=True),
+    topic_name="maxUnackedMessagesOnConsumer", topic=Rest(
+        "maxUnackedMessagesOnConsumer", applied=True, refusal="maxUnackedNum must be 0 or more"),
     key="maxUnackedMessagesPerConsumer", setting=lambda settings: settings.unacked_max_per_consumer,
     acts="A consumer of a Shared or Key_Shared subscription gets no further message at the limit. 0 = no limit.")
 MAX_UNACKED_PER_SUBSCRIPTION: Final = Policy(
     title="unacknowledged messages of a subscription", form=Whole(),
     name="max_unacked_messages_per_subscription", namespace=Rest("maxUnackedMessagesPerSubscription"),
-    topic_name="maxUnackedMessagesOnSubscription", topic=Rest("maxUnackedMessagesOnSubscription", applied=True),
+    topic_name="maxUnackedMessagesOnSubscription", topic=Rest(
+        "maxUnackedMessagesOnSubscription", applied=True, refusal="maxUnackedNum must be 0 or more"),
     key="maxUnackedMessagesPerSubscription", setting=lambda settings: settings.unacked_max_per_subscription,
     acts="A Shared or Key_Shared subscription pauses at the limit until half are left. 0 = no limit.")
 DISPATCHER_PAUSE: Final = Policy(
@@ -241,8 +249,11 @@ HOLE_REDELIVERY: Final = Policy(
 DEDUPLICATION_SNAPSHOTS: Final = Policy(
     title="seconds between two snapshots of deduplication", form=Whole(),
     name="deduplicationSnapshotIntervalSeconds",
-    namespace=Rest("deduplicationSnapshotInterval", removable=False, empty_removes=True),
-    topic_name="deduplicationSnapshotIntervalSeconds", topic=Rest("deduplicationSnapshotInterval"),
+    namespace=Rest(
+        "deduplicationSnapshotInterval", removable=False, empty_removes=True,
+        refusal="interval must be greater than or equal to 0"),
+    topic_name="deduplicationSnapshotIntervalSeconds",
+    topic=Rest("deduplicationSnapshotInterval", refusal="interval must be 0 or more"),
     key="brokerDeduplicationSnapshotIntervalSeconds",
     setting=lambda settings: settings.deduplication_snapshot_s,
     acts="Sequence ids are saved after so much time too, not only after many entries. 0 = not by time.")
@@ -305,16 +316,20 @@ RETAINED: Final = Policy(
          "the next look.")
 MESSAGE_TTL: Final = Policy(
     title="seconds until an unread message expires", form=Whole(),
-    name="message_ttl_in_seconds", namespace=Rest("messageTTL"),
-    topic_name="messageTTLInSeconds", topic=Rest("messageTTL", applied=True, in_query=True),
+    name="message_ttl_in_seconds", namespace=Rest(
+        "messageTTL", refusal="Invalid value for message TTL, message TTL must >= 0"),
+    topic_name="messageTTLInSeconds",
+    topic=Rest("messageTTL", applied=True, in_query=True, refusal="Invalid value for message TTL"),
     key="ttlDurationDefaultInSeconds", setting=lambda settings: settings.ttl_s,
     acts="A message of this age counts as acknowledged from the next look on, but not before its delivery time. "
          "0 = never.")
 SUBSCRIPTION_EXPIRATION: Final = Policy(
     title="minutes until an unused subscription is deleted", form=Whole(),
-    name="subscription_expiration_time_minutes", namespace=Rest("subscriptionExpirationTime"),
+    name="subscription_expiration_time_minutes", namespace=Rest(
+        "subscriptionExpirationTime", refusal="Invalid value for subscription expiration time"),
     topic_name="subscriptionExpirationTime",
-    topic=Rest("subscriptionExpirationTime", applied=True, in_query=True),
+    topic=Rest("subscriptionExpirationTime", applied=True, in_query=True,
+               refusal="Invalid value for subscription expiration time"),
     key="subscriptionExpirationTimeMinutes", setting=lambda settings: settings.subscription_expires_min,
     acts="A subscription without a consumer for so long is deleted. 0 = never.")
 BACKLOG: Final = Policy(
@@ -349,7 +364,8 @@ BOOKIE_AFFINITY: Final = Policy(
 COMPACTION: Final = Policy(
     title="bytes of backlog at which a topic is compacted", form=Whole(0, LONG_MAX, LONG_MAX),
     name="compaction_threshold", namespace=Rest("compactionThreshold", "PUT"),
-    topic_name="compactionThreshold", topic=Rest("compactionThreshold", applied=True),
+    topic_name="compactionThreshold",
+    topic=Rest("compactionThreshold", applied=True, refusal="Invalid value for compactionThreshold"),
     key="brokerServiceCompactionThresholdInBytes",
     setting=lambda settings: settings.compaction_threshold_bytes,
     acts="A topic with more uncompacted bytes is compacted at the next look. 0 = never.")

@@ -35,9 +35,9 @@ NON_PARTITIONED: Final = "non-partitioned"
 class Retention:
     """How long, and up to which size, acknowledged messages stay; -1 = without limit, both 0 = not at all."""
 
-    minutes: int = member("retentionTimeInMinutes", Whole(-1), 0)
+    minutes: int = member("retentionTimeInMinutes", _ANY_INT, 0)
     """Minutes after the acknowledgement."""
-    mib: int = member("retentionSizeInMB", Whole(-1, LONG_MAX, LONG_MAX), 0)
+    mib: int = member("retentionSizeInMB", _ANY_LONG, 0)
     """MiB of acknowledged messages."""
 
 
@@ -56,10 +56,14 @@ HOLE_REDELIVERY: Final = Structure(HoleRedelivery)
 
 
 def _check_retention(value: Retention) -> None:
+    for name, number in (("size", value.mib), ("time", value.minutes)):
+        if number < -1:
+            raise WrongCombination(f"Invalid retention policy: {name} limit must be >= -1")
     if (value.minutes == 0) != (value.mib == 0):
         raise WrongCombination(
-            f"Invalid retention policy: {value.minutes} minutes and {value.mib} MB; either both limits are 0 or none"
-            " is. Use -1 to leave one limit out"
+            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has"
+            " a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both"
+            " limits must be set to 0."
         )
 
 
@@ -88,11 +92,11 @@ def _check_persistence(value: Persistence) -> None:
         ("AckQuorum", value.ack_quorum),
     ):
         if not 0 < number <= 5:
-            raise WrongCombination(f"bookkeeper{name}={number}: allowed is 1 to 5")
+            raise WrongCombination(f"Bookkeeper-{name} must be <= 5 and > 0.")
     if not value.ensemble >= value.write_quorum >= value.ack_quorum:
         raise WrongCombination(
             f"Bookkeeper Ensemble ({value.ensemble}) >= WriteQuorum ({value.write_quorum}) >= AckQuorum"
-            f" ({value.ack_quorum}) must hold"
+            f" ({value.ack_quorum})"
         )
 
 
@@ -218,14 +222,19 @@ class AutoTopicCreation:
 def _check_auto_topic_creation(value: AutoTopicCreation) -> None:
     if not value.allowed:
         return
+    count, detail = value.partitions, ""
     if value.kind not in (PARTITIONED, NON_PARTITIONED):
-        raise PolicyRefused(f"topicType={value.kind}: allowed is {PARTITIONED} or {NON_PARTITIONED}")
-    if value.kind == PARTITIONED and not 1 <= (value.partitions or 0) <= PARTITIONS_MAX:
-        raise PolicyRefused(
-            f"defaultNumPartitions={value.partitions}: allowed is 1 to {PARTITIONS_MAX} with {PARTITIONED}"
-        )
-    if value.kind == NON_PARTITIONED and value.partitions is not None:
-        raise PolicyRefused(f"defaultNumPartitions={value.partitions}: leave it out with {NON_PARTITIONED}")
+        detail = f"Unknown topic type [{'null' if value.kind is None else value.kind}]"
+    elif value.kind == NON_PARTITIONED and count is not None:
+        detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+    elif value.kind == PARTITIONED and count is None:
+        detail = "[defaultNumPartitions] cannot be null when the type is partitioned."
+    elif count is not None and count < 1:
+        detail = "[defaultNumPartitions] cannot be less than 1 for partition type."
+    elif count is not None and count > PARTITIONS_MAX:
+        detail = f"[defaultNumPartitions] {count}: allowed is 1 to {PARTITIONS_MAX}."
+    if detail:
+        raise PolicyRefused(f"Invalid configuration for autoTopicCreationOverride. the detail is {detail}")
 
 
 AUTO_TOPIC_CREATION: Final = Structure(AutoTopicCreation, _check_auto_topic_creation)

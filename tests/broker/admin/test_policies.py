@@ -135,9 +135,9 @@ async def test_entry_filters_are_refused_because_none_exists(admin: ClientSessio
     line = f"{path}/entryFilters"
     assert await refusal(admin, f"POST {line}", {"entryFilterNames": "f"}) == (
         400,
-        "entryFilters=Entry filter 'f' not found",
+        "Entry filter 'f' not found",
     )
-    empty = "entryFilters=entryFilterNames can't be empty. To remove entry filters use the remove method."
+    empty = "entryFilterNames can't be empty. To remove entry filters use the remove method."
     assert await refusal(admin, f"POST {line}", {"entryFilterNames": " , "}) == (400, empty)
     assert await call(admin, f"GET {line}") == (200, "")
     assert await call(admin, f"DELETE {line}") == (204, "")
@@ -227,13 +227,9 @@ async def test_bad_value_is_refused_and_not_stored(
 
 @pytest.mark.usefixtures("topic")
 async def test_numbers_out_of_range_are_refused(admin: ClientSession) -> None:
-    assert await refusal(admin, f"POST {NAMESPACE}/maxProducersPerTopic", -1) == (
-        412,
-        "maxProducersPerTopic=-1: allowed is a whole number from 0 to 2147483647",
-    )
     assert (await refusal(admin, f"POST {TOPIC}/maxProducers", -1))[0] == 412
     status, reason = await refusal(admin, f"POST {TOPIC}/maxMessageSize", 100_000_000)
-    assert (status, "the broker's maxMessageSize" in reason) == (412, True)
+    assert (status, "smaller than that in the broker-level" in reason) == (412, True)
     assert (await call(admin, f"POST {NAMESPACE}/maxProducersPerTopic", "5"))[0] == 204
     assert await call(admin, f"GET {NAMESPACE}/maxProducersPerTopic") == (200, 5)
     assert (await call(admin, f"POST {NAMESPACE}/maxProducersPerTopic", True))[0] == 400
