@@ -256,9 +256,15 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _page(error: web.HTTPException) -> web.Response:
-    """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does."""
+    """Returns an HTML page for a path or method that does not exist, as Pulsar's HTTP server does.
+
+    OPTIONS gets the methods of the path: no route serves it, and no header of CORS lets a foreign page go on.
+    """
     headers = {}
     if isinstance(error, web.HTTPMethodNotAllowed):
+        if error.method == "OPTIONS":
+            methods = sorted({"OPTIONS", *error.allowed_methods})
+            return web.Response(text=", ".join(methods), headers={"Allow": ",".join(methods)})
         headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
         if error.method == "PATCH":  # Pulsar's server answers this one without a page.
             return web.Response(status=error.status, headers={"Allow": headers["Allow"]})

@@ -137,6 +137,7 @@ class TopicReader:
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,
             msgs_redelivered=subscription.retired_redelivered,
+            last_flow_ms=subscription.retired_flow_ms,
             cache_hits=reads.hit_entries,
             cache_misses=reads.miss_entries,
             cache_coalesced=reads.coalesced_entries,
@@ -158,8 +159,9 @@ class TopicReader:
             SubscriptionReading(
                 name=one.name,
                 consumers=len(one.consumers),
-                msgs_out=sum([consumer.messages_out for consumer in one.consumers]),
-                bytes_out=sum([consumer.bytes_out for consumer in one.consumers]),
+                msgs_out=one.retired_messages_out
+                + sum([consumer.messages_out for consumer in one.consumers]),
+                bytes_out=one.retired_bytes_out + sum([consumer.bytes_out for consumer in one.consumers]),
                 msgs_dropped=one.messages_dropped,
                 consumer_readings=self._consumer_stats(one.consumers) if self._consumers else (),
             )
@@ -174,8 +176,8 @@ class TopicReader:
             msgs_in=topic.messages_in,
             bytes_in=topic.bytes_in,
             publish_rate_limited=topic.publish_rate_limited,
-            msgs_out=sum([one.msgs_out for one in subscriptions]),
-            bytes_out=sum([one.bytes_out for one in subscriptions]),
+            msgs_out=topic.messages_out_before + sum([one.msgs_out for one in subscriptions]),
+            bytes_out=topic.bytes_out_before + sum([one.bytes_out for one in subscriptions]),
             producer_readings=self._producer_stats(topic) if self._producers else (),
         )
 

@@ -123,8 +123,8 @@ class Consumer:
         """True once the client was told that the topic ended, and while it must not be told yet."""
         self.epoch = options.epoch
         """Grows with each redelivery request that names a higher one (PIP-84)."""
-        self.messages_per_entry = 1.0
-        """Moving average over deliveries; turns permits into a number of entries to read."""
+        self.messages_per_entry = 0.0
+        """Moving average over deliveries, 0 before the first one; turns permits into a number of entries to read."""
         self.messages_out = 0
         """Messages delivered, redeliveries included."""
         self.bytes_out = 0
@@ -168,4 +168,5 @@ class Consumer:
         self.messages_out += messages
         self.bytes_out += size
         # An eighth of the difference: one odd batch changes the estimate little, a new batch size within 20 deliveries.
-        self.messages_per_entry += (messages / entries - self.messages_per_entry) / 8
+        average = self.messages_per_entry
+        self.messages_per_entry = (average * 7 + messages / entries) / 8 if average else messages / entries

@@ -24,7 +24,16 @@ from protocol.message_metadata import NO_KEY, read_facts
 class NonPersistentSubscription:
     """The consumers of a non-persistent topic under one name; there is no cursor."""
 
-    __slots__ = ("_next", "consumers", "kind", "messages_dropped", "name", "topic")
+    __slots__ = (
+        "_next",
+        "consumers",
+        "kind",
+        "messages_dropped",
+        "name",
+        "retired_bytes_out",
+        "retired_messages_out",
+        "topic",
+    )
 
     def __init__(self, topic: NonPersistentTopic, name: str, kind: SubscriptionType) -> None:
         self.topic = topic
@@ -37,6 +46,10 @@ class NonPersistentSubscription:
         """Best priority first, then by name; the first one is the active one (Failover)."""
         self.messages_dropped = 0
         """Messages that no consumer could take."""
+        self.retired_messages_out = 0
+        """Messages delivered to consumers that left."""
+        self.retired_bytes_out = 0
+        """Bytes of those messages."""
         self._next = 0
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -62,7 +75,12 @@ class NonPersistentSubscription:
             return
         was_active = self.consumers[0] is consumer
         self.consumers.remove(consumer)
+        # Kept, because counters must never fall.
+        self.retired_messages_out += consumer.messages_out
+        self.retired_bytes_out += consumer.bytes_out
         if not self.consumers:
+            self.topic.messages_out_before += self.retired_messages_out
+            self.topic.bytes_out_before += self.retired_bytes_out
             self.topic.subscriptions.pop(self.name, None)
         elif was_active and self.kind is SubscriptionType.FAILOVER:
             self.consumers[0].port.active_changed(active=True)
@@ -113,7 +131,7 @@ class NoTransactions:
 class NonPersistentTopic(Topic):
     """A topic that forwards messages to connected consumers."""
 
-    __slots__ = ("subscriptions", "transactions")
+    __slots__ = ("bytes_out_before", "messages_out_before", "subscriptions", "transactions")
 
     def __init__(
         self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies, limits: BrokerLimits
@@ -121,6 +139,10 @@ class NonPersistentTopic(Topic):
         super().__init__(name, settings, policies, limits)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         """Subscriptions with at least one consumer, by name."""
+        self.messages_out_before = 0
+        """Messages delivered by subscriptions that are gone."""
+        self.bytes_out_before = 0
+        """Bytes of those messages."""
         self.transactions = NoTransactions()
         """Refuses messages of transactions."""
 

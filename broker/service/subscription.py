@@ -123,6 +123,7 @@ class Subscription:
         "name",
         "resetting",
         "retired_bytes_out",
+        "retired_flow_ms",
         "retired_messages_out",
         "retired_redelivered",
         "topic",
@@ -158,6 +159,8 @@ class Subscription:
         """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0
         """Bytes delivered to consumers that left."""
+        self.retired_flow_ms = 0
+        """Wall clock of the last FLOW of consumers that left; 0 = none came."""
         self.retired_redelivered = 0
         """Messages delivered again to consumers that left."""
         self.transactional: SubscriptionTransactions | None = None
@@ -315,6 +318,7 @@ class Subscription:
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
+        self.retired_flow_ms = max(self.retired_flow_ms, consumer.last_consumed_flow_ms)
         self.dispatcher.remove_consumer(consumer)
         self.left_at_ns = self.cursor.ledger.environment.now_ns()
         self._deactivate_if_empty()

@@ -33,6 +33,12 @@ class BadRequest(BrokerError):
     status = 400
 
 
+class UnsupportedMediaType(BrokerError):
+    """The body is of another type than JSON, by its header."""
+
+    status = 415
+
+
 class RequestTimeout(BrokerError):
     """The body of the request arrives too slowly."""
 
@@ -98,16 +104,28 @@ async def bytes_of(request: web.Request) -> bytes:
 async def body_of(request: web.Request) -> Json:
     """Returns the JSON in the body, None for an empty body.
 
-    Raises as `bytes_of`, and BadRequest for anything that is no JSON, or beyond the limits of `bounded_json`.
+    Raises as `bytes_of`, UnsupportedMediaType for another type or none, and BadRequest for anything that is no JSON, or
+    beyond the limits of `bounded_json`.
     """
     data = await bytes_of(request)
     if not data.strip():
         return None
+    _check_type(request.headers.get("Content-Type"))
     try:
         value = parse_json(data)
     except ValueError as error:
         raise BadRequest(f"The body cannot be read: {error}") from None
     return value
+
+
+def _check_type(given: str | None) -> None:
+    kind = "" if given is None else given.partition(";")[0].strip().lower()
+    # `+json`: tools name some bodies by a type of Pulsar's own.
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    reason = f"Content-Type {(given or '')[:100]!r} is not accepted: send application/json"
+    # Pulsar refuses a text that is no type at all with 400.
+    raise BadRequest(reason) if given is not None and "/" not in kind else UnsupportedMediaType(reason)
 
 
 def whole_number(value: Json, name: str) -> int:

@@ -124,12 +124,18 @@ async def id_by_index(request: web.Request) -> web.Response:
 
 
 async def last_id(request: web.Request) -> web.Response:
-    """Returns the id of the last message; entry -1 for a topic without one."""
+    """Returns the id of the last message, in a batch with its index there; entry -1 for a topic without one."""
     broker, name = request.app[BROKER], topic_of(request)
     if not name.is_persistent:
         raise NotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
     topic = await existing_persistent(broker, name)
-    return answer(message_id(topic.ledger.last_confirmed, name.partition))
+    last = topic.ledger.last_confirmed
+    facts = None if last.entry_id < 0 else facts_of(await topic.ledger.read_entry(last))
+    shown = message_id(last, name.partition)
+    if facts is not None and facts.batched:
+        # Members that Pulsar adds for a batch, and zeros in all of them but the index.
+        shown |= {"batchIndex": facts.messages - 1, "outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
+    return answer(shown)
 
 
 def _entry_at(topic: PersistentTopic, index: int) -> Position | None:

@@ -55,7 +55,7 @@ async def get_all(request: web.Request) -> web.Response:
 
 
 async def metadata(request: web.Request) -> web.Response:
-    """Returns the numbers of the versions; an empty answer for a topic that never had a schema.
+    """Returns the numbers of the versions and deletions; an empty answer for a topic that never had a schema.
 
     Pulsar says which ledger holds each; here none does, which the ledger id -1 says.
     """
@@ -63,9 +63,9 @@ async def metadata(request: web.Request) -> web.Response:
     newest = await schemas.get(name, None)
     if newest is None:
         return empty()
-    versions = await schemas.registry.versions(schema_id(name)) or [newest]
+    # Every number since 0 is taken, some of them by deletions, which Pulsar lists too.
     return answer(
-        {"info": _place(newest.version), "index": [_place(version.version) for version in versions]}
+        {"info": _place(newest.version), "index": [_place(number) for number in range(newest.version + 1)]}
     )
 
 
@@ -136,7 +136,7 @@ def _topic(request: web.Request) -> TopicName:
 
 
 def _place(version: int) -> dict[str, Json]:
-    return {"ledgerId": -1, "entryId": -1, "version": version}
+    return {"ledgerId": -1, "entryId": 0, "version": version}
 
 
 def _shown(found: VersionedSchema) -> dict[str, Json]:

@@ -15,15 +15,17 @@ from typing import Protocol
 from broker.service.backlog.open_runs import nth_open
 from broker.service.backlog.sizes import bytes_behind
 from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
-from broker.service.consumer import Consumer, SubscriptionType
+from broker.service.consumer import Consumer, KeySharedMeta, SubscriptionType
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.entry_facts import facts_of
 from broker.service.namespaces import Json
-from broker.service.non_persistent_topic import NonPersistentSubscription
+from broker.service.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
+from broker.service.topic_subscriptions import TopicSubscriptions
 
 
 class SubscriptionRates(Protocol):
@@ -142,10 +144,17 @@ def stats_now(
         "ownerBroker": owner.partition("://")[2],
         "nonContiguousDeletedMessagesRanges": _sum(subscriptions, "nonContiguousDeletedMessagesRanges"),
     }
+    before: NonPersistentTopic | TopicSubscriptions | None = None
     if isinstance(topic, PersistentTopic):
         _add_log(stats, topic)
+        before = topic.subscribing
     else:
         stats["msgDropRate"] = 0.0
+        before = topic if isinstance(topic, NonPersistentTopic) else None
+    if before is not None:
+        # A topic's counts never fall, so those of deleted subscriptions count on.
+        stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + before.bytes_out_before
+        stats["msgOutCounter"] = _int(stats, "msgOutCounter") + before.messages_out_before
     return stats
 
 
@@ -154,9 +163,6 @@ def _add_log(stats: dict[str, Json], topic: PersistentTopic) -> None:
     log, buffer = topic.ledger, topic.transactions.buffer
     behind = (one.cursor.mark_delete_position for one in topic.subscriptions.values())
     slowest = min(behind, default=None)
-    # A topic's counts never fall, so those of deleted subscriptions count on.
-    stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + topic.subscribing.bytes_out_before
-    stats["msgOutCounter"] = _int(stats, "msgOutCounter") + topic.subscribing.messages_out_before
     stats["storageSize"] = log.ledgers.size_bytes
     stats["backlogSize"] = 0 if slowest is None else bytes_behind(log.ledgers, slowest)
     stats["backlogQuotaLimitSize"] = topic.quotas.size.size_max
@@ -241,15 +247,27 @@ def _subscription(
         stats["lastConsumedFlowTimestamp"] = max(one.last_consumed_flow_ms for one in connected)
         if options.consumers:
             stats["consumers"] = [_consumer(one) for one in connected]
-    if connected and subscription.kind is SubscriptionType.KEY_SHARED:
-        wish = connected[0].options.key_shared
+    wish = _key_shared(subscription)
+    if wish is not None:
         stats["keySharedMode"] = "STICKY" if wish.sticky else "AUTO_SPLIT"
         stats["allowOutOfOrderDelivery"] = wish.out_of_order
+    # Consumers that have left are no longer in the list, but the subscription has kept their counts.
+    stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
+    stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     if isinstance(subscription, Subscription):
         _add_cursor(stats, subscription, options)
     else:
         stats["msgDropRate"] = rates.drop_rate if rates else 0.0
     return stats
+
+
+def _key_shared(subscription: Subscription | NonPersistentSubscription) -> KeySharedMeta | None:
+    """Returns the mode of a Key_Shared subscription, also that of consumers that have left; None for other types."""
+    if subscription.consumers and subscription.kind is SubscriptionType.KEY_SHARED:
+        return subscription.consumers[0].options.key_shared
+    dispatcher = subscription.dispatcher if isinstance(subscription, Subscription) else None
+    keys = dispatcher.keys if isinstance(dispatcher, SharedDispatcher) else None
+    return None if keys is None else keys.meta
 
 
 def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: StatsOptions) -> None:
@@ -271,9 +289,9 @@ def _add_cursor(stats: dict[str, Json], subscription: Subscription, options: Sta
         if limit is not None:
             stats[f"dispatchThrottledMsgEventsBy{word}Limit"] = limit.throttled_by_messages
             stats[f"dispatchThrottledBytesEventsBy{word}Limit"] = limit.throttled_by_bytes
-    # Consumers that have left are no longer in the list, but the subscription has kept their counts.
-    stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
-    stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
+    # Consumers that have left are no longer in the list, but the subscription has kept their last FLOW.
+    flow_ms = max(_int(stats, "lastConsumedFlowTimestamp"), subscription.retired_flow_ms)
+    stats["lastConsumedFlowTimestamp"] = flow_ms
     stats["msgInReplay"] = subscription.waiting_for_redelivery
     stats["totalMsgExpired"] = subscription.expired.total
     stats["lastExpireTimestamp"] = subscription.expired.last_ms

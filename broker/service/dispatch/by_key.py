@@ -61,9 +61,9 @@ class ByKey:
         "_consumers",
         "_delivery",
         "_draining",
-        "_meta",
         "_out_of_order",
         "_redelivery",
+        "meta",
         "selector",
         "settings",
     )
@@ -81,7 +81,8 @@ class ByKey:
         """`meta` is that of the first consumer; all later ones must bring the same mode."""
         self.settings = settings
         """Current values, renewed by the dispatcher."""
-        self._meta = meta
+        self.meta = meta
+        """Mode of the first consumer."""
         # Without PIP-379's rules: the client gave up order, or declared ranges that never change their owner.
         self._out_of_order = meta.out_of_order or meta.sticky
         self.selector = selector
@@ -100,7 +101,7 @@ class ByKey:
         hashes do not fit.
         """
         meta = consumer.options.key_shared
-        if meta.sticky != self._meta.sticky or meta.out_of_order != self._meta.out_of_order:
+        if meta.sticky != self.meta.sticky or meta.out_of_order != self.meta.out_of_order:
             raise ConsumerBusy(
                 "Subscription is of different type: the active key_shared policy differs from the connecting consumer's"
             )

@@ -159,13 +159,14 @@ class SingleActiveDispatcher(Dispatcher):
             if consumer.permits <= 0:
                 return
             # Permits count messages and the cursor counts entries.
-            wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
+            average = consumer.messages_per_entry or 1.0
+            wanted = max(1, int(consumer.permits / average))
             wanted = min(wanted, self.settings.read_entries_max)
             if limits is not None:
                 messages, size = self._allowed(limits, now_ns)
                 if not messages:
                     return
-                per_entry = 1.0 if self.settings.throttle_entries else consumer.messages_per_entry
+                per_entry = 1.0 if self.settings.throttle_entries else average
                 wanted = min(wanted, max(1, int(messages / per_entry)))
                 bytes_max = min(self.settings.read_bytes_max, size)
             entries = self.reads.take(wanted, bytes_max)

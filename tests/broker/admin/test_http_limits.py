@@ -53,8 +53,8 @@ async def answer_to(port: int, data: bytes) -> bytes:
         b"GET /\xff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
         PATH + b"Content-Length: -1\r\n\r\nabc",
         PATH + b"Transfer-Encoding: chunked\r\n\r\nZZZ\r\n",
-        PATH + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde",
-        PATH + b"Content-Encoding: zstd\r\nContent-Length: 5\r\n\r\nabcde",
+        PATH + b"Content-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde",
+        PATH + b"Content-Type: application/json\r\nContent-Encoding: zstd\r\nContent-Length: 5\r\n\r\nabcde",
     ],
 )
 async def test_malformed_request_is_400_with_one_line_and_no_traceback(

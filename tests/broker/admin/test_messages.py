@@ -181,6 +181,28 @@ async def test_last_message_id_names_the_partition(admin: ClientSession) -> None
     assert (found["entryId"], found["partitionIndex"]) == (-1, 1)
 
 
+async def test_last_message_id_has_the_index_in_a_batch(admin: ClientSession, broker: BrokerService) -> None:
+    """As Apache Pulsar 4.2.4 answered, also for a batch of one message."""
+    for size in (1, 2):
+        metadata = metadata_of(0)
+        metadata.num_messages_in_batch = size
+        await publish(broker, f"{PERSISTENT}/b{size}", [(metadata, b"\0" * 16)])
+        status, found = await call(admin, f"GET {TOPICS}/b{size}/lastMessageId")
+        assert isinstance(found, dict)
+        assert found.pop("ledgerId") >= 0
+        assert (status, found) == (
+            200,
+            {
+                "entryId": 0,
+                "partitionIndex": -1,
+                "batchIndex": size - 1,
+                "batchSize": 0,
+                "outstandingAcksInSameBatch": 0,
+                "originalBatchSize": 0,
+            },
+        )
+
+
 async def test_examine_of_an_empty_topic_is_refused(admin: ClientSession) -> None:
     await call(admin, f"PUT {TOPICS}/t")
     assert await refusal(admin, f"GET {TOPICS}/t/examinemessage") == (

@@ -321,3 +321,50 @@ async def test_name_of_a_partition_is_refused_without_its_partitioned_topic(
 async def test_path_with_a_null_character_is_refused(admin: ClientSession) -> None:
     assert (await call(admin, "PUT /admin/v2/persistent/public/default/a%00b"))[0] == 400
     assert (await call(admin, "GET /admin/v2/persistent/public/default"))[1] == []
+
+
+async def test_options_tells_the_methods_of_a_path(admin: ClientSession) -> None:
+    for path, methods in (
+        (f"{TOPICS}/t/stats", ["GET", "HEAD", "OPTIONS"]),
+        (f"{TOPICS}/t", ["DELETE", "OPTIONS", "PUT"]),
+        ("/admin/v2/tenants/public", ["DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"]),
+    ):
+        async with admin.options(path) as answer:
+            assert (answer.status, answer.content_type) == (200, "text/plain")
+            assert sorted(answer.headers["Allow"].split(",")) == methods
+            assert await answer.text() == ", ".join(methods)
+            assert not [name for name in answer.headers if name.startswith("Access-Control")]
+    async with admin.options("/admin/v2/nonsense") as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("text/html", 415),
+        ("application/xml", 415),
+        ("application/octet-stream", 415),
+        ("nonsense", 400),
+        ("application/json;charset=utf-8", 204),
+        ("application/vnd.partitioned-topic-metadata+json", 204),
+    ],
+)
+async def test_body_of_another_type_than_json_is_refused(
+    admin: ClientSession, kind: str, status: int
+) -> None:
+    for line in (
+        f"PUT {TOPICS}/t/partitions",
+        "POST /admin/v2/namespaces/public/default/maxTopicsPerNamespace",
+    ):
+        assert (await call(admin, line, 2, {"Content-Type": kind}))[0] == status
+    # A body that no route reads has no type to check, in Pulsar too.
+    path = "/admin/v2/namespaces/public/default/unload"
+    assert (await call(admin, f"PUT {path}", None, {"Content-Type": kind}))[0] == 204
+
+
+async def test_body_without_a_type_is_refused(broker: BrokerService) -> None:
+    async with ClientSession(
+        base_url=broker.addresses.admin_url, skip_auto_headers=["Content-Type"]
+    ) as plain:
+        assert (await refusal(plain, f"PUT {TOPICS}/t/partitions", 2))[0] == 415
+        assert (await call(plain, f"PUT {TOPICS}/t"))[0] == 204

@@ -39,7 +39,7 @@ async def test_versions_are_added_and_read(admin: ClientSession) -> None:
     _, found = await call(admin, f"GET {PATH}/schemas")
     assert isinstance(found, dict)
     assert [one["version"] for one in found["getSchemaResponses"]] == [0, 1]
-    place = {"ledgerId": -1, "entryId": -1}
+    place = {"ledgerId": -1, "entryId": 0}
     listed = {"info": {**place, "version": 1}, "index": [{**place, "version": 0}, {**place, "version": 1}]}
     assert await call(admin, f"GET {PATH}/metadata") == (200, listed)
     for version in ("2", "-1"):
@@ -65,6 +65,9 @@ async def test_deletion_hides_all_versions(admin: ClientSession) -> None:
         assert await refusal(admin, f"GET {path}") == (404, "Schema not found")
     assert await call(admin, f"GET {PATH}/schemas") == (200, {"getSchemaResponses": []})
     assert await call(admin, f"POST {PATH}/schema", body(OTHER)) == (200, {"version": {"version": 2}})
+    _, found = await call(admin, f"GET {PATH}/metadata")
+    assert isinstance(found, dict)
+    assert [one["version"] for one in found["index"]] == [0, 1, 2], "with the deletion, as in Pulsar"
     assert await call(admin, f"DELETE {PATH}/schema?force=true") == (200, {"version": -1})
     assert await call(admin, f"POST {PATH}/schema", body(AVRO)) == (200, {"version": {"version": 0}})
 

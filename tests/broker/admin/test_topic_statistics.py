@@ -11,6 +11,7 @@ from broker.compose.broker_service import BrokerService
 from broker.model.position import EARLIEST, Position
 from tests.broker.admin.publishing import FIRST_PUBLISH_MS, publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
+from tests.support.raw_client import RawConnection
 
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
 
@@ -186,3 +187,27 @@ async def test_system_topics_are_listed_when_asked_for(admin: ClientSession) -> 
     assert await call(admin, f"GET {TOPICS}") == (200, [f"{PERSISTENT}/__mine", f"{PERSISTENT}/t"])
     status, listed = await call(admin, f"GET {TOPICS}?includeSystemTopic=true")
     assert (status, f"{PERSISTENT}/__change_events" in cast("list[str]", listed)) == (200, True)
+
+
+async def test_counts_of_a_non_persistent_topic_stay_when_its_consumers_leave(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    name = "non-persistent://public/default/n"
+    consumer = await RawConnection.open(broker.addresses.service_url)
+    await consumer.connect()
+    consumer.send("LOOKUP", topic=name, request_id=0)
+    await consumer.receive("LOOKUP_RESPONSE")
+    consumer.send("SUBSCRIBE", topic=name, subscription="s", subType="Shared", consumer_id=1, request_id=1)
+    await consumer.receive("SUCCESS")
+    consumer.send("FLOW", consumer_id=1, messagePermits=10)
+    consumer.send("CONSUMER_STATS", request_id=2, consumer_id=1)
+    await consumer.receive("CONSUMER_STATS_RESPONSE")
+    await publish_plain(broker, name, 3)
+    before = await got(admin, f"{NON_PERSISTENT}/n/stats")
+    consumer.send("CLOSE_CONSUMER", consumer_id=1, request_id=3)
+    while (await consumer.receive("MESSAGE", "SUCCESS")).type_name != "SUCCESS":
+        pass
+    after = await got(admin, f"{NON_PERSISTENT}/n/stats")
+    assert (before["msgOutCounter"], after["msgOutCounter"], after["subscriptions"]) == (3, 3, {})
+    assert after["bytesOutCounter"] == before["bytesOutCounter"]
+    await consumer.close()
