@@ -19,6 +19,7 @@ tasks, record, ledgers, metadata store. `magnetar/process/standalone.py` calls `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -49,7 +50,8 @@ from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.model.errors import BadVersion
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
@@ -112,6 +114,17 @@ class Addresses:
     """`pulsar+ssl://host:port` of the data port with TLS."""
     admin_url_tls: str = ""
     """`https://host:port` of the admin API and of /metrics with TLS."""
+
+
+async def count_start(metadata: MetadataStore) -> int:
+    """Counts this start and returns the number of earlier ones, of all brokers: it makes names of producers unique."""
+    while True:
+        found = await metadata.get(STARTS_KEY)
+        count, version = (int(found.value), found.version) if found else (0, ABSENT)
+        # Another broker may start meanwhile. With one name for two producers, deduplication would drop messages.
+        with contextlib.suppress(BadVersion):
+            await metadata.put(STARTS_KEY, b"%d" % (count + 1), version)
+            return count
 
 
 class BrokerService:
@@ -264,7 +277,8 @@ class BrokerService:
         await self.registry.resource_groups.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.registry.deletions.open()
-        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        starts = await count_start(self.environment.metadata)
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
@@ -379,13 +393,6 @@ class BrokerService:
     @property
     def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
         return None if self.controls is None else self.controls.around
-
-    async def _count_start(self) -> int:
-        """Counts this start and returns the number of earlier ones, which makes names of producers unique."""
-        found = await self.environment.metadata.get(STARTS_KEY)
-        count = int(found.value) if found else 0
-        await self.environment.metadata.put(STARTS_KEY, b"%d" % (count + 1))
-        return count
 
     def _look_for_inactive_topics(self) -> None:
         if self._inactive_topics.due:
