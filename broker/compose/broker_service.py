@@ -19,7 +19,6 @@ tasks, record, ledgers, metadata store. `magnetar/process/standalone.py` calls `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -50,8 +49,8 @@ from broker.loop.loop_watch import LoopWatch
 from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import ABSENT, MetadataStore
-from broker.model.errors import BadVersion
+from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.start_count import count_start
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
@@ -92,8 +91,6 @@ INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 DELETIONS_INTERVAL_S: Final = 60.0
 """Seconds between two attempts at deletions that have failed."""
-STARTS_KEY: Final = "/counters/broker-starts"
-"""Key of the metadata store: the number of brokers that have started on it."""
 
 
 SETTLE_S: Final = 10.0
@@ -114,17 +111,6 @@ class Addresses:
     """`pulsar+ssl://host:port` of the data port with TLS."""
     admin_url_tls: str = ""
     """`https://host:port` of the admin API and of /metrics with TLS."""
-
-
-async def count_start(metadata: MetadataStore) -> int:
-    """Counts this start and returns the number of earlier ones, of all brokers: it makes names of producers unique."""
-    while True:
-        found = await metadata.get(STARTS_KEY)
-        count, version = (int(found.value), found.version) if found else (0, ABSENT)
-        # Another broker may start meanwhile. With one name for two producers, deduplication would drop messages.
-        with contextlib.suppress(BadVersion):
-            await metadata.put(STARTS_KEY, b"%d" % (count + 1), version)
-            return count
 
 
 class BrokerService:

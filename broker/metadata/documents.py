@@ -27,7 +27,7 @@ class Documents(Generic[T]):
     ) -> None:
         """`key` gives the path of a name; `encode` gets a document and the one before it, and may refuse it."""
         self.values: dict[str, T] = {}
-        """What the store had at the last read or write of each name. Only for reading."""
+        """The documents that the store had at the last read or write of each name. Only for reading."""
         self._store = store
         self._key = key
         self._decode = decode

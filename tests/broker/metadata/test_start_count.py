@@ -1,12 +1,12 @@
-"""BrokerService: what its start leaves in a store that several brokers share."""
+"""count_start: brokers that start at the same time on one store."""
 
 from __future__ import annotations
 
 import asyncio
 
-from broker.compose.broker_service import count_start
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Versioned
+from broker.metadata.start_count import count_start
 
 
 class SlowReads(MemoryMetadataStore):
