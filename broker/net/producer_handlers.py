@@ -122,6 +122,8 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         await topic.remove_producer(opened)
         raise
     port.producer = opened
+    # Before the answer: the client's next frame may be a message of the largest size.
+    cnx.inbox.begin_to_produce(cnx.context.settings.message_bytes_max + FRAME_PADDING_BYTES)
     log.info("+ %s producer %s on %s", cnx.address, opened.name, name)
     _answer(cnx, request, opened)
 
