@@ -7,7 +7,7 @@ tracks pending entries (Shared, Key_Shared).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.loop.clock import CallLater
 from broker.loop.turn import Turn
@@ -39,6 +39,9 @@ from broker.service.transactions.subscription_transactions import (
     shown_properties,
 )
 from broker.service.transactions.topic_transactions import TopicTransactions
+
+if TYPE_CHECKING:
+    from broker.service.backlog.message_expiry import MessageExpiry
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
@@ -86,6 +89,8 @@ class SubscribedTopic(Protocol):
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
+    expiry: MessageExpiry
+    """Acknowledges messages that are too old."""
     positions: TopicPositions
     """Entries by time, and the last message."""
     transactions: TopicTransactions
