@@ -88,7 +88,9 @@ async def test_transaction_begins_the_redelivery_count_anew_when_it_commits(
     for _ in range(2):
         subscription.redeliver(consumer, keys, None)
         await stage.settle()
-    acknowledge_in_transaction(subscription, consumer, txn, [AckedEntry(keys[0], ack_set, 3)], cumulative=False)
+    acknowledge_in_transaction(
+        subscription, consumer, txn, [AckedEntry(keys[0], ack_set, 3)], cumulative=False
+    )
     await bench.end(txn, commit=commit)
     subscription.redeliver(consumer, keys, None)
     await stage.settle()
