@@ -7,7 +7,7 @@ tracks pending entries (Shared, Key_Shared).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from broker.loop.clock import CallLater
 from broker.loop.turn import Turn
@@ -40,9 +40,6 @@ from broker.service.transactions.subscription_transactions import (
 )
 from broker.service.transactions.topic_transactions import TopicTransactions
 
-if TYPE_CHECKING:
-    from broker.service.backlog.message_expiry import MessageExpiry
-
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""
 
@@ -68,6 +65,14 @@ class SubscriptionOwner(Protocol):
         ...
 
 
+class Expiry(Protocol):
+    """Acknowledges messages that are too old (`MessageExpiry`)."""
+
+    async def expire(self, subscription: Subscription, before_ms: int) -> int:
+        """Expires what is older than the time; see `MessageExpiry.expire`."""
+        ...
+
+
 class SubscribedTopic(Protocol):
     """The topic, as far as its subscriptions use it."""
 
@@ -89,8 +94,6 @@ class SubscribedTopic(Protocol):
     """Rates of publishing, delivering and subscribing."""
     delays: DelayedDelivery
     """Messages that wait for their delivery time."""
-    expiry: MessageExpiry
-    """Acknowledges messages that are too old."""
     positions: TopicPositions
     """Entries by time, and the last message."""
     transactions: TopicTransactions
@@ -101,6 +104,11 @@ class SubscribedTopic(Protocol):
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
+        ...
+
+    @property
+    def expiry(self) -> Expiry:
+        """Acknowledges messages that are too old."""
         ...
 
     def check_open(self) -> None:
