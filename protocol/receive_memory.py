@@ -11,9 +11,10 @@ Law: own memory of all connections together stays below a limit. Above it, in th
     4. the connection that asks for more is ended
 
 A connection that asks for more before the end of its own handshake ends those of step 2 that are stale, and none of step 3.
-Connections without a producer have a limit of their own, a small one. Above it the same steps are taken among them alone. So
-peers without credentials end none that have proven theirs, peers that send half frames lose their connections, a producer that
-sends whole ones keeps its own, and frames that have begun earlier are completed. Pure: no I/O, and the clock is given.
+Connections without a producer have a limit of their own, a small one. Above it the same steps are taken among them alone.
+So peers without credentials end none that have proven theirs, peers that send half frames lose their connections, a
+producer that sends whole ones keeps its own, and frames that have begun earlier are completed. Pure: no I/O, and the
+clock is given.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.topic import Topic
 from protocol import answers
+from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
 log = logging.getLogger("magnetar.net")
