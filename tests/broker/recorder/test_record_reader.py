@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pytest
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import batches, events, find
-from broker.recorder.schema import FACTS_KEY
+from broker.recorder.schema import FACTS_KEY, part_name
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
 
@@ -115,6 +115,26 @@ def test_reader_raises_at_damage_inside_a_file(record: Path) -> None:
         list(batches(second))
     with pytest.raises(RecordError, match=f"{bad.name}: damaged"):
         list(events(found.lifetimes[0]))
+
+
+def test_reader_finds_a_file_that_is_completed_while_the_folder_is_listed(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets its whole name after the first listing, so that one listing alone has it or both do."""
+    *others, last = files(record)
+    part = last.rename(last.with_name(part_name(last.name)))
+    listed = Path.rglob
+
+    def rglob(folder: Path, pattern: str) -> Iterator[Path]:
+        found = list(listed(folder, pattern))
+        if part.exists():
+            part.rename(last)
+        return iter(found)
+
+    monkeypatch.setattr(Path, "rglob", rglob)
+    found = find([record])
+    assert [file.path for file in found.lifetimes[0].files] == [*others, last]
+    assert found.rejected == []
 
 
 def test_reader_finds_a_single_file_by_name(record: Path) -> None:
