@@ -192,6 +192,15 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     report, _, _ = run(spark, "recommend", str(SAMPLE))
     assert "entryCachePolicy=magnetar" not in report.text
     assert any(line.startswith("keep the policy pip430 4.2: magnetar, ") for line in report.text)
+    # Knee and end of the curve, the point between them that is proposed, and the reason.
+    knee, end, proposed = report.text[-3:]
+    assert knee.startswith("knee of the curve of pip430 4.2: 8 MiB, ")
+    assert end == "end of the curve: 32 MiB, hit ratio 100.00 %"
+    assert re.fullmatch(
+        r"proposed: 12 MiB, the smallest cache within 0\.2 points of the best hit ratio; the knee takes 33\.33 % less "
+        r"memory and hits 12\.06 points less: --memory 8MiB proposes for it",
+        proposed,
+    )
 
 
 def test_recommend_names_what_it_leaves_out_when_the_simulator_is_missing(
