@@ -102,7 +102,7 @@ class Session:
         """Check the files of an access record. RecordError where none is sound."""
         spark = self.spark(paths)
         self.say("checking the files")
-        return check_record(spark, paths)
+        return check_record(spark, paths, self.say)
 
     def record(self, paths: Sequence[Path]) -> Record:
         """Check the files of an access record and open them as DataFrames.
@@ -111,7 +111,7 @@ class Session:
         """
         spark = self.spark(paths)
         self.say("checking the files")
-        return read_record(spark, paths)
+        return read_record(spark, paths, self.say)
 
     @staticmethod
     def write(report: Report, folder: Path) -> Path:

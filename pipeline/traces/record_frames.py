@@ -6,7 +6,7 @@ report instead of the end of a job.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from broker.recorder.record_reader import BrokerLifetime
 from broker.recorder.schema import COLUMNS
+from pipeline.task_progress import collected
 from pipeline.traces.checking import Checked, apply_checks, check_file, find_files, no_record
 
 _KINDS: Final = {"int8": ByteType(), "int32": IntegerType(), "int64": LongType(), "bool": BooleanType()}
@@ -66,12 +67,14 @@ class Record:
     """
 
 
-def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
-    """Read all broker lifetimes below the paths.
+def read_record(
+    spark: SparkSession, paths: Sequence[Path], say: Callable[[str], None] = lambda text: None
+) -> Record:
+    """Read all broker lifetimes below the paths; `say` is called with the progress.
 
     RecordError where there is no sound file.
     """
-    checked = check_record(spark, paths)
+    checked = check_record(spark, paths, say)
     # A frame per lifetime, as each has its own constants; one read of all files would need them from the paths.
     rows = reduce(DataFrame.unionByName, [_rows_of(spark, lifetime) for lifetime in checked.lifetimes])
     names = _names_of(spark, checked.lifetimes)
@@ -80,8 +83,10 @@ def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
     return Record(checked, rows, topics, readers)
 
 
-def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
-    """Read every file once and reject the damaged ones.
+def check_record(
+    spark: SparkSession, paths: Sequence[Path], say: Callable[[str], None] = lambda text: None
+) -> Checked:
+    """Read every file once and reject the damaged ones; `say` is called with the progress.
 
     RecordError where no sound file is left.
     """
@@ -91,7 +96,7 @@ def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
         # Several slices for each core: files differ in size, and a slice is checked by one core.
         slices = min(len(files), spark.sparkContext.defaultParallelism * 4)
         task = spark.sparkContext.parallelize(files, slices)
-        apply_checks(checked, task.map(lambda path: check_file(Path(path))).collect())
+        apply_checks(checked, collected(spark, task.map(lambda path: check_file(Path(path))), say))
     if not checked.lifetimes:
         raise no_record(checked, paths)
     return checked
