@@ -48,7 +48,9 @@ def _has_executor(spark: SparkSession) -> bool:
     """Return False while a cluster has given the session nothing to run tasks on."""
     context = spark.sparkContext
     # The driver is among those that Spark lists.
-    return in_one_process(context.master or "") or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
+    return (
+        in_one_process(context.master or "") or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
+    )
 
 
 def _follow(

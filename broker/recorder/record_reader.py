@@ -23,7 +23,7 @@ from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
 from broker.recorder.row_encoder import Columns
 from broker.recorder.sampling import Ints
-from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
+from broker.recorder.schema import COLUMNS, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
 """Rows that `events` turns into Python objects at once."""
@@ -158,10 +158,7 @@ def look_at(path: Path) -> FileOnDisk:
     except _REFUSALS as error:
         raise RecordError(f"not a whole Parquet file: {_one_line(error)}") from None
     # Parquet's own metadata, so that a file tells everything about itself when it is moved or copied.
-    text = (metadata.metadata or {}).get(FACTS_KEY)
-    if text is None:
-        raise RecordError("a Parquet file, but not of an access record")
-    facts = FileFacts.from_bytes(text)
+    facts = FileFacts.from_metadata(metadata.metadata or {})
     # A version alone would not reveal a file that another program has rewritten with other types.
     if not schema.remove_metadata().equals(SCHEMA):
         raise RecordError(f"its columns are not those of version {VERSION} of the format")

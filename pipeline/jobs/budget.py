@@ -27,6 +27,7 @@ from pipeline.jobs.grid_rows import (
     row_of,
     settings_cells,
 )
+from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
     MIB,
     Traffic,
@@ -147,7 +148,8 @@ def recommend_within(
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
     confirmed_present, confirmed = _confirmed(search, checked, present, best, rate)
-    report.text += [*own_lines(checked, confirmed_present), *present_lines(present), ""]
+    report.text += [*own_lines(checked, confirmed_present), *pace_lines(inputs, checked, say)]
+    report.text += [*present_lines(present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
     if best is not None and budget.memory_bytes is not None:
         report.text += tie_lines(_fitting(grid, budget), best)

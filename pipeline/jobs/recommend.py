@@ -30,6 +30,7 @@ from pipeline.jobs.grid_rows import (
     row_of,
     settings_cells,
 )
+from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
     NEAR,
     best_by_size,
@@ -117,7 +118,8 @@ def recommend(
     best = _trimmed(inputs, present, _cheapest(present, together))
     policies = _policies(inputs, checked, own, policies_rate, say)
     baseline = _baseline(inputs, checked, best.settings.size_bytes_max, say)
-    report.text += [*own_lines(checked, present), *present_lines(present), ""]
+    report.text += [*own_lines(checked, present), *pace_lines(inputs, checked, say)]
+    report.text += [*present_lines(present), ""]
     # First the change that costs no memory.
     report.text += [
         *_policy_advice(policies),

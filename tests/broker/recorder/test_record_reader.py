@@ -137,6 +137,26 @@ def test_reader_finds_a_file_that_is_completed_while_the_folder_is_listed(
     assert found.rejected == []
 
 
+def test_each_file_tells_the_lags_of_the_loop_while_it_was_written(tmp_path: Path) -> None:
+    late_us = iter((250, 1000))
+    writer = new_writer(tmp_path, loop_late_us=lambda: next(late_us), file_seconds=10)
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(10.0)
+    writer.write([hit(1, 1)], 10.0)
+    writer.close(20.0, None)
+    (lifetime,) = find([tmp_path]).lifetimes
+    assert [file.facts.loop_late_us for file in lifetime.files] == [250, 750]
+
+
+def test_file_from_before_the_lags_of_the_loop_is_read(record: Path) -> None:
+    """They have a key of their own: a reader from before them passes over it, and the other facts are as they were."""
+    path = files(record)[0]
+    assert b"loop_late_us" not in facts_of(path)
+    rewrite(path, facts_of(path))
+    (lifetime,) = find([record]).lifetimes
+    assert [file.facts.loop_late_us for file in lifetime.files] == [None, 0, 0]
+
+
 def test_reader_finds_a_single_file_by_name(record: Path) -> None:
     found = find([files(record)[0], record / "nowhere"])
     assert [file.path for file in found.lifetimes[0].files] == [files(record)[0]]
