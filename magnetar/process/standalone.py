@@ -124,8 +124,6 @@ def run(options: BrokerOptions) -> int:
     for note in settings.notes:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Before the rooms are imported: with the default, the collector walks over their objects a hundred times.
-    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _run_loop(_serve(settings, options))
     except _ToldToStop:
@@ -215,6 +213,7 @@ async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
         # because metrics and console belong to them, and clients need not wait for the pass.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
         if options.role == "standalone":
             log.info(NAMESPACE_READY)
         await stop.wait()
