@@ -69,6 +69,7 @@ from broker.loop.rare_lines import RareLines
 from broker.model.errors import BrokerError
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
+from settings.settings import Settings
 from tls.certificates import Certificates
 from tls.listener import TlsListener
 
@@ -173,12 +174,20 @@ def create_app(
     app[BROKER] = broker
     app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
-    app[HEALTH] = HealthProbe(broker.environment)
+    app[HEALTH] = HealthProbe(broker.environment, _own_name(broker.settings))
     keep_racks(app)
     served = routes(more)
     served.append(openapi_route([*served]))
     app.add_routes(_with_any_name(route) for route in served)
     return app
+
+
+def _own_name(settings: Settings) -> str:
+    """Returns the address and port as configured: the port in use may be another after each start."""
+    port = settings.optional_int("webServicePort")
+    if port is None:
+        port = settings.optional_int("webServicePortTls")
+    return f"{settings.str('advertisedAddress')}:{port}"
 
 
 def _with_any_name(route: web.RouteDef) -> web.RouteDef:

@@ -51,6 +51,7 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.start_count import count_start
 from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
@@ -91,8 +92,6 @@ INACTIVE_INTERVAL_S: Final = 1.0
 """Resolution of `brokerDeleteInactiveTopicsFrequencySeconds`, which may change at run time."""
 DELETIONS_INTERVAL_S: Final = 60.0
 """Seconds between two attempts at deletions that have failed."""
-STARTS_KEY: Final = "/counters/broker-starts"
-"""Key of the metadata store: the number of brokers that have started on it."""
 
 
 SETTLE_S: Final = 10.0
@@ -265,7 +264,8 @@ class BrokerService:
         await self.registry.resource_groups.open()
         # Before the ports: no client may use a topic whose deletion was decided.
         await self.registry.deletions.open()
-        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        starts = await count_start(self.environment.metadata)
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.
         await self._open_coordinators()
         await self._open_ports()
@@ -374,13 +374,6 @@ class BrokerService:
     @property
     def _around(self) -> Callable[[ServerCnx], asyncio.BufferedProtocol] | None:
         return None if self.controls is None else self.controls.around
-
-    async def _count_start(self) -> int:
-        """Counts this start and returns the number of earlier ones, which makes names of producers unique."""
-        found = await self.environment.metadata.get(STARTS_KEY)
-        count = int(found.value) if found else 0
-        await self.environment.metadata.put(STARTS_KEY, b"%d" % (count + 1))
-        return count
 
     def _look_for_inactive_topics(self) -> None:
         if self._inactive_topics.due:

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from typing import Final
+from urllib.parse import quote
 
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metadata.metadata_store import ABSENT, Put
 from broker.model.errors import BrokerError, ServiceNotReady
 
-KEY: Final = "/admin/health"
-"""Holds the id of the probe's ledger, so that the next start can delete it."""
+ROOT: Final = "/admin/health-probes"
+"""Below it a key for each broker holds the id of the probe's ledger, so that the next start can delete it."""
+_OLD_KEY: Final = "/admin/health"
+"""The key in stores of earlier versions, in which the probes of two brokers made each other fail."""
 TIMEOUT_S: Final = 4.0
 """A probe that takes longer has failed."""
 FRESH_NS: Final = 1_000_000_000
@@ -32,13 +35,15 @@ _BODY: Final = b"healthy?"
 class HealthProbe:
     """Runs one probe at a time; a success counts for a second."""
 
-    def __init__(self, environment: ManagedLedgerEnvironment) -> None:
+    def __init__(self, environment: ManagedLedgerEnvironment, broker: str) -> None:
+        """`broker` names this one among those that share the metadata store, and is the same after a restart."""
         self._environment = environment
+        self._key = f"{ROOT}/{quote(broker, safe='')}"
         self._ledger_id = -1
         self._adds: EntryAdds | None = None
         self._next_entry = 0
         self._version = ABSENT
-        """Version of KEY, while it names `_ledger_id`."""
+        """Version of the key, while it names `_ledger_id`."""
         self._probing: asyncio.Task[None] | None = None
         self._healthy_until_ns = 0
 
@@ -64,7 +69,7 @@ class HealthProbe:
                     await self._renew_ledger()
                 # With each probe, so that a metadata store that cannot write is noticed too.
                 value = b"%d" % self._ledger_id
-                self._version = await self._environment.metadata.put(KEY, value, self._version)
+                self._version = await self._environment.metadata.put(self._key, value, self._version)
                 await self._add_entry()
         except TimeoutError:
             self._ledger_id = -1
@@ -75,17 +80,25 @@ class HealthProbe:
             raise ServiceNotReady(f"nothing can be stored: {error}") from error
 
     async def _renew_ledger(self) -> None:
-        found = await self._environment.metadata.get(KEY)
+        found = await self._environment.metadata.get(self._key)
         if found is not None:
             await self._environment.ledgers.delete(int(found.value))
+        else:
+            await self._remove_old()
         ledger_id = await self._environment.ids.next()
-        named = Put(KEY, b"%d" % ledger_id, ABSENT if found is None else found.version)
+        named = Put(self._key, b"%d" % ledger_id, ABSENT if found is None else found.version)
         ledger, (self._version,) = await self._environment.ledgers.create_beside(
             ledger_id, {"application": b"pulsar", "component": b"health"}, (named,)
         )
         self._adds = self._environment.ledgers.writer(ledger)
         self._ledger_id = ledger_id
         self._next_entry = 0
+
+    async def _remove_old(self) -> None:
+        old = await self._environment.metadata.get(_OLD_KEY)
+        if old is not None:
+            await self._environment.ledgers.delete(int(old.value))
+            await self._environment.metadata.delete(_OLD_KEY)
 
     async def _add_entry(self) -> None:
         entry_id = self._next_entry

@@ -2,8 +2,9 @@
 
 Everything is in memory and written through to the metadata store, below `/admin/policies` and `/admin/topic-policies`.
 Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
-once the store has it; changes are made one after the other. Policies are JSON values under the names of the admin REST
-interface; `EffectivePolicies` and the admin handlers interpret them.
+once the store has it; changes are made one after the other, and of what another broker may have stored meanwhile (see
+`Documents`). Policies are JSON values under the names of the admin REST interface; `EffectivePolicies` and the admin
+handlers interpret them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.removal.deletion import together
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
+from broker.metadata.documents import Documents
+from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.errors import BrokerError, InvalidTopicName, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.security.authorization.permissions import (
@@ -27,6 +29,8 @@ from broker.security.authorization.permissions import (
     stored_permissions,
 )
 
+Document: TypeAlias = "dict[str, Json]"
+"""All values of a tenant, a namespace or a topic: what is stored under one key."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A value that JSON can express."""
 
@@ -103,9 +107,13 @@ class Namespaces:
         self.cluster = cluster
         """`clusterName`; tenants created at the start allow it."""
         self._store = store
-        self._tenants: dict[str, dict[str, Json]] = {}
-        self._policies: dict[str, dict[str, Json]] = {}
-        self._topic_policies: dict[str, dict[str, Json]] = {}
+        self._stored_tenants = Documents(store, _path, _parse, _dump_bounded)
+        self._stored_policies = Documents(store, _path, _parse, _dump_bounded)
+        self._stored_topic_policies = Documents(store, _topic_path, _parse, _dump_bounded)
+        # Theirs, for reads: one step less on the way of a lookup.
+        self._tenants = self._stored_tenants.values
+        self._policies = self._stored_policies.values
+        self._topic_policies = self._stored_topic_policies.values
         # Parsed permissions by namespace, so that a check of rights parses nothing.
         self._permissions: dict[str, NamespacePermissions] = {}
         self._changing = asyncio.Lock()
@@ -120,11 +128,11 @@ class Namespaces:
     async def open(self) -> None:
         """Loads everything from the store and creates `public/default` and `pulsar/system` where missing."""
         for tenant in await self._store.children(ROOT):
-            self._tenants[tenant] = await self._load(tenant)
+            await self._stored_tenants.read(tenant)
             for name in await self._store.children(f"{ROOT}/{tenant}"):
-                self._policies[f"{tenant}/{name}"] = await self._load(f"{tenant}/{name}")
+                await self._stored_policies.read(f"{tenant}/{name}")
         for quoted in await self._store.children(TOPICS_ROOT):
-            self._topic_policies[unquote(quoted)] = await self._load(quoted, TOPICS_ROOT)
+            await self._stored_topic_policies.read(unquote(quoted))
         for namespace in ("public/default", "pulsar/system"):
             tenant = namespace.partition("/")[0]
             if not self.tenant_exists(tenant):
@@ -204,29 +212,29 @@ class Namespaces:
         """Creates a tenant. AlreadyExists, or InvalidTopicName for a name outside `[-=:.\\w]+`."""
         if not _NAME.fullmatch(tenant):
             raise InvalidTopicName("Tenant name is not valid")
-        async with self._changing:
-            if tenant in self._tenants:
+
+        def created(before: Document | None) -> Document:
+            if before is not None:
                 raise AlreadyExists("Tenant already exist")
             if self.is_ending(tenant):
                 raise ServiceNotReady(f"Tenant {tenant} is being deleted; ask again")
+            return dict(info)
 
-            async def change() -> None:
-                # The store first, here and below: memory must not show a change that was not stored.
-                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info), ABSENT)
-                self._tenants[tenant] = dict(info)
-
-            await uninterrupted(change())
+        async with self._changing:
+            await uninterrupted(self._stored_tenants.change(tenant, created))
 
     async def update_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
         """Replaces a tenant's values. NamespaceNotFound for an unknown tenant."""
-        async with self._changing:
+
+        def replaced(_: Document | None) -> Document:
             self.tenant(tenant)
+            return dict(info)
 
-            async def change() -> None:
-                await self._store.put(f"{ROOT}/{tenant}", _dump_bounded(info, self._tenants[tenant]))
-                self._tenants[tenant] = dict(info)
-                self._announce_rights()
+        async def change() -> None:
+            await self._stored_tenants.change(tenant, replaced)
+            self._announce_rights()
 
+        async with self._changing:
             await uninterrupted(change())
 
     async def delete_tenant(self, tenant: str) -> None:
@@ -236,33 +244,27 @@ class Namespaces:
                 raise NamespaceNotFound("Tenant doesn't exist")
             if self.names(tenant):
                 raise NotEmpty("The tenant still has active namespaces")
-
-            async def change() -> None:
-                await self._store.delete(f"{ROOT}/{tenant}")
-                del self._tenants[tenant]
-
-            await uninterrupted(change())
+            await uninterrupted(self._stored_tenants.change(tenant, _without))
 
     async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
         """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
         tenant, slash, name = namespace.partition("/")
         if not slash or not _NAME.fullmatch(name) or not _NAME.fullmatch(tenant):
             raise InvalidTopicName("Namespace name is not valid")
-        async with self._changing:
-            self.tenant(tenant)
-            if namespace in self._policies:
+
+        def created(before: Document | None) -> Document:
+            if before is not None:
                 raise AlreadyExists("Namespace already exists")
             if self.is_ending(tenant):
                 raise NamespaceNotFound("Tenant is being deleted")
             if self.is_ending(namespace):
                 # Otherwise the rest of the deletion, perhaps after a restart, would take the new one too.
                 raise ServiceNotReady(f"Namespace {namespace} is being deleted; ask again")
+            return dict(policies)
 
-            async def change() -> None:
-                await self._store.put(f"{ROOT}/{namespace}", _dump_bounded(policies), ABSENT)
-                self._policies[namespace] = dict(policies)
-
-            await uninterrupted(change())
+        async with self._changing:
+            self.tenant(tenant)
+            await uninterrupted(self._stored_policies.change(namespace, created))
 
     async def delete(self, namespace: str) -> None:
         """Deletes the namespace with its policies. The caller checks first that it has no topics."""
@@ -276,79 +278,66 @@ class Namespaces:
             ]
             for start in range(0, len(gone), _DELETED_AT_ONCE):
                 slice_ = gone[start : start + _DELETED_AT_ONCE]
-                await uninterrupted(together([self._keep_topic_policies(topic, {}) for topic in slice_]))
-
-            async def change() -> None:
-                await self._store.delete(f"{ROOT}/{namespace}")
-                del self._policies[namespace]
-                self._permissions.pop(namespace, None)
-                # Watches of its topics would go on in a later namespace of the same name, whose grants are others.
-                self._announce_rights()
-
-            await uninterrupted(change())
+                await uninterrupted(
+                    together([self._stored_topic_policies.change(topic, _without) for topic in slice_])
+                )
+            await uninterrupted(self._change_policies(namespace, _without))
 
     async def mark_deleted(self, namespace: str, beside: Put) -> None:
         """Marks a namespace whose deletion is decided, in one write with `beside`. NamespaceNotFound, MetadataError."""
+
+        def marked(_: Document | None) -> Document:
+            return {**self.policies(namespace), DELETED: True}
+
         async with self._changing:
-            policies = {**self.policies(namespace), DELETED: True}
-            key = f"{ROOT}/{namespace}"
-            found = await self._store.get(key)
-            if found is None:
-                raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
-            version = found.version
-
-            async def change() -> None:
-                await self._store.put_all((Put(key, _dump(policies), version), beside))
-                self._policies[namespace] = policies
-
-            await uninterrupted(change())
+            await uninterrupted(self._change_policies(namespace, marked, (beside,)))
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
+
+        async def change() -> None:
+            # Each change writes all policies of the namespace, so two at once would lose one of them.
+            await self._change_policies(
+                namespace, lambda _: _with_value(self.policies(namespace), key, value)
+            )
+            # Within the lock: of two changes the later one must be the last that topics are told of.
+            if self.listener is not None:
+                await self.listener.namespace_changed(namespace)
+
         async with self._changing:
-
-            async def change() -> None:
-                # Each change writes all policies of the namespace, so two at once would lose one of them.
-                await self._keep_policy(namespace, key, value)
-                if key == SUBSCRIPTION_MODE:
-                    self._announce_rights()
-                # Within the lock: of two changes the later one must be the last that topics are told of.
-                if self.listener is not None:
-                    await self.listener.namespace_changed(namespace)
-
             await uninterrupted(change())
 
     async def change_permissions(
         self, namespace: str, change: Callable[[NamespacePermissions], NamespacePermissions]
     ) -> None:
         """Replaces the permissions of a namespace by the result of `change`. NamespaceNotFound for an unknown one."""
+
+        def changed(_: Document | None) -> Document:
+            policies = self.policies(namespace)
+            permissions = change(parse_permissions(policies.get(PERMISSIONS)))
+            # Without any grant the key goes too, so that a namespace is stored as before its first grant.
+            stored = stored_permissions(permissions) if permissions != NamespacePermissions() else None
+            return _with_value(policies, PERMISSIONS, cast("Json", stored))
+
+        # Within the lock: a change begins with the result of the one before.
         async with self._changing:
-            # Within the lock: a change begins with the result of the one before.
-            before = self.permissions(namespace)
-            if before is None:
-                raise NamespaceNotFound("Namespace does not exist")
-            changed = change(before)
-            if changed == before:
-                return
+            await uninterrupted(self._change_policies(namespace, changed))
 
-            async def keep() -> None:
-                # Without any grant the key goes too, so that a namespace is stored as before its first grant.
-                stored = stored_permissions(changed) if changed != NamespacePermissions() else None
-                await self._keep_policy(namespace, PERMISSIONS, cast("Json", stored))
-                self._permissions[namespace] = changed
+    async def _change_policies(
+        self,
+        namespace: str,
+        changed: Callable[[Document | None], Document | None],
+        beside: Sequence[Put] = (),
+    ) -> None:
+        rights = _rights(self._policies.get(namespace))
+        try:
+            await self._stored_policies.change(namespace, changed, beside)
+        finally:
+            # Also after a failure: the change may have read what another broker had granted or revoked. And also for a
+            # deletion: watches of topics would go on in a later namespace of the same name, whose grants are others.
+            if _rights(self._policies.get(namespace)) != rights:
+                self._permissions.pop(namespace, None)
                 self._announce_rights()
-
-            await uninterrupted(keep())
-
-    async def _keep_policy(self, namespace: str, key: str, value: Json) -> None:
-        policies = dict(self.policies(namespace))
-        if value is None:
-            policies.pop(key, None)
-        else:
-            policies[key] = value
-        data = _dump_bounded(policies, self._policies[namespace])
-        await self._store.put(f"{ROOT}/{namespace}", data)
-        self._policies[namespace] = policies
 
     def _announce_rights(self) -> None:
         if self.rights_changed is not None:
@@ -360,33 +349,20 @@ class Namespaces:
 
     async def change_topic_policy(self, topic: str, key: str, changed: Callable[[Json], Json]) -> None:
         """As `set_topic_policy`, for a value that follows from the stored one; None stands for no value."""
+
+        def document(before: Document | None) -> Document | None:
+            policies = before or {}
+            # Of the newest document: of two changes made at once, each must see the other.
+            return _with_value(policies, key, changed(policies.get(key))) or None
+
         async with self._changing:
-            policies = dict(self._topic_policies.get(topic, _NOTHING))
-            # Within the lock: of two changes made at once, each must see the other.
-            value = changed(policies.get(key))
-            if value is None:
-                policies.pop(key, None)
-            else:
-                policies[key] = value
-
-            async def keep() -> None:
-                await self._keep_topic_policies(topic, policies)
-                if self.listener is not None:
-                    await self.listener.topic_changed(topic)
-
-            await uninterrupted(keep())
+            await uninterrupted(self._keep_topic_policies(topic, document))
 
     async def forget_topic(self, topic: str) -> None:
         """Removes all policies of a topic that shall have none any more."""
         if topic in self._topic_policies:
-
-            async def forget() -> None:
-                await self._keep_topic_policies(topic, {})
-                if self.listener is not None:
-                    await self.listener.topic_changed(topic)
-
             async with self._changing:
-                await uninterrupted(forget())
+                await uninterrupted(self._keep_topic_policies(topic, _without))
 
     async def topic_deleted(self, topic: str) -> None:
         """Removes all policies of a topic that was deleted, and what was granted on it and on its partitions."""
@@ -403,36 +379,59 @@ class Namespaces:
             # Otherwise a later topic of the same name would be open to the roles of this one.
             await self.change_permissions(name.namespace, lambda now: now.forget_topics(gone))
 
-    async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
-        key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"
-        if policies:
-            await self._store.put(key, _dump_bounded(policies, self._topic_policies.get(topic, _NOTHING)))
-            self._topic_policies[topic] = policies
-        else:
-            await self._store.delete(key)
-            self._topic_policies.pop(topic, None)
+    async def _keep_topic_policies(
+        self, topic: str, changed: Callable[[Document | None], Document | None]
+    ) -> None:
+        await self._stored_topic_policies.change(topic, changed)
+        if self.listener is not None:
+            await self.listener.topic_changed(topic)
 
-    async def _load(self, name: str, root: str = ROOT) -> dict[str, Json]:
-        found = await self._store.get(f"{root}/{name}")
-        values = {} if found is None else cast("dict[str, Json]", json.loads(found.value))
-        return {_OLD_NAMES.get(key, key): value for key, value in values.items()}
+
+def _path(name: str) -> str:
+    return f"{ROOT}/{name}"
+
+
+def _topic_path(topic: str) -> str:
+    return f"{TOPICS_ROOT}/{quote(topic, safe='')}"
+
+
+def _without(_: Document | None) -> None:
+    """Returns no document, whatever was there."""
+
+
+def _with_value(policies: Mapping[str, Json], key: str, value: Json) -> Document:
+    """Returns the policies with one value in place of another; None stands for no value."""
+    changed = {**policies, key: value}
+    if value is None:
+        del changed[key]
+    return changed
+
+
+def _rights(policies: Document | None) -> tuple[Json, Json] | None:
+    """Returns those policies that rights follow from; None for no namespace."""
+    return None if policies is None else (policies.get(PERMISSIONS), policies.get(SUBSCRIPTION_MODE))
 
 
 def _is_never_ending(_name: str) -> bool:
     return False
 
 
+def _parse(data: bytes) -> Document:
+    return {_OLD_NAMES.get(key, key): value for key, value in cast("Document", json.loads(data)).items()}
+
+
 def _dump(value: Mapping[str, Json]) -> bytes:
     return json.dumps(dict(value), separators=(",", ":")).encode()
 
 
-def _dump_bounded(value: Mapping[str, Json], before: Mapping[str, Json] = _NOTHING) -> bytes:
+def _dump_bounded(value: Document, before: Document | None) -> bytes:
     """Returns the stored form. Raises DocumentTooLarge: each later change would write, and copy, all of it.
 
-    A value that is smaller than the one before may pass, or nothing could be taken out of a large one.
+    A value that is smaller than the one before may pass, or nothing could be taken out of a large one; so may the mark of
+    a deletion.
     """
     data = _dump(value)
-    if len(data) > DOCUMENT_BYTES_MAX and len(data) > len(_dump(before)):
+    if len(data) > DOCUMENT_BYTES_MAX and len(data) > len(_dump(before or {})) and DELETED not in value:
         raise DocumentTooLarge(
             f"{len(data)} bytes of roles, policies and properties; {DOCUMENT_BYTES_MAX} are allowed: remove some first"
         )

@@ -13,9 +13,11 @@ from broker.ledger_client.ledger_ids import LedgerIds
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.errors import ServiceNotReady
 from broker.service import health
-from broker.service.health import ENTRIES_PER_LEDGER, KEY, HealthProbe
+from broker.service.health import ENTRIES_PER_LEDGER, HealthProbe
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.ledgers import on_one_bookie
+
+KEY = "/admin/health-probes/localhost%3A8080"
 
 
 class FakeLedgers:
@@ -51,14 +53,14 @@ class Bench:
         self.metadata = MemoryMetadataStore()
         self.probe = self.new_probe()
 
-    def new_probe(self) -> HealthProbe:
+    def new_probe(self, broker: str = "localhost:8080") -> HealthProbe:
         ground = SimpleNamespace(
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),  # type: ignore[arg-type]
             ids=LedgerIds(self.metadata),
             now_ns=lambda: self.now_ns,
         )
-        return HealthProbe(ground)  # type: ignore[arg-type]
+        return HealthProbe(ground, broker)  # type: ignore[arg-type]
 
 
 async def test_probes_within_a_second_share_one_entry() -> None:
@@ -125,3 +127,23 @@ async def test_ledger_of_a_probe_that_was_given_up_is_deleted(monkeypatch: pytes
     assert key is not None
     ledgers = [number for number in range(100) if await bench.metadata.get(ledger_key(number)) is not None]
     assert ledgers == [int(key.value)]
+
+
+async def test_probes_of_two_brokers_on_one_store_both_succeed() -> None:
+    bench = Bench()
+    probes = (bench.probe, bench.new_probe("other:8080"))
+    for _ in range(2):
+        for probe in probes:
+            await probe.check()
+        bench.now_ns += health.FRESH_NS
+    assert len(bench.ledgers.added) == 4
+    assert bench.ledgers.deleted == []
+
+
+async def test_ledger_of_an_earlier_version_is_deleted_with_its_key() -> None:
+    bench = Bench()
+    old = await LedgerIds(bench.metadata).next()
+    await bench.metadata.put("/admin/health", b"%d" % old)
+    await bench.probe.check()
+    assert bench.ledgers.deleted == [old]
+    assert await bench.metadata.get("/admin/health") is None

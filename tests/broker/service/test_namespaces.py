@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
-from broker.model.errors import InvalidTopicName
-from broker.security.authorization.permissions import NamespacePermissions, stored_permissions
+from broker.model.errors import InvalidTopicName, MetadataError
+from broker.security.authorization.permissions import Action, NamespacePermissions, stored_permissions
 from broker.service.namespaces import (
     DOCUMENT_BYTES_MAX,
     AlreadyExists,
     DocumentTooLarge,
+    Json,
     NamespaceNotFound,
     Namespaces,
     NotEmpty,
@@ -180,3 +182,147 @@ async def test_deleted_namespace_announces_the_end_of_its_rights() -> None:
     namespaces.rights_changed = lambda: announced.append(namespaces.exists("public/gone"))
     await namespaces.delete("public/gone")
     assert announced == [False]
+
+
+def granting(topic: str) -> Callable[[NamespacePermissions], NamespacePermissions]:
+    return lambda now: now.grant_on_topics([topic], "role", [Action.CONSUME])
+
+
+class TwoBrokers:
+    """Two registries on one store, both opened before the first change."""
+
+    def __init__(self, one: Namespaces, other: Namespaces) -> None:
+        self.one, self.other = one, other
+
+    @classmethod
+    async def opened(cls, store: MemoryMetadataStore | None = None) -> TwoBrokers:
+        store = store or MemoryMetadataStore()
+        registries = [Namespaces(store, "standalone") for _ in range(2)]
+        for registry in registries:
+            await registry.open()
+        return cls(*registries)
+
+
+async def test_policies_that_two_brokers_set_are_all_kept() -> None:
+    two = await TwoBrokers.opened()
+    await two.one.set_policy("public/default", "a", 1)
+    await two.other.set_policy("public/default", "b", 2)
+    await two.one.set_policy("public/default", "c", 3)
+    assert dict(two.one.policies("public/default")) == {"a": 1, "b": 2, "c": 3}
+    await two.other.set_policy("public/default", "a", None)
+    assert dict(two.other.policies("public/default")) == {"b": 2, "c": 3}
+
+
+async def test_revoked_right_stays_revoked_when_another_broker_changes_a_policy() -> None:
+    two = await TwoBrokers.opened()
+    topic = "persistent://public/default/t"
+    await two.one.change_permissions("public/default", granting(topic))
+    await two.other.set_policy("public/default", "a", 1)
+    granted = two.other.permissions("public/default")
+    assert granted is not None
+    assert topic in granted.topics
+    announced = []
+    two.other.rights_changed = lambda: announced.append(True)
+    await two.one.change_permissions("public/default", lambda now: now.forget_topics([topic]))
+    await two.other.set_policy("public/default", "b", 2)
+    for registry in (two.one, two.other):
+        assert registry.permissions("public/default") == NamespacePermissions()
+    assert announced == [True]
+
+
+async def test_permissions_that_two_brokers_grant_are_all_kept() -> None:
+    two = await TwoBrokers.opened()
+    topics = [f"persistent://public/default/{n}" for n in range(2)]
+    await two.one.change_permissions("public/default", granting(topics[0]))
+    await two.other.change_permissions("public/default", granting(topics[1]))
+    granted = two.other.permissions("public/default")
+    assert granted is not None
+    assert sorted(granted.topics) == topics
+
+
+async def test_topic_policies_that_two_brokers_set_are_all_kept() -> None:
+    two, topic = await TwoBrokers.opened(), "persistent://public/default/t"
+    await two.one.set_topic_policy(topic, "a", 1)
+    await two.other.set_topic_policy(topic, "b", 2)
+    assert dict(two.other.topic_policies(topic)) == {"a": 1, "b": 2}
+    await two.one.forget_topic(topic)
+    await two.other.set_topic_policy(topic, "c", 3)
+    assert dict(two.other.topic_policies(topic)) == {"c": 3}
+
+
+async def test_mark_of_a_deletion_keeps_what_another_broker_set() -> None:
+    store = MemoryMetadataStore()
+    two = await TwoBrokers.opened(store)
+    await two.one.set_policy("public/default", "a", 1)
+    await two.other.mark_deleted("public/default", Put("/intent", b"x", ABSENT))
+    found = await store.get("/admin/policies/public/default")
+    assert found is not None
+    assert json.loads(found.value) == {"a": 1, "deleted": True}
+
+
+async def test_creation_is_refused_for_what_another_broker_has_created() -> None:
+    two = await TwoBrokers.opened()
+    await two.one.create_tenant("shop", {"adminRoles": ["a"]})
+    with pytest.raises(AlreadyExists):
+        await two.other.create_tenant("shop", {})
+    await two.one.create("shop/orders", {"a": 1})
+    with pytest.raises(AlreadyExists):
+        await two.other.create("shop/orders")
+    assert dict(two.other.policies("shop/orders")) == {"a": 1}
+
+
+async def test_change_after_a_deletion_by_another_broker_makes_nothing_anew() -> None:
+    store = MemoryMetadataStore()
+    two = await TwoBrokers.opened(store)
+    await two.one.create("public/orders")
+    with pytest.raises(AlreadyExists):
+        await two.other.create("public/orders")
+    await two.one.delete("public/orders")
+    with pytest.raises(NamespaceNotFound):
+        await two.other.set_policy("public/orders", "a", 1)
+    assert not two.other.exists("public/orders")
+    assert await store.get("/admin/policies/public/orders") is None
+
+
+class LostAnswers(MemoryMetadataStore):
+    """Writes the next value, and then fails as a store does whose answer was lost."""
+
+    lost = False
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        version = await super().put(key, value, expected)
+        if self.lost:
+            self.lost = False
+            raise MetadataError("the answer was lost")
+        return version
+
+
+async def test_change_after_a_lost_answer_keeps_both() -> None:
+    store = LostAnswers()
+    namespaces = Namespaces(store, "standalone")
+    await namespaces.open()
+    store.lost = True
+    with pytest.raises(MetadataError):
+        await namespaces.set_policy("public/default", "a", 1)
+    await namespaces.set_policy("public/default", "b", 2)
+    assert dict(namespaces.policies("public/default")) == {"a": 1, "b": 2}
+
+
+async def test_tenant_that_two_brokers_update_has_the_later_values() -> None:
+    two = await TwoBrokers.opened()
+    for number, registry in enumerate((two.one, two.other, two.one)):
+        await registry.update_tenant("public", {"adminRoles": [str(number)]})
+    assert two.one.admin_roles("public") == ["2"]
+
+
+async def test_namespace_of_the_largest_size_can_be_marked_as_deleted() -> None:
+    namespaces = await opened_in_memory({"x": "y" * (DOCUMENT_BYTES_MAX - len('{"x":""}'))})
+    await namespaces.mark_deleted("public/large", Put("/intent", b"x", ABSENT))
+    assert namespaces.policy("public/large", "deleted") is True
+
+
+async def opened_in_memory(policies: dict[str, Json]) -> Namespaces:
+    namespaces = Namespaces(MemoryMetadataStore(), "standalone")
+    await namespaces.open()
+    await namespaces.create("public/large", policies)
+    return namespaces
