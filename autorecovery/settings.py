@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bookie_stub.config.fields import bookie_key
 from settings.fields import RoomSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AutoRecoverySettings(RoomSettings):
     """Times and limits of auditor and worker."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from broker.config.fields import broker_key
 from broker.config.policy_names import POLICY_NAMES
@@ -22,7 +22,6 @@ def no_such_policy(name: str) -> str:
     return f"no such cache policy: {name}; choose one of {', '.join(POLICY_NAMES)}"
 
 
-@dataclass(frozen=True, slots=True)
 class EntryCacheSettings(RoomSettings):
     """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.config.fields import broker_key
@@ -32,7 +31,6 @@ class Copies(NamedTuple):
     """Bookies whose answers confirm an entry (Qa)."""
 
 
-@dataclass(frozen=True, slots=True)
 class LedgerSettings(RoomSettings):
     """Layout of new ledgers, and the way in which ledgers are read."""
 
@@ -67,7 +65,6 @@ def _quarantine_s(settings: Settings) -> int:
     return settings.int("bookkeeperClientHealthCheckQuarantineTimeInSeconds")
 
 
-@dataclass(frozen=True, slots=True)
 class QuarantineSettings(RoomSettings):
     """Condition and duration of a bookie's quarantine."""
 
