@@ -100,9 +100,8 @@ class ReceiveBuffer:
         self.accepted = True
         self._frame_bytes_max = frame_bytes_max
 
-    def begin_to_produce(self, frame_bytes_max: int) -> None:
-        """Sets the limit of a frame for a peer that has opened a producer."""
-        self._frame_bytes_max = frame_bytes_max
+    def begin_to_produce(self) -> None:
+        """Notes that the peer has opened a producer; see `Owner`."""
         if not self.produces:
             self._memory.began_to_produce(self._own_bytes)
             self.produces = True

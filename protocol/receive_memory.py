@@ -26,7 +26,7 @@ SCRATCH_BYTES: Final = 16 * 1024
 """Largest read that goes into the scratch. An entry received there is copied out, which costs less than 1 µs."""
 UNLIMITED: Final = 1 << 62
 IDLE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Own memory of all connections without a producer together: 64 of the longest commands, or thousands of usual reads."""
+"""Own memory of all connections without a producer together: a dozen of the longest frames, or thousands of usual reads."""
 STALE_NS: Final = 10 * 10**9
 """Age of an unfinished frame from which it is ended when others need its memory: 5 MiB at 4 Mbit/s."""
 
@@ -41,7 +41,7 @@ class Owner(Protocol):
 
     @property
     def produces(self) -> bool:
-        """True once the peer has opened a producer: its frames may be long, and count against the large limit alone."""
+        """True once the peer has opened a producer: its memory counts against the large limit alone."""
         ...
 
     def release(self) -> bool:

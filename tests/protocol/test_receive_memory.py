@@ -210,7 +210,7 @@ def test_memory_leaves_the_small_account_when_a_connection_begins_to_produce(clo
         peer.feed(half())
     assert memory.idle_bytes == memory.used_bytes
     for _ in range(2):
-        peers[0].inbox.begin_to_produce(FRAME_MAX)
+        peers[0].inbox.begin_to_produce()
     assert memory.idle_bytes == memory.used_bytes * 2 // 3
     peers[0].inbox.close()
     assert memory.idle_bytes == memory.used_bytes

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from broker.net.connection_limits import COMMAND_FRAME_BYTES_MAX, CONNECT_FRAME_BYTES_MAX
+from broker.net.connection_limits import CONNECT_FRAME_BYTES_MAX
 from broker.net.liveness import FRAME_INTERVALS_MAX
 from broker.net.read_gate import PUBLISH_BUFFER
 from protocol import receive_memory
@@ -94,16 +94,6 @@ async def test_frames_before_connect_cost_no_producer_its_connection() -> None:
     assert sum(stranger.transport.closing for stranger in strangers) > 100
 
 
-async def test_long_frame_before_a_producer_ends_the_connection() -> None:
-    port = Port(Stage())
-    client = await port.client()
-    client.feed(struct.pack(">I", COMMAND_FRAME_BYTES_MAX - 3))
-    assert client.transport.closing
-    producer = await a_producer(port)
-    producer.feed(struct.pack(">I", COMMAND_FRAME_BYTES_MAX - 3))
-    assert not producer.transport.closing
-
-
 async def test_connections_without_a_producer_share_a_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_memory, "IDLE_BYTES_MAX", 2 << 20)
     stage = Stage()
@@ -114,10 +104,10 @@ async def test_connections_without_a_producer_share_a_small_memory(monkeypatch: 
     producer.feed(half_a_frame())
     silent = [await port.client() for _ in range(3)]
     for client in silent:
-        client.feed(struct.pack(">II", COMMAND_FRAME_BYTES_MAX - 4, 10) + bytes(600_000))
+        client.feed(half_a_frame(600_000))
     stage.now_ns += STALE_NS
     later = await port.client()
-    later.feed(struct.pack(">II", COMMAND_FRAME_BYTES_MAX - 4, 10) + bytes(900_000))
+    later.feed(half_a_frame(900_000))
     await stage.fire()
     assert memory.idle_bytes <= 2 << 20
     assert silent[0].transport.closing
