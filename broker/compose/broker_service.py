@@ -181,7 +181,7 @@ class BrokerService:
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
-        self.recorder = _recorder(settings, version, decisions)
+        self.recorder = _recorder(settings, version, decisions, self.loop_watch)
         self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
         self._cache_passes = CachePasses(
             self.cache, turn, self._timers, _pass_interval_s(settings), clock.monotonic_ns
@@ -460,12 +460,14 @@ def _pass_interval_s(settings: Settings) -> float:
     return settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
 
 
-def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
+def _recorder(
+    settings: Settings, version: str, decisions: Decisions, loop_watch: LoopWatch
+) -> Recorder | None:
     """Makes the recorder; it listens from the first event on, so that the record is complete."""
     recorded = record_settings(settings)
     if recorded is None:
         return None
-    recorder = Recorder(recorded, version)
+    recorder = Recorder(recorded, version, lambda: loop_watch.late_us)
     decisions.listen(recorder.record)
     return recorder
 
