@@ -59,8 +59,8 @@ def cache_folder() -> Path:
 class _WaitTold:
     """Says every few seconds what a start waits for, until `with` ends."""
 
-    def __init__(self, say: Callable[[str], None], every_s: float) -> None:
-        self.waits_for = ""
+    def __init__(self, say: Callable[[str], None], every_s: float, waits_for: str) -> None:
+        self.waits_for = waits_for
         """A part of the start that may take long."""
         self._say = say
         self._every_s = every_s
@@ -103,7 +103,7 @@ def start_session(
     Executors that are processes of their own receive this project's modules, and need the packages that these import
     (docs/how-to/spark_cluster.md).
     """
-    with _WaitTold(say, every_s) as told:
+    with _WaitTold(say, every_s, f"an answer of the master {master}") as told:
         return _start(
             told, name, master, settings or {}, quick_start, cache_folder() if cache is None else cache
         )
@@ -112,7 +112,6 @@ def start_session(
 def _start(
     told: _WaitTold, name: str, master: str, settings: Mapping[str, str], quick_start: bool, folder: Path
 ) -> SparkSession:
-    told.waits_for = f"an answer of the master {master}"
     check_master(master)
     told.waits_for = "Java to be found"
     java = find_java(folder)
