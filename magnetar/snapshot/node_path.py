@@ -97,7 +97,8 @@ def _admin(parts: list[str]) -> NodePath:
         return NodePath("namespace", "/".join(rest))
     if kind == "local-policies":
         return _of_namespace("local-policies", rest)
-    if kind == "health" and not rest:
+    if (kind == "health" and not rest) or (kind == "health-probes" and len(rest) == 1):
+        # The first in stores of earlier versions.
         return NodePath("health")
     if kind == "deletions" and len(rest) == 2:
         return _deletion(rest[0], unquote(rest[1]))

@@ -76,6 +76,8 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/schema-versions/a/b/c%20d/0000000001", NodePath("schema-version", "a/b", T)),
         ("/namespace/a/b/0x0_0xf", NodePath("bundle-owner", "a/b")),
         ("/loadbalance/bundle-data/a/b/0x0_0xf", NodePath("bundle-data", "a/b")),
+        ("/admin/health", NodePath("health")),
+        ("/admin/health-probes/localhost%3A8080", NodePath("health")),
         ("/counters/broker-starts", NodePath("other")),
     ],
 )

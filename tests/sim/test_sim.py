@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
 LIVES_SEEDS = (1, 4, 19, 103)
 """Seeds of topics; the last three found defects."""
-LIVES_BEGIN_AT = {"deletes-without-export": 8, "beginnings-are-certain": 12}
+LIVES_BEGIN_AT = {"deletes-without-export": 8, "beginnings-are-certain": 10}
 LIVES_RULES = (
     "trims-what-is-needed",
     "retention-is-ignored",
