@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.bounds.strict_size import PinnedLevel, StrictSize
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import CombinedListener
 from broker.entry_cache.observe.curve import Curves
@@ -23,7 +24,6 @@ from broker.entry_cache.observe.expectations import CountedReads, PositionReads
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policy import NO_LIMIT
-from broker.entry_cache.settings import EntryCacheSettings
 
 
 class ComposedCache:
@@ -33,7 +33,7 @@ class ComposedCache:
 
     def __init__(
         self,
-        settings: EntryCacheSettings,
+        settings: CacheSettings,
         decisions: Decisions | None = None,
         *,
         pinned: PinnedLevel | None = None,
