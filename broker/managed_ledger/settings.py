@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.config.fields import broker_key
-from broker.ledger_client.settings import Copies
+from broker.ledger_client.ensemble_settings import Copies
 from settings.fields import RoomSettings
 from settings.settings import Settings
 
