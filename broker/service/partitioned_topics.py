@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import TopicName
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces import AlreadyExists
-from broker.service.partition_limit import check_partitions
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.partition_limit import check_partitions
 from broker.service.topic_registry import TopicRegistry, check_unused
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are created at the same time. Each takes the loop for 0.2 ms."""

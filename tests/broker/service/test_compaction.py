@@ -15,12 +15,8 @@ from broker.model.errors import NotAllowed, ReadTimedOut
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
-from broker.service.compaction.topic_compaction import (
-    COMPACTION_CURSOR,
-    LEDGER_PROPERTY,
-    CompactionRunning,
-    CompactionStatus,
-)
+from broker.service.compaction.topic_compaction import LEDGER_PROPERTY, CompactionRunning, CompactionStatus
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
 from protocol.ledger_metadata import ledger_key

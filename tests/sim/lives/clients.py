@@ -11,8 +11,8 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
