@@ -19,6 +19,11 @@ BROKER: Final = (
     # Gauges, though they only grow: as counters the library would print them with `_total` at the end.
     gauge("pulsar_connection_created_total_count", "connections.created", "Connections accepted."),
     gauge("pulsar_connection_closed_total_count", "connections.closed", "Connections closed."),
+    counter(
+        "magnetar_corrupt_sends_total",
+        "connections.corrupt_sends",
+        "Messages of producers refused because their checksum was wrong: a network or a client damages them.",
+    ),
     gauge("pulsar_broker_lookup_pending_requests", "lookups_pending", "Lookups not yet answered."),
     gauge("pulsar_ml_cache_used_size", "manager.used_bytes", "Bytes of the entries in the cache."),
     gauge("pulsar_ml_cache_entries", "manager.entries", "Entries in the cache."),

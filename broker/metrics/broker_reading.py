@@ -31,6 +31,8 @@ class ConnectionCounters(Protocol):
     """Connections accepted."""
     closed: int
     """Connections closed."""
+    corrupt_sends: int
+    """Messages of producers whose checksum was wrong."""
 
 
 class RecordCounters(Protocol):

@@ -46,6 +46,8 @@ class ConnectionCounters:
     """Sockets that are closed."""
     refused: int = 0
     """Connections above `brokerMaxConnections` or `brokerMaxConnectionsPerIp`."""
+    corrupt_sends: int = 0
+    """SENDs refused because their checksum was wrong."""
 
 
 class ProducerNames:
@@ -112,6 +114,8 @@ class ConnectionContext:
     """Counts connections by address."""
     refusals: RareLines = field(init=False)
     """Log lines about refused connections."""
+    damages: RareLines = field(init=False)
+    """Log lines about messages whose checksum was wrong."""
     lookups: int = 0
     """Lookups, and queries of partitions and topics, in progress."""
     connections: set[OpenConnection] = field(default_factory=set)
@@ -121,7 +125,8 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
-        self.refusals = RareLines(logging.getLogger("magnetar.net"), self.now_ns)
+        log = logging.getLogger("magnetar.net")
+        self.refusals, self.damages = RareLines(log, self.now_ns), RareLines(log, self.now_ns)
         self.receive_memory = ReceiveMemory(_receive_bytes_max(self.settings), self.now_ns)
 
     def begin_handshake(self, host: str) -> str | None:
@@ -134,6 +139,11 @@ class ConnectionContext:
     def end_handshake(self, host: str) -> None:
         """Subtracts a TLS handshake that has ended."""
         self.limits.end_handshake(host)
+
+    def note_corrupt(self, address: str, size: int) -> None:
+        """Counts and logs a message whose checksum is wrong: its client sends it again, so nobody else would notice."""
+        self.counters.corrupt_sends += 1
+        self.damages.warning(f"! {address}: a message of {size} bytes has a wrong checksum and is refused")
 
     def reconfigure(self, settings: NetSettings) -> None:
         """Takes new settings; open connections follow."""

@@ -388,6 +388,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         inbox = self.inbox
         judged = judge_body(inbox.buffer, body_start, body)
         if judged == CORRUPT:
+            self.context.note_corrupt(self.address, size)
             error = ChecksumMismatch("Checksum failed on the broker")
             port.at_once(sequence_id, send.highest_sequence_id, size, error)
         elif send.HasField("txnid_most_bits"):

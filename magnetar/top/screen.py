@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from rich.text import Text
@@ -148,12 +149,18 @@ class TopScreen(App[None]):
         try:
             reading = self._read(topic, view)
         except CommandError as error:
-            self.call_from_thread(self._failed, str(error))
+            ended = partial(self._failed, str(error))
         else:
-            self.call_from_thread(self._show, reading, topic, view)
+            ended = partial(self._show, reading, topic, view)
+        self.call_from_thread(self._reading_ended, ended)
+
+    def _reading_ended(self, draw: Callable[[], None]) -> None:
+        self._reading = False
+        # A thread cannot be cancelled: its reading may arrive while the screen closes and loses one widget after another.
+        if self.is_running:
+            draw()
 
     def _show(self, reading: Reading, topic: str, view: str) -> None:
-        self._reading = False
         self._found = overview(self._before, reading)
         self._before = reading
         self._error = ""
@@ -165,7 +172,6 @@ class TopScreen(App[None]):
             self._begin_reading()
 
     def _failed(self, reason: str) -> None:
-        self._reading = False
         if not self._error:
             self._away_since_s = time.monotonic()
         self._error = reason

@@ -23,6 +23,7 @@ class Connections:
 
     created: int = 0
     closed: int = 0
+    corrupt_sends: int = 0
 
 
 @dataclass

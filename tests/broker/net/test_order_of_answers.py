@@ -134,3 +134,16 @@ async def test_duplicates_wait_for_the_receipts_of_earlier_sends() -> None:
     send(client, 5)
     send(client, 7)
     assert await answers(client) == [("receipt", 6), ("receipt", 5), ("receipt", 7)]
+
+
+async def test_corrupt_messages_are_counted_and_logged_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = await producer()
+    for sequence_id in range(3):
+        send(client, sequence_id, corrupt=True)
+    send(client, 3)
+    await answers(client)
+    assert client.cnx.context.counters.corrupt_sends == 3
+    (line,) = [one.getMessage() for one in caplog.records if "wrong checksum" in one.getMessage()]
+    assert client.cnx.address in line

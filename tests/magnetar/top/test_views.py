@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 
 import pulsar
@@ -12,11 +13,13 @@ from textual.widgets import Static
 
 import magnetar
 from magnetar.clients.admin_client import AdminAddress, Json
+from magnetar.clients.client import CommandError
 from magnetar.commands.top_command import VIEWS, main
 from magnetar.top.bookie_view import BookiesAnswer, bookies_lines
 from magnetar.top.cache_view import COLUMN, CacheAnswer, cache_lines
 from magnetar.top.console import ROUTES, Console, Look
 from magnetar.top.hour_view import HOUR_MS, LINES, hour_lines, spark
+from magnetar.top.rates import Reading
 from magnetar.top.screen import TopScreen
 from magnetar.top.settings_view import Setting, settings_rows
 from magnetar.top.source import TOPICS, Source
@@ -214,6 +217,30 @@ async def test_screen_says_that_the_broker_is_away_and_shows_it_again() -> None:
             own.start()
             while away.display:
                 await pilot.pause(0.02)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_reading_that_arrives_while_the_screen_closes_is_not_drawn(fails: bool) -> None:
+    with magnetar.Broker() as own:
+        read, began, goes_on = Source(AdminAddress(own.admin_url)).read, threading.Event(), threading.Event()
+
+        def held(topic: str, view: str) -> Reading:
+            reading = read(topic, view)
+            began.set()
+            goes_on.wait()
+            if fails:
+                raise CommandError("no broker answers")
+            return reading
+
+        class Closing(TopScreen):
+            async def _close_all(self) -> None:
+                await super()._close_all()
+                # All widgets are gone, and the program has not ended.
+                goes_on.set()
+                await self.workers.wait_for_complete()
+
+        async with Closing(held, 60, "rate", "", TOPICS).run_test():
+            await asyncio.to_thread(began.wait)
 
 
 def test_answer_is_good_for_some_seconds(broker: magnetar.Broker) -> None:
