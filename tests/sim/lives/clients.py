@@ -127,11 +127,11 @@ class Slot:
         certain = True
         try:
             if self.kind.namespace != "sim/lives":
-                await broker.registry.deletions.namespace(self.kind.namespace, force=True)
+                await broker.deletions.namespace(self.kind.namespace, force=True)
             elif self.kind.partitions:
                 await broker.partitioned.delete(name, force=True)
             else:
-                await broker.registry.delete(name, force=True)
+                await broker.deletions.topic(name, force=True)
         except (TopicNotFound, NamespaceNotFound):
             # An earlier request has decided it, and its answer was lost.
             certain = False
