@@ -11,6 +11,8 @@ AFTER_READY = (
     "aiohttp",
     "broker.admin",
     "broker.console",
+    "broker.entry_cache.policies.magnetar.magnetar",
+    "broker.entry_cache.policies.stash",
     "broker.faults",
     "broker.metrics",
     "broker.security.authentication.make",
