@@ -17,7 +17,8 @@ EXPIRY = Section("Expiry and backlog quotas", (
     Key("messageExpiryCheckIntervalInMinutes", "int", 5, "min", low=1,
         doc="Minutes between two searches for messages whose time to live is over."),
     Key("messageExpiryIgnoresDeliveryTime", "bool", False, ours=True,
-        doc="Let a delayed message expire before its delivery time, as Pulsar does: it is then never delivered."),
+        doc="Let a delayed message expire before its delivery time, by its time to live and by hand, as Pulsar does: "
+            "it is then never delivered."),
     Key("subscriptionExpirationTimeMinutes", "int", 0, "min", low=0,
         doc="Minutes without a consumer after which a subscription is deleted, where no policy says otherwise; "
             "0 means never."),

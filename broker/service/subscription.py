@@ -66,6 +66,14 @@ class SubscriptionOwner(Protocol):
         ...
 
 
+class Expiry(Protocol):
+    """Acknowledges messages that are too old (`MessageExpiry`)."""
+
+    async def expire(self, subscription: Subscription, before_ms: int) -> int:
+        """Expires what is older than the time; see `MessageExpiry.expire`."""
+        ...
+
+
 class SubscribedTopic(Protocol):
     """The topic, as far as its subscriptions use it."""
 
@@ -97,6 +105,11 @@ class SubscribedTopic(Protocol):
     @property
     def subscribing(self) -> SubscriptionOwner:
         """The collection that the subscription belongs to."""
+        ...
+
+    @property
+    def expiry(self) -> Expiry:
+        """Acknowledges messages that are too old."""
         ...
 
     def check_open(self) -> None:

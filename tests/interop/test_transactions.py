@@ -160,9 +160,9 @@ GUARDED_MS = 600_000
 """Longer than the test."""
 
 
-async def _grant(broker: BrokerProcess, role: str) -> None:
+async def _grant(broker: BrokerProcess, role: str, to: str = "namespaces/public/default") -> None:
     headers = {"Authorization": f"Bearer {token({'sub': 'admin'})}"}
-    path = f"/admin/v2/namespaces/public/default/permissions/{role}"
+    path = f"/admin/v2/{to}/permissions/{role}"
     async with (
         ClientSession(base_url=broker.addresses.admin, headers=headers) as admin,
         admin.post(path, json=["produce", "consume"]) as answer,
@@ -239,3 +239,49 @@ async def test_role_without_a_right_cannot_use_up_the_coordinators(tmp_path: Pat
             expected = ServerError.UnknownError if number < 16 else ServerError.TransactionCoordinatorNotFound
             assert (answer.error, answer.HasField("error")) == (expected, number >= 16)
         await cnx.close()
+
+
+COORDINATORS = "persistent/pulsar/system/transaction_coordinator_assign"
+
+
+async def test_role_without_a_right_begins_transactions_up_to_its_limit_and_adds_nothing(
+    tmp_path: Path,
+) -> None:
+    """As in Apache Pulsar 4.2.4, NEW_TXN needs no right; topics and subscriptions need theirs here, unlike there."""
+    with BrokerProcess(tmp_path, GUARDED | {"maxActiveTransactionsPerRole": "2"}) as broker:
+        await _grant(broker, "alice", COORDINATORS)
+        mallory, alice = [await RawConnection.open(broker.addresses.pulsar) for _ in range(2)]
+        looked_up = []
+        for cnx, role in ((mallory, "mallory"), (alice, "alice")):
+            await cnx.connect(token=token({"sub": role}))
+            # Clients of 4.x do this first.
+            cnx.send("LOOKUP", request_id=1, topic=f"{COORDINATORS.replace('/', '://', 1)}-partition-0")
+            looked_up.append((await cnx.receive("LOOKUP_RESPONSE")).command.lookupTopicResponse)
+            cnx.send("TC_CLIENT_CONNECT_REQUEST", request_id=2, tc_id=0)
+            connected = (await cnx.receive("TC_CLIENT_CONNECT_RESPONSE")).command.tcClientConnectResponse
+            assert not connected.HasField("error")
+        assert [one.error for one in looked_up] == [ServerError.AuthorizationError, ServerError.UnknownError]
+        assert [one.HasField("error") for one in looked_up] == [True, False]
+        reasons = []
+        for cnx in (mallory, mallory, mallory, alice):
+            cnx.send("NEW_TXN", request_id=3, tc_id=0, txn_ttl_seconds=GUARDED_MS)
+            reasons.append((await cnx.receive("NEW_TXN_RESPONSE")).command.newTxnResponse.message)
+        assert [bool(reason) for reason in reasons] == [False, False, True, False]
+        assert "maxActiveTransactionsPerRole" in reasons[2]
+        subscribed: dict[str, Json] = {"topic": TARGET, "subscription": "s"}
+        asked: list[tuple[str, str, dict[str, Json]]] = [
+            ("ADD_PARTITION_TO_TXN", "addPartitionToTxnResponse", {"partitions": [TARGET]}),
+            ("ADD_SUBSCRIPTION_TO_TXN", "addSubscriptionToTxnResponse", {"subscription": [subscribed]}),
+            ("END_TXN_ON_PARTITION", "endTxnOnPartitionResponse", {"topic": TARGET, "txn_action": "ABORT"}),
+            (
+                "END_TXN_ON_SUBSCRIPTION",
+                "endTxnOnSubscriptionResponse",
+                {"subscription": subscribed, "txn_action": "ABORT"},
+            ),
+        ]
+        for kind, field, fields in asked:
+            mallory.send(kind, request_id=4, txnid_most_bits=0, txnid_least_bits=0, **fields)
+            answer = (await mallory.receive(f"{kind}_RESPONSE")).command
+            assert getattr(answer, field).error == ServerError.AuthorizationError, kind
+        for cnx in (mallory, alice):
+            await cnx.close()

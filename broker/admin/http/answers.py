@@ -110,7 +110,7 @@ async def body_of(request: web.Request) -> Json:
     data = await bytes_of(request)
     if not data.strip():
         return None
-    _check_type(request.headers.get("Content-Type"))
+    check_type(request.headers.get("Content-Type"))
     try:
         value = parse_json(data)
     except ValueError as error:
@@ -118,7 +118,8 @@ async def body_of(request: web.Request) -> Json:
     return value
 
 
-def _check_type(given: str | None) -> None:
+def check_type(given: str | None) -> None:
+    """Raises UnsupportedMediaType for a type other than JSON, or for none; BadRequest for a text that is no type."""
     kind = "" if given is None else given.partition(";")[0].strip().lower()
     # `+json`: tools name some bodies by a type of Pulsar's own.
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):

@@ -18,6 +18,7 @@ from broker.admin.http.answers import (
     answer,
     body_of,
     bytes_of,
+    check_type,
     done,
     empty,
     is_true,
@@ -89,6 +90,8 @@ async def _value_of(request: web.Request, policy: Policy[Any], rest: Rest) -> An
         return True
     given: Json = request.query.get(rest.word)
     if rest.raw:
+        # As in Pulsar: a plain text needs no type.
+        check_type(request.headers.get("Content-Type", "application/json"))
         given = _unquoted(await bytes_of(request))
     elif not rest.in_query:
         given = await body_of(request)

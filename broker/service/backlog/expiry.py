@@ -1,7 +1,6 @@
-"""Expiry: acknowledges the old entries of a subscription, for an administrator or a time to live.
+"""Expiry: acknowledges the old entries of a subscription for an administrator, by a time or through a position.
 
-The decision is `TopicPositions.newest_before`: a binary search over all ledgers for the newest entry older than a time, by
-the broker's timestamp of the entry or its publish time. An expiry acknowledges everything up to that entry.
+By a time, the rule is that of the time to live (`MessageExpiry`). Through a position, everything up to it is acknowledged.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ class NotExpired(BrokerError):
 async def expire_older(subscription: Subscription, before_ms: int) -> int:
     """Acknowledges each entry older than the time (ms since 1970) and returns their number.
 
+    A delayed message counts from its delivery time, by the rule of `MessageExpiry`.
     NotExpired without a backlog, or while another expiry of the subscription runs.
     """
     topic = subscription.topic
@@ -31,10 +31,9 @@ async def expire_older(subscription: Subscription, before_ms: int) -> int:
         )
     subscription.expired.running = True
     try:
-        newest = await topic.positions.newest_before(before_ms)
+        return await topic.expiry.expire(subscription, before_ms)
     finally:
         subscription.expired.running = False
-    return 0 if newest is None else _acknowledge(subscription, newest)
 
 
 def expire_through(subscription: Subscription, position: Position) -> int:
@@ -48,12 +47,8 @@ def expire_through(subscription: Subscription, position: Position) -> int:
             f"Expire message by position not issued on topic {topic.name} for subscription {subscription.name} due to"
             " ongoing message expiration not finished or invalid message position provided."
         )
-    return _acknowledge(subscription, position)
-
-
-def _acknowledge(subscription: Subscription, through: Position) -> int:
     before = subscription.cursor.backlog
-    subscription.acknowledge_through(through)
+    subscription.acknowledge_through(position)
     count = before - subscription.cursor.backlog
-    subscription.expired.count(count, subscription.topic.ledger.environment.wall_ms())
+    subscription.expired.count(count, topic.ledger.environment.wall_ms())
     return count

@@ -1,9 +1,11 @@
-"""MessageExpiry: acknowledges the messages of a topic whose time to live is over.
+"""MessageExpiry: acknowledges the messages of a topic that are older than its time to live, or than an administrator asks.
 
 A message counts from its broker timestamp, else from its publish time, which a client's clock gives. So that one message
 from the future does not keep those behind it, all of a ledger that was closed long enough ago is old enough too. A message
 with a delivery time counts from that time, unless `messageExpiryIgnoresDeliveryTime`: then it expires like any other, as in
 Pulsar, and one whose delivery time is later than its time to live is never delivered.
+
+An administrator's request has the same rule, for one subscription and with a time of its own.
 
     look -> newest_before    a binary search for the newest entry that is old enough, once for all subscriptions
          -> ExpiringDelays   entries that may be delayed are read once
@@ -94,6 +96,25 @@ class MessageExpiry:
         for subscription in waiting:
             await self._expire(subscription, newest, held)
 
+    async def expire(self, subscription: Subscription, before_ms: int) -> int:
+        """Expires what is older than the time (ms since 1970) and returns the number. Raises as `look`."""
+        topic = self._topic
+        newest = await topic.positions.newest_before(before_ms)
+        slowest = subscription.cursor.mark_delete_position
+        if newest is None or newest <= slowest:
+            return 0
+        held = None
+        if not topic.settings.ttl_ignores_delays:
+            # Not those of `look`, whose time is another one.
+            delays = ExpiringDelays(topic.ledger)
+            await delays.begin(slowest, before_ms)
+            known = slowest
+            # A slice may end early; the last one finds nothing new.
+            while (through := await delays.find(newest, topic.delays)) > known:
+                known = through
+            newest, held = known, delays.held
+        return await self._expire(subscription, newest, held)
+
     async def _newest_old_enough(self, slowest: Position, before_ms: int) -> Position | None:
         """Returns the last entry that is old enough; None when none behind `slowest` is."""
         topic = self._topic
@@ -112,24 +133,26 @@ class MessageExpiry:
         newest = await topic.positions.newest_before(before_ms)
         return newest if closed is None or newest is None else max(newest, closed)
 
-    async def _expire(self, subscription: Subscription, newest: Position, held: RangeSet | None) -> None:
-        """Acknowledges the subscription's entries through `newest` that are not held."""
+    async def _expire(self, subscription: Subscription, newest: Position, held: RangeSet | None) -> int:
+        """Acknowledges the subscription's entries through `newest` that are not held; returns their number."""
         topic, cursor = self._topic, subscription.cursor
         before = cursor.backlog
-        first_kept = None
-        if held is not None:
-            first_kept = _first_held(topic.ledger.ledgers, held, cursor.mark_delete_position, newest)
-        if held is None or first_kept is None:
-            subscription.acknowledge_through(newest)
-        else:
-            subscription.acknowledge_through(topic.ledger.ledgers.previous(first_kept))
-            async for run in open_runs(cursor, first_kept):
+        ledgers = topic.ledger.ledgers
+        kept = None if held is None else _first_held(ledgers, held, cursor.mark_delete_position, newest)
+        subscription.acknowledge_through(newest if kept is None else ledgers.previous(kept))
+        count = before - cursor.backlog
+        if held is not None and kept is not None:
+            async for run in open_runs(cursor, kept):
                 for positions in _expired_in(run, held, newest):
+                    # Counted here: between two slices producers publish and consumers acknowledge.
+                    before = cursor.backlog
                     cursor.acknowledge(positions)
+                    count += before - cursor.backlog
                     await asyncio.sleep(0)
                 if (run.ledger_id, run.last) >= newest:
                     break
-        subscription.expired.count(before - cursor.backlog, topic.ledger.environment.wall_ms())
+        subscription.expired.count(count, topic.ledger.environment.wall_ms())
+        return count
 
 
 def last_closed_before(ledgers: LedgerList, before_ms: int) -> Position | None:

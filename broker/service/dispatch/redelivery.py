@@ -55,7 +55,7 @@ class Redelivery:
         """Positions that wait."""
         self.counts: dict[Key, int] = {}
         """Redelivery count of each unacknowledged position, 1 and above. Only requests of consumers count; a consumer
-        that leaves adds nothing, as recorded of Pulsar 4.2."""
+        that leaves adds nothing, as recorded of Pulsar 4.2. An acknowledgement of a part of a batch begins it anew."""
         self.fetching: dict[Key, int] = {}
         """Positions that storage reads now, with their key hashes."""
         self._cursor = cursor
@@ -122,9 +122,17 @@ class Redelivery:
         self.counts.clear()
         self._fetched.clear()
 
-    def acknowledged(self, key: Key) -> None:
-        """Forgets a position that needs no redelivery any more."""
-        self.counts.pop(key, None)
+    def acknowledged(self, key: Key, remaining: int) -> None:
+        """Begins the count of a position anew, as in Pulsar; discards the position when no message of it remains."""
+        counted = self.counts.pop(key, None)
+        if not remaining:
+            self.discard(key)
+        elif counted and self.has(key):
+            # The redelivery that is still to come is the first one after this acknowledgement.
+            self.counts[key] = 1
+
+    def discard(self, key: Key) -> None:
+        """Takes a position out of the queue, because it needs no redelivery now."""
         if self.queue.discard(key):
             self._cursor.redelivery.drop_redeliveries((key,))
 

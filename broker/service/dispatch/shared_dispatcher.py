@@ -250,10 +250,11 @@ class SharedDispatcher(Dispatcher):
 
     # Acknowledgements and redelivery
 
-    def settled(self, consumer: Consumer, key: Key, remaining: int = 0) -> None:
+    def settled(self, consumer: Consumer, key: Key, remaining: int = 0, *, final: bool = True) -> None:
         """Counts an acknowledgement, after which `remaining` messages of the entry are pending.
 
         The entry may be pending at another consumer: Pulsar lets every consumer acknowledge every entry.
+        `final`: False in a transaction, which may abort; the redelivery count stays until it commits.
         """
         owner = consumer if key in consumer.pending else self.consumer_set.owner_of(key)
         if owner is not None:
@@ -268,8 +269,10 @@ class SharedDispatcher(Dispatcher):
                     self.wake()
             if self.consumer_set.count_settled(owner, before - remaining):
                 self.wake()
-        if not remaining:
-            self.redelivery.acknowledged(key)
+        if final:
+            self.redelivery.acknowledged(key, remaining)
+        elif not remaining:
+            self.redelivery.discard(key)
 
     def take_back(self, keys: Iterable[tuple[Key, int]]) -> None:
         """Sends entries again whose acknowledgements were taken back, given as (position, key hash) pairs.

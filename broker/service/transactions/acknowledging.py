@@ -47,9 +47,9 @@ def acknowledge_in_transaction(
         for entry in existing:
             left = subscription.cursor.acks.ack_set_of(entry.key)
             if transactional.pending.covers(entry.key):
-                dispatcher.settled(consumer, entry.key)
+                dispatcher.settled(consumer, entry.key, final=False)
             elif left is not None:
-                dispatcher.settled(consumer, entry.key, messages_left(left))
+                dispatcher.settled(consumer, entry.key, messages_left(left), final=False)
 
 
 async def end_on_subscription(subscription: Subscription, txn: TxnId, *, commit: bool) -> None:
@@ -61,8 +61,13 @@ async def end_on_subscription(subscription: Subscription, txn: TxnId, *, commit:
     ended = transactional.end(txn, commit=commit, batch_index_acks=batch_index_acks)
     if ended is not None and not commit:
         await _take_back(subscription, ended.keys)
-    elif ended is not None and dispatcher is not None and subscription.cursor.ledger.is_terminated:
-        dispatcher.acknowledged()
+    elif ended is not None and dispatcher is not None:
+        if isinstance(dispatcher, SharedDispatcher) and dispatcher.redelivery.counts:
+            for key in ended.keys:
+                remaining = 0 if subscription.cursor.acks.is_acknowledged(key) else 1
+                dispatcher.redelivery.acknowledged(key, remaining)
+        if subscription.cursor.ledger.is_terminated:
+            dispatcher.acknowledged()
     await subscription.cursor.store.flush()
 
 

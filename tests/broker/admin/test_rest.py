@@ -355,6 +355,7 @@ async def test_body_of_another_type_than_json_is_refused(
     for line in (
         f"PUT {TOPICS}/t/partitions",
         "POST /admin/v2/namespaces/public/default/maxTopicsPerNamespace",
+        "POST /admin/v2/namespaces/public/default/antiAffinity",
     ):
         assert (await call(admin, line, 2, {"Content-Type": kind}))[0] == status
     # A body that no route reads has no type to check, in Pulsar too.
@@ -368,3 +369,4 @@ async def test_body_without_a_type_is_refused(broker: BrokerService) -> None:
     ) as plain:
         assert (await refusal(plain, f"PUT {TOPICS}/t/partitions", 2))[0] == 415
         assert (await call(plain, f"PUT {TOPICS}/t"))[0] == 204
+        assert (await call(plain, "POST /admin/v2/namespaces/public/default/antiAffinity", "g"))[0] == 204

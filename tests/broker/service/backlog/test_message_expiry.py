@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from broker.managed_ledger import managed_ledger, single_entry
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.entry import Entry
 from broker.model.errors import EntryDamaged
 from broker.model.position import EARLIEST, Position
 from broker.model.range_set import EntryRange
+from broker.service.backlog import expiring_delays, message_expiry
+from broker.service.backlog.expiry import expire_older
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
 from broker.service.subscription import Subscription
+from tests.fakes.messages import message
+from tests.fakes.sends import send
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
 MINUTE_MS = 60_000
@@ -185,6 +191,73 @@ async def test_delayed_message_expires_by_the_key() -> None:
     await stage.publish(topic, 2, delays_ms=[600_000])
     await look(stage, topic, 61_000)
     assert left(subscription) == []
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize(("ignores", "kept"), [(False, [1]), (True, [])])
+async def test_expiry_by_hand_has_the_rule_of_the_time_to_live(
+    by_hand: bool, ignores: bool, kept: list[int]
+) -> None:
+    """Apache Pulsar 4.2.4 has one rule for both too: there the delayed message goes, as with the key."""
+    stage = Stage(ttl_s=60, ttl_ignores_delays=ignores)
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3, delays_ms=[0, 600_000, 0])
+    stage.wall_ms += 61_000
+    if by_hand:
+        expired = await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS))
+        assert expired == 3 - len(kept)
+    else:
+        await stage.run(topic.expiry.look())
+    assert left(subscription) == kept
+    assert subscription.expired.total == 3 - len(kept)
+
+
+async def test_expiry_by_hand_takes_a_delayed_message_that_was_due_long_ago() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 3, delays_ms=[0, 30_000, 600_000])
+    stage.wall_ms += 2 * MINUTE_MS
+    assert await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS)) == 2
+    assert left(subscription) == [2]
+
+
+async def test_expiry_by_hand_ends_after_more_entries_than_one_slice_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expiring_delays, "_READ_PER_LOOK", 2)
+    monkeypatch.setattr(expiring_delays, "_READ_AT_ONCE", 2)
+    stage = Stage()
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 11, delays_ms=[600_000, 0])
+    stage.wall_ms += 2 * MINUTE_MS
+    assert await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS)) == 10
+    assert left(subscription) == [0]
+
+
+async def test_expiry_counts_what_it_expired_when_producers_publish_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(message_expiry, "_ACKS_PER_SLICE", 1)
+    stage = Stage()
+    topic = await stage.open()
+    subscription = await unread(stage, topic)
+    await stage.publish(topic, 4, delays_ms=[600_000, 0, 0, 0])
+    stage.wall_ms += 2 * MINUTE_MS
+    real, producer = ManagedCursor.acknowledge, await stage.producer(topic)
+    backlogs: list[int] = []
+
+    def acknowledge(cursor: ManagedCursor, positions: Sequence[tuple[int, int]]) -> None:
+        backlogs.append(cursor.backlog)
+        real(cursor, positions)
+        send(producer, len(backlogs), message(b"later", at_ms=stage.wall_ms))
+
+    monkeypatch.setattr(ManagedCursor, "acknowledge", acknowledge)
+    assert await stage.run(expire_older(subscription, stage.wall_ms - MINUTE_MS)) == 3
+    assert len(backlogs) == subscription.expired.total == 3
+    assert min(backlogs) > 2, "messages came between two slices"
 
 
 @pytest.mark.parametrize("first", ["mark-delete", "single"])

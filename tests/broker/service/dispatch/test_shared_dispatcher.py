@@ -184,6 +184,40 @@ async def test_redelivery_of_a_batch_carries_its_unacknowledged_messages() -> No
     assert (consumer.pending, consumer.unacked, subscription.cursor.backlog) == ({}, 0, 0)
 
 
+async def test_redelivery_count_begins_anew_when_a_part_of_a_batch_is_acknowledged() -> None:
+    """As asked of Apache Pulsar 4.2.4, which also counts from 1 after an acknowledgement that changes nothing."""
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=100)
+    _, other, _ = await stage.consume(topic)
+    await stage.publish(topic, 1, batch=4)
+    position = Position(*port.keys[0])
+    for by, ack_set in ((consumer, 0b1110), (consumer, 0b1100), (consumer, 0b1100), (other, 0b1000)):
+        for _ in range(2):
+            subscription.redeliver(consumer, [position], None)
+            await stage.settle()
+        subscription.acknowledge_batch(by, position, (ack_set,), 4)
+    assert port.counts == [0, 1, 2, 1, 2, 1, 2, 1, 2]
+
+
+async def test_redelivery_that_waits_counts_one_when_a_part_of_its_batch_is_acknowledged() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=100)
+    await stage.publish(topic, 1, batch=3)
+    position = Position(*port.keys[0])
+    subscription.redeliver(consumer, [position], None)
+    await stage.settle()
+    subscription.redeliver(consumer, [position], None)
+    subscription.acknowledge_batch(consumer, position, (0b110,), 3)
+    await stage.settle()
+    assert (port.ack_sets, port.counts) == ([(), (), (0b110,)], [0, 1, 1])
+    subscription.acknowledge_batch(consumer, position, (0,), 3)
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert not dispatcher.redelivery.counts
+
+
 async def test_successor_is_woken_by_a_read_of_the_retired_dispatcher() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()

@@ -70,3 +70,36 @@ async def test_entry_given_back_by_a_transaction_while_it_is_read_again_is_deliv
         read()
     await bench.stage.settle()
     assert sorted(port.keys[3:]) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("ack_set", [(), (0b110,)])
+async def test_transaction_begins_the_redelivery_count_anew_when_it_commits(
+    commit: bool, ack_set: tuple[int, ...]
+) -> None:
+    """As asked of Apache Pulsar 4.2.4: an aborted one counts a redelivery more, so a message that fails is given up."""
+    bench = Bench(batch_index_acks=True)
+    stage = bench.stage
+    topic = await bench.open()
+    subscription, consumer, port = await stage.consume(topic, SHARED, permits=100)
+    await stage.publish(topic, 1, batch=3)
+    txn = await bench.begin("s")
+    keys = [entry.position for entry in port.got]
+    for _ in range(2):
+        subscription.redeliver(consumer, keys, None)
+        await stage.settle()
+    acknowledge_in_transaction(
+        subscription, consumer, txn, [AckedEntry(keys[0], ack_set, 3)], cumulative=False
+    )
+    await bench.end(txn, commit=commit)
+    subscription.redeliver(consumer, keys, None)
+    await stage.settle()
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    if not commit:
+        assert port.counts == [0, 1, 2, 3, 4]
+    elif ack_set:
+        assert port.counts == [0, 1, 2, 1]
+    else:
+        assert port.counts == [0, 1, 2]
+        assert not dispatcher.redelivery.counts
