@@ -57,7 +57,6 @@ from broker.net.listener import listen, listen_tls
 from broker.net.rights import end_withdrawn
 from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
-from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
 
     from broker.compose.health_port import HealthPort
     from broker.faults.controls import TestControls
+    from broker.recorder.recorder import Recorder
     from broker.security.authentication.authenticator import Authenticator
 
 log = logging.getLogger("magnetar")
@@ -476,6 +476,9 @@ def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorde
     recorded = record_settings(settings)
     if recorded is None:
         return None
+    # Late: without a folder for the record no start needs it.
+    from broker.recorder.recorder import Recorder
+
     recorder = Recorder(recorded, version)
     decisions.listen(recorder.record)
     return recorder

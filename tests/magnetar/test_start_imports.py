@@ -15,6 +15,7 @@ AFTER_READY = (
     "broker.entry_cache.policies.stash",
     "broker.faults",
     "broker.metrics",
+    "broker.recorder.recorder",
     "broker.security.authentication.make",
     "broker.websocket.session",
     "http.server",
