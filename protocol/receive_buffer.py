@@ -49,6 +49,7 @@ class ReceiveBuffer:
         "buffer",
         "completions",
         "end",
+        "produces",
         "start",
         "transient",
         "unhandled",
@@ -67,7 +68,7 @@ class ReceiveBuffer:
     ) -> None:
         """`end_connection` is called when others need the memory of an unfinished frame; see `Owner.give_up`.
 
-        `accepted`: see `Owner`; False for a connection that begins with a handshake.
+        `accepted`: False for a connection that begins with a handshake and has no producer; see `Owner`.
         """
         self._sizer = sizer
         self._frame_bytes_max = frame_bytes_max
@@ -76,6 +77,8 @@ class ReceiveBuffer:
         self._own_bytes = 0
         self._end_connection = end_connection
         self.accepted = accepted
+        """See `Owner`."""
+        self.produces = accepted
         """See `Owner`."""
         self.buffer = self._memory.scratch
         """Memory that the offsets of `received` refer to: the scratch, or own memory."""
@@ -96,6 +99,13 @@ class ReceiveBuffer:
         """Sets the limit of a frame for a peer that has completed the handshake."""
         self.accepted = True
         self._frame_bytes_max = frame_bytes_max
+
+    def begin_to_produce(self, frame_bytes_max: int) -> None:
+        """Sets the limit of a frame for a peer that has opened a producer."""
+        self._frame_bytes_max = frame_bytes_max
+        if not self.produces:
+            self._memory.began_to_produce(self._own_bytes)
+            self.produces = True
 
     @property
     def unfinished_bytes(self) -> int:

@@ -11,6 +11,7 @@ Law: own memory of all connections together stays below a limit. Above it, in th
     4. the connection that asks for more is ended
 
 A connection that asks for more before the end of its own handshake ends those of step 2 that are stale, and none of step 3.
+Connections without a producer have a limit of their own, a small one. Above it the same steps are taken among them alone.
 So peers without credentials end none that have proven theirs, peers that send half frames lose their connections, a
 producer that sends whole ones keeps its own, and frames that have begun earlier are completed. Pure: no I/O, and the
 clock is given.
@@ -18,12 +19,14 @@ clock is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 SCRATCH_BYTES: Final = 16 * 1024
 """Largest read that goes into the scratch. An entry received there is copied out, which costs less than 1 µs."""
 UNLIMITED: Final = 1 << 62
+IDLE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Own memory of all connections without a producer together: 64 of the longest commands, or thousands of usual reads."""
 STALE_NS: Final = 10 * 10**9
 """Age of an unfinished frame from which it is ended when others need its memory: 5 MiB at 4 Mbit/s."""
 
@@ -34,6 +37,11 @@ class Owner(Protocol):
     @property
     def accepted(self) -> bool:
         """True once the peer has completed the handshake, with its credentials where they are asked for."""
+        ...
+
+    @property
+    def produces(self) -> bool:
+        """True once the peer has opened a producer: its frames may be long, and count against the large limit alone."""
         ...
 
     def release(self) -> bool:
@@ -48,7 +56,7 @@ class Owner(Protocol):
 class ReceiveMemory:
     """The scratch, and the account of all own memory."""
 
-    __slots__ = ("_bytes_max", "_now_ns", "_owners", "scratch", "used_bytes", "view")
+    __slots__ = ("_bytes_max", "_now_ns", "_owners", "idle_bytes", "scratch", "used_bytes", "view")
 
     def __init__(self, bytes_max: int = UNLIMITED, now_ns: Callable[[], int] = lambda: 0) -> None:
         """`bytes_max`: own memory of all connections together; it must hold several frames."""
@@ -58,6 +66,8 @@ class ReceiveMemory:
         """A view of `scratch`, for slices without a copy."""
         self.used_bytes = 0
         """Bytes of own memory."""
+        self.idle_bytes = 0
+        """Those of connections without a producer."""
         self._bytes_max = bytes_max
         self._now_ns = now_ns
         # By owner: when it completed a frame last, or took memory first. The dict's order is that of these times.
@@ -72,34 +82,49 @@ class ReceiveMemory:
         self.used_bytes += size
         if owner not in self._owners:
             self._owners[owner] = self._now_ns()
+        if not owner.produces:
+            self.idle_bytes += size
+            idle_max = min(IDLE_BYTES_MAX, self._bytes_max)
+            if self.idle_bytes > idle_max:
+                idle = [one for one in self._owners if not one.produces]
+                self._make_room(owner, idle, lambda: self.idle_bytes <= idle_max)
         if self.used_bytes > self._bytes_max:
-            self._make_room(owner)
+            self._make_room(owner, list(self._owners), lambda: self.used_bytes <= self._bytes_max)
 
     def give_back(self, owner: Owner, size: int) -> None:
         """Subtracts all own memory of one connection."""
         self.used_bytes -= size
+        if not owner.produces:
+            self.idle_bytes -= size
         self._owners.pop(owner, None)
+
+    def began_to_produce(self, size: int) -> None:
+        """Moves all own memory of one connection, whose `produces` was False until now, out of the small account."""
+        self.idle_bytes -= size
 
     def completed(self, owner: Owner) -> None:
         """Notes that an owner has completed a frame: it gives its memory up after the others."""
         del self._owners[owner]
         self._owners[owner] = self._now_ns()
 
-    def _make_room(self, taker: Owner) -> None:
-        stale_before_ns = self._now_ns() - STALE_NS
-        for owner in [owner for owner in self._owners if owner is not taker]:
-            if self.used_bytes <= self._bytes_max:
+    def _make_room(self, taker: Owner, owners: Sequence[Owner], is_enough: Callable[[], bool]) -> None:
+        for owner in owners:
+            if is_enough():
                 return
-            owner.release()
-        stale = [owner for owner, at_ns in self._owners.items() if at_ns <= stale_before_ns]
+            if owner is not taker:
+                owner.release()
+        stale_before_ns = self._now_ns() - STALE_NS
+        # Those that have released their memory are no longer owners.
+        since_ns = [(owner, self._owners[owner]) for owner in owners if owner in self._owners]
+        stale = [owner for owner, at_ns in since_ns if at_ns <= stale_before_ns]
         if taker.accepted:
-            ended = [owner for owner in self._owners if not owner.accepted]
+            ended = [owner for owner, _ in since_ns if not owner.accepted]
             ended += [owner for owner in stale if owner.accepted]
         else:
             ended = [owner for owner in stale if not owner.accepted]
         for owner in ended:
-            if self.used_bytes <= self._bytes_max:
+            if is_enough():
                 return
             owner.give_up()
-        if self.used_bytes > self._bytes_max and taker in self._owners:
+        if not is_enough() and taker in self._owners:
             taker.give_up()

@@ -109,6 +109,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         """Serves the requests."""
         self.accepted = True
         """See `Owner`: a bookie has no handshake."""
+        self.produces = True
+        """See `Owner`: each connection may add entries."""
         self._transport: asyncio.Transport | None = None
         self._address = "?"
         self._scratch = server.scratch

@@ -25,6 +25,10 @@ CONNECT_FRAME_BYTES_MAX: Final = 192 * 1024
 """Longest frame before CONNECT is answered: a token of the client, one of a client behind a proxy, and 64 KiB more.
 
 With the limit of messages, a few peers without any credentials would take the memory that all connections receive into."""
+COMMAND_FRAME_BYTES_MAX: Final = 1024 * 1024
+"""Longest frame before the connection has opened a producer: a schema of the largest size, or 50,000 message ids.
+
+Only a producer's frames hold messages. Half a message of 5 MiB on some hundred connections is all memory of a broker."""
 PRODUCER_METADATA_CHARACTERS_MAX: Final = 64 * 1024
 """Keys and values of one producer's metadata. For consumers `maxConsumerMetadataSize` is the limit."""
 

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from broker.model.errors import Unauthorized
+from broker.net.connection_limits import COMMAND_FRAME_BYTES_MAX
 from broker.net.credentials_refresh import Accepted
 from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
 from broker.net.rights import check_roles
@@ -113,7 +114,7 @@ def _accept(cnx: Connection, request: CommandConnect) -> None:
     context = cnx.context
     message_bytes_max = context.settings.message_bytes_max
     cnx.connected = True
-    cnx.inbox.accept(message_bytes_max + FRAME_PADDING_BYTES)
+    cnx.inbox.accept(min(COMMAND_FRAME_BYTES_MAX, message_bytes_max + FRAME_PADDING_BYTES))
     cnx.client_version = request.client_version
     # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)

@@ -22,6 +22,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.topic import Topic
 from protocol import answers
+from protocol.frame import FRAME_PADDING_BYTES
 from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
 log = logging.getLogger("magnetar.net")
@@ -122,6 +123,8 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         await topic.remove_producer(opened)
         raise
     port.producer = opened
+    # Before the answer: the client's next frame may be a message of the largest size.
+    cnx.inbox.begin_to_produce(cnx.context.settings.message_bytes_max + FRAME_PADDING_BYTES)
     log.info("+ %s producer %s on %s", cnx.address, opened.name, name)
     _answer(cnx, request, opened)
 

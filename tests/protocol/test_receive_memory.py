@@ -200,3 +200,20 @@ def test_account_equals_the_memory_that_connections_have(seed: int, shared: bool
     for peer in peers:
         peer.inbox.close()
     assert memory.used_bytes == 0
+
+
+def test_memory_leaves_the_small_account_when_a_connection_begins_to_produce(clock: list[int]) -> None:
+    memory = a_memory(10_000_000, clock)
+    peers = [Peer(memory, accepted=False) for _ in range(3)]
+    for peer in peers:
+        peer.inbox.accept(FRAME_MAX)
+        peer.feed(half())
+    assert memory.idle_bytes == memory.used_bytes
+    for _ in range(2):
+        peers[0].inbox.begin_to_produce(FRAME_MAX)
+    assert memory.idle_bytes == memory.used_bytes * 2 // 3
+    peers[0].inbox.close()
+    assert memory.idle_bytes == memory.used_bytes
+    for peer in peers:
+        peer.inbox.close()
+    assert (memory.idle_bytes, memory.used_bytes) == (0, 0)
