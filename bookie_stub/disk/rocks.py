@@ -39,6 +39,8 @@ _TABLE_FORMAT = 5
 """The newest format of tables that BookKeeper 4.17's RocksDB reads."""
 _LOCKED = re.compile(r"While lock file|lock hold by")
 """In RocksDB's text when another process, or this one, has the database open."""
+_OPENINGS_MAX = 20
+"""Attempts at opening a database whose files another process replaces meanwhile."""
 _REBUILD = "; run `magnetar bookie index rebuild` with this bookie's settings"
 _BUFFER_SHARE_MAX = 1 / 256
 """Largest share of a small disk that a memtable may have."""
@@ -239,19 +241,12 @@ def sequence_of(path: Path) -> int:
 
 @contextlib.contextmanager
 def _to_read(path: Path) -> Iterator[Rdict]:
-    from rocksdict import AccessType, Rdict
-
     if not is_database(path):
         raise BookieStorageError(f"{path} is no RocksDB database: it has no file CURRENT")
     # The binding writes `rocksdict-config.json` into each directory that it opens, even to read. So it gets a directory
     # of links.
     with tempfile.TemporaryDirectory(prefix="index-") as directory:
-        for file in path.iterdir():
-            (Path(directory) / file.name).symlink_to(file.absolute())
-        try:
-            db = Rdict(directory, options=_options(1 << 20), access_type=AccessType.read_only(False))
-        except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
-            raise BookieStorageError(f"{path}: {_without(directory, error)}") from error
+        db = _opened_links(path, directory)
         try:
             yield db
         except BookieStorageError as error:
@@ -260,12 +255,32 @@ def _to_read(path: Path) -> Iterator[Rdict]:
             db.close()
 
 
+def _opened_links(path: Path, directory: str) -> Rdict:
+    """Opens the database by links in a directory below the given one. BookieStorageError."""
+    from rocksdict import AccessType, Rdict
+
+    attempt = 0
+    while True:
+        attempt += 1
+        files = set(path.iterdir())
+        links = Path(directory) / str(attempt)
+        links.mkdir()
+        for file in files:
+            (links / file.name).symlink_to(file.absolute())
+        try:
+            return Rdict(str(links), options=_options(1 << 20), access_type=AccessType.read_only(False))
+        except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+            # A running bookie may have replaced files since they were listed: then the newer ones are opened.
+            if set(path.iterdir()) == files or attempt == _OPENINGS_MAX:
+                raise BookieStorageError(f"{path}: {_without(directory, error)}") from error
+
+
 def _without(directory: str, error: Exception) -> str:
     """Returns an error's text without the directory of links.
 
     That directory is gone when the text is read.
     """
-    return str(error).replace(f"{directory}/", "")
+    return re.sub(rf"{re.escape(directory)}/\d+/", "", str(error))
 
 
 def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
