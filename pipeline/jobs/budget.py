@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 
 from broker.config.policy_names import MAGNETAR, PIP430
-from broker.entry_cache.cache_settings import CacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
@@ -91,7 +91,7 @@ class _Search(NamedTuple):
     """A search within one access record."""
 
     inputs: RecordInputs
-    own: CacheSettings
+    own: EntryCacheSettings
     kernel_rate: float
     """The share of the entries that machine code replays."""
     object_rate: float
@@ -157,18 +157,20 @@ def recommend_within(
     return report
 
 
-def _has_kernel(overrides: Overrides, own: CacheSettings) -> bool:
+def _has_kernel(overrides: Overrides, own: EntryCacheSettings) -> bool:
     return overrides.applied_to(own).policy in BY_KERNEL
 
 
-def _share(checked: Checked, own: CacheSettings, wanted: Sequence[Overrides], rate: float | None) -> float:
+def _share(
+    checked: Checked, own: EntryCacheSettings, wanted: Sequence[Overrides], rate: float | None
+) -> float:
     """Return the given share of the entries, or the one that a minute allows for these settings."""
     if rate is not None or not wanted:
         return rate or 0.0
     return affordable_rate(checked.requests, checked.entry_bytes, own, wanted)
 
 
-def _wanted(own: CacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
+def _wanted(own: EntryCacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
     """Return policies, sizes and times to live to replay."""
     policies = [own.policy, PIP430]
     # The broker's objects replay `magnetar`, and need the names of topics and readers.
@@ -188,14 +190,14 @@ def _wanted(own: CacheSettings, checked: Checked, budget: Budget) -> list[Overri
 
 
 def _settings_of(
-    policy: str, sizes: Sequence[int], ttls: Sequence[float], own: CacheSettings
+    policy: str, sizes: Sequence[int], ttls: Sequence[float], own: EntryCacheSettings
 ) -> list[Overrides]:
     return [
         Overrides(policy, size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in ttls
     ]
 
 
-def _sizes(own: CacheSettings, budget: Budget, *, few: bool) -> list[int]:
+def _sizes(own: EntryCacheSettings, budget: Budget, *, few: bool) -> list[int]:
     """Return the sizes to replay, each once, the smallest first."""
     if budget.memory_bytes is not None:
         unit, parts = budget.memory_bytes, _OBJECT_PARTS if few else _PARTS

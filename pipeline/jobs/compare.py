@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.cache_settings import CacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.report import Cell, Report, Table
 from pipeline.replays.making import accesses_of
@@ -70,7 +70,7 @@ def _exactly(
 def _replayed(lifetime: BrokerLifetime) -> Outcome | None:
     if lifetime.why_not_exact():
         return None
-    settings = [CacheSettings.from_text(file.facts.settings) for file in lifetime.files]
+    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
     if all(one.policy in BY_KERNEL for one in settings):
         return replay_as_recorded(accesses_of(lifetime))
     return own_totals(lifetime)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.cache_settings import CacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.plots import lines_plot
@@ -150,7 +150,7 @@ def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
     )
 
 
-def _policies(own: CacheSettings) -> list[tuple[str, CacheSettings]]:
+def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
     fifo = replace(own, policy="fifo-ttl")
     expected = replace(own, policy="pip430", profile="4.2")
     mine = own if own.policy in BY_KERNEL else expected
@@ -161,7 +161,7 @@ def _policies(own: CacheSettings) -> list[tuple[str, CacheSettings]]:
     ]
 
 
-_Task = tuple[BrokerLifetime, list[tuple[str, CacheSettings]], list[int], float]
+_Task = tuple[BrokerLifetime, list[tuple[str, EntryCacheSettings]], list[int], float]
 
 
 def _points(task: _Task) -> list[Point]:
@@ -170,7 +170,7 @@ def _points(task: _Task) -> list[Point]:
 
 
 def points_of(
-    accesses: Accesses, policies: Sequence[tuple[str, CacheSettings]], sizes: Sequence[int]
+    accesses: Accesses, policies: Sequence[tuple[str, EntryCacheSettings]], sizes: Sequence[int]
 ) -> list[Point]:
     """Replay each named policy with each size, with the whole sample and without each group."""
     # Without a group the sample is smaller, so it needs a smaller cache: with the full one its misses would be too few.
@@ -184,7 +184,7 @@ def points_of(
     ]
 
 
-def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: CacheSettings) -> Point:
+def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: EntryCacheSettings) -> Point:
     whole = replay_with(accesses, settings)
     # Everything was replayed: equal groups give an error bar of zero.
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS

@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from broker.config.policy_names import MAGNETAR, PIP430
-from broker.entry_cache.cache_settings import CacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import add_brokers
@@ -138,7 +138,7 @@ def recommend(
     return report
 
 
-def _knobs(own: CacheSettings) -> list[Knob]:
+def _knobs(own: EntryCacheSettings) -> list[Knob]:
     """Return each setting with a value at which it can hardly limit any more."""
     times = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     knobs = [
@@ -158,13 +158,13 @@ def _knobs(own: CacheSettings) -> list[Knob]:
     return knobs
 
 
-def _combinations(own: CacheSettings) -> list[Overrides]:
+def _combinations(own: EntryCacheSettings) -> list[Overrides]:
     # Multiples of a small cache may round to the same size.
     sizes = dict.fromkeys(max(round(own.size_bytes_max * size / _MIB), 1) * _MIB for size in SIZES)
     return [Overrides(size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in TTLS]
 
 
-def _expected_reads_without_ttl(own: CacheSettings) -> Overrides:
+def _expected_reads_without_ttl(own: EntryCacheSettings) -> Overrides:
     """Return PIP-430's policy without a time to live.
 
     It evicts for the size alone.
@@ -198,7 +198,7 @@ def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
 def _policies(
     inputs: RecordInputs,
     checked: Checked,
-    own: CacheSettings,
+    own: EntryCacheSettings,
     rate: float,
     say: Callable[[str], None],
 ) -> tuple[GridRow, GridRow] | None:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.config.policy_names import FIFO_TTL, PIP430
-from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.eviction import TRIGGER
 from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
+from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import Accesses, Rows
 from pipeline.replays.cache_arrays import ENTRY, Cache
@@ -54,11 +54,11 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
     A complete access record gives exactly the broker's own counters.
     """
-    own = [CacheSettings.from_text(text) for text in accesses.settings]
+    own = [EntryCacheSettings.from_text(text) for text in accesses.settings]
     return _replay(accesses, own, as_recorded=True)
 
 
-def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
+def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
     """Replay with other settings.
 
     Readers read at the recorded times, and a missed entry arrives at once.
@@ -66,7 +66,7 @@ def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
     return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
-def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
+def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
     """Return settings with the sample's share of the size.
 
     Its hit ratio is about that of all entries.
@@ -76,7 +76,7 @@ def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
 
 
-def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorded: bool) -> Outcome:
+def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
     cache = _new_cache(accesses, settings[0])
     values = np.array([_setting_values(one) for one in settings], np.int64)
     rows = Rows(*map(np.ascontiguousarray, accesses.rows))
@@ -90,7 +90,7 @@ def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorde
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
 
 
-def _profile_of(settings: CacheSettings) -> Profile:
+def _profile_of(settings: EntryCacheSettings) -> Profile:
     """Return the decisions of the policy.
 
     ValueError for a policy without machine code.
@@ -100,7 +100,7 @@ def _profile_of(settings: CacheSettings) -> Profile:
     return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]
 
 
-def _setting_values(settings: CacheSettings) -> list[int]:
+def _setting_values(settings: EntryCacheSettings) -> list[int]:
     """Return the settings in the order of the counters from ENABLED on."""
     protects = _profile_of(settings).protects
     return [
@@ -113,7 +113,7 @@ def _setting_values(settings: CacheSettings) -> list[int]:
     ]
 
 
-def _new_cache(accesses: Accesses, settings: CacheSettings) -> Cache:
+def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
     profile = _profile_of(settings)
     s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
     s[c.TICK_NS] = accesses.tick_ns
