@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecovery.recovery_settings import RecoverySettings
 from bookie_stub.config.fields import bookie_key
 from settings.fields import RoomSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoRecoverySettings(RecoverySettings, RoomSettings):
+class AutoRecoverySettings(RoomSettings, RecoverySettings):
     """`RecoverySettings` from the keys of bookkeeper.conf."""
 
     lost_bookie_delay_s: int = bookie_key.int("lostBookieRecoveryDelay")

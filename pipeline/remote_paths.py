@@ -34,8 +34,9 @@ class CannotWrite(Exception):
 
 
 def place(text: str) -> Place:
-    """Return the place that a word of the command line names."""
-    return text if _SCHEME.match(text) else Path(text)
+    """Return the place that a word of the command line names, a relative path as an absolute one."""
+    # Executors have working directories of their own, where a relative path names something else.
+    return text if _SCHEME.match(text) else Path(text).absolute()
 
 
 def local_folder(text: str) -> Path:

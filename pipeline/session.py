@@ -12,17 +12,19 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module, metadata
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 
 from pipeline.code_archive import write_code_archive
 from pipeline.java import Java, find_java
-from pipeline.spark_master import check_master
+from pipeline.spark_master import check_master, in_one_process, on_this_machine
+from pipeline.task_progress import EVERY_S
 
 _ROOT = Path(__file__).resolve().parent.parent
 """The folder that Spark's Python workers import this package from."""
@@ -48,20 +50,39 @@ _CLUSTER_SETTINGS = {name: text for name, text in LOCAL_SETTINGS.items() if name
 """Those that hold on a cluster as well."""
 
 
-def on_this_machine(master: str) -> bool:
-    """Return True for `local`, `local[…]` and `local-cluster[…]`, whose tasks see this machine's files."""
-    return master.startswith("local")
-
-
-def in_one_process(master: str) -> bool:
-    """Return True for a master whose tasks run in the driver's own Java process."""
-    return on_this_machine(master) and not master.startswith("local-cluster")
-
-
 def cache_folder() -> Path:
     """Return the folder for a wrapper of Java and archives of loaded classes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "magnetar"
+
+
+class _WaitTold:
+    """Says every few seconds what a start waits for, until `with` ends."""
+
+    def __init__(self, say: Callable[[str], None], every_s: float) -> None:
+        self.waits_for = ""
+        """A part of the start that may take long."""
+        self._say = say
+        self._every_s = every_s
+        self._ended = Event()
+        self._thread = Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> _WaitTold:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        began = time.monotonic()
+        while not self._ended.wait(self._every_s):
+            self._say(f"  waiting for {self.waits_for}: {time.monotonic() - began:.0f} s so far")
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def start_session(
@@ -71,8 +92,10 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     quick_start: bool = False,
     cache: Path | None = None,
+    say: Callable[[str], None] = _to_stderr,
+    every_s: float = EVERY_S,
 ) -> SparkSession:
-    """Start a session.
+    """Start a session. A start that takes long calls `say` every `every_s` seconds with what it waits for.
 
     `quick_start` makes Java compile less, which suits tests and small inputs and slows large ones. The first session on a
     machine stores the classes that it loads; later ones start about twice as fast. NoJava, NoMaster.
@@ -80,8 +103,18 @@ def start_session(
     Executors that are processes of their own receive this project's modules, and need the packages that these import
     (docs/how-to/spark_cluster.md).
     """
+    with _WaitTold(say, every_s) as told:
+        return _start(
+            told, name, master, settings or {}, quick_start, cache_folder() if cache is None else cache
+        )
+
+
+def _start(
+    told: _WaitTold, name: str, master: str, settings: Mapping[str, str], quick_start: bool, folder: Path
+) -> SparkSession:
+    told.waits_for = f"an answer of the master {master}"
     check_master(master)
-    folder = cache_folder() if cache is None else cache
+    told.waits_for = "Java to be found"
     java = find_java(folder)
     _keep_bytecode(folder)
     # PySpark imports this, and pandas with it, at its first call into Java; meanwhile Java can start.
@@ -94,10 +127,11 @@ def start_session(
     _let_workers_import(_ROOT)
     wanted = dict(LOCAL_SETTINGS if on_this_machine(master) else _CLUSTER_SETTINGS)
     wanted["spark.driver.extraJavaOptions"] = " ".join(_java_options(java, folder, quick_start))
-    wanted.update(settings or {})
+    wanted.update(settings)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in wanted.items():
         builder = builder.config(key, value)
+    told.waits_for = f"Java to start, and Spark in it with the master {master}"
     session: SparkSession = builder.getOrCreate()
     if not in_one_process(master):
         _send_code(session)

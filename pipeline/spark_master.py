@@ -33,6 +33,16 @@ def master(text: str) -> str:
     return text
 
 
+def on_this_machine(master: str) -> bool:
+    """Return True for `local`, `local[…]` and `local-cluster[…]`, whose tasks see this machine's files."""
+    return master.startswith("local")
+
+
+def in_one_process(master: str) -> bool:
+    """Return True for a master whose tasks run in the driver's own Java process."""
+    return on_this_machine(master) and not master.startswith("local-cluster")
+
+
 def check_master(address: str) -> None:
     """Raise NoMaster where no master of a standalone cluster accepts a connection; others are left to Spark."""
     scheme, _, hosts = address.partition("://")

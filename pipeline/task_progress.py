@@ -11,6 +11,8 @@ from typing import Final, TypeVar
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
+from pipeline.spark_master import in_one_process
+
 EVERY_S: Final = 5.0
 """Seconds between two looks at the tasks."""
 
@@ -42,6 +44,15 @@ def collected(
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
+def _has_executor(spark: SparkSession) -> bool:
+    """Return False while a cluster has given the session nothing to run tasks on."""
+    context = spark.sparkContext
+    # The driver is among those that Spark lists.
+    return (
+        in_one_process(context.master or "") or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
+    )
+
+
 def _follow(
     spark: SparkSession, group: str, tasks: int, ended: Event, say: Callable[[str], None], every_s: float
 ) -> None:
@@ -51,6 +62,8 @@ def _follow(
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        if not done and not _has_executor(spark):
+            say(f"  waiting for an executor of {spark.sparkContext.master}: none has registered")
         if done > told:
             told = done
             say(f"  {done} of {tasks} tasks done after {time.monotonic() - began:.0f} s")

@@ -11,8 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 FRAME_PADDING_BYTES: Final = 10 * 1024

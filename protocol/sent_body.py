@@ -9,8 +9,7 @@ import re
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.frame import CHECKSUM_BLOCK_BYTES
 
 CORRUPT: Final = 0

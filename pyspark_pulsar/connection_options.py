@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +40,11 @@ def cluster_settings(given: GivenOptions) -> ClusterSettings:
     shown = _certificate(given)
     security = Security(
         _credentials(given),
-        given.text("pulsar.client.tlsTrustCertsFilePath"),
+        _here(given.text("pulsar.client.tlsTrustCertsFilePath")),
         given.flag("pulsar.client.tlsHostnameVerificationEnable", True),
         given.flag("pulsar.client.tlsAllowInsecureConnection", False),
-        None if shown is None else str(shown.certificate),
-        None if shown is None else str(shown.key),
+        None if shown is None else _here(str(shown.certificate)),
+        None if shown is None else _here(str(shown.key)),
         _account(given),
         _token_file(given),
     )
@@ -54,6 +55,11 @@ def cluster_settings(given: GivenOptions) -> ClusterSettings:
         except TlsError as error:
             raise OptionError(f"pulsar.client.tls…: {error}") from None
     return ClusterSettings(url, security, given.seconds("pulsar.client.operationTimeoutMs", 30_000))
+
+
+def _here(path: str | None) -> str | None:
+    """Returns a path of the driver as an absolute one, since workers have working directories of their own."""
+    return None if path is None else os.path.abspath(path)
 
 
 def _certificate(given: GivenOptions) -> ClientCertificate | None:
@@ -134,7 +140,7 @@ def _token_file(given: GivenOptions) -> TokenFile | None:
         raise OptionError(f"pulsar.client.authParams: {path} cannot be read: {reason}") from None
     if not token:
         raise OptionError(f"pulsar.client.authParams: {path} is empty: a token is expected")
-    return TokenFile(path, token)
+    return TokenFile(os.path.abspath(path), token)
 
 
 def _account(given: GivenOptions) -> ClientCredentials | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from bookie_stub.config.fields import bookie_key, default_settings
@@ -23,7 +22,6 @@ def _group_wait_s(settings: Settings) -> float:
     return settings.int("journalMaxGroupWaitMSec") / 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings(RoomSettings):
     """Limits of a journal group.
 
@@ -53,7 +51,6 @@ def _compaction_rate(settings: Settings) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionSettings(RoomSettings):
     """Garbage collection and compaction.
 
@@ -125,7 +122,6 @@ def _low_share(settings: Settings) -> float:
     return low
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSettings(RoomSettings):
     """Shares of a disk at which the bookie acts."""
 
@@ -183,7 +179,6 @@ def _journal_alignment(settings: Settings) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BookieSettings(RoomSettings):
     """Everything that a bookie is told at its start.
 

@@ -26,10 +26,9 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from bookie_stub.base.errors import CorruptEntry
 from bookie_stub.base.record import KEY, LENGTH, LENGTH_BYTES
+from protocol.checksum import crc32c
 
 HEADER_BYTES = 1024
 """The first record begins here."""

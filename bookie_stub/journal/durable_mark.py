@@ -24,11 +24,10 @@ import struct
 from mmap import mmap
 from pathlib import Path
 
-from crc32c import crc32c
-
 from bookie_stub.base.errors import CorruptJournal
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.journal.journal_file import Mark
+from protocol.checksum import crc32c
 
 FILE = "durable"
 """The file's name in the journal directory."""

@@ -29,10 +29,9 @@ from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from bookie_stub.base.errors import CorruptJournal
 from bookie_stub.base.record import LENGTH
+from protocol.checksum import crc32c
 
 HEADER_BYTES = 512
 """The first group begins here."""

@@ -17,8 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from bookie_stub.base.errors import BookieError, BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY
@@ -40,6 +38,7 @@ from bookie_stub.tools.check_files import (
 )
 from bookie_stub.tools.check_report import CheckReport
 from bookie_stub.tools.progress import Progress, Say
+from protocol.checksum import crc32c
 
 _SLICE = 512
 """Rows that are read together."""

@@ -1,8 +1,8 @@
-"""AdminPort: the HTTP ports of a broker, with TLS and without, bound early and served late.
+"""AdminPort: the HTTP ports of a broker, with TLS and without, bound early and served from the first connection on.
 
-aiohttp takes longer to import than all the rest of the broker. So the ports are bound together with the data ports, which
-decides their numbers, and a request that comes early waits in the socket's queue; the server is imported in a thread
-and started after clients can connect.
+The server takes 15 MiB and 0.2 s to import, most of it for aiohttp. So the ports are bound together with the data ports,
+which decides their numbers. The first connection waits in the socket's queue while a thread imports the server, which
+then answers it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from broker.net.listener import bind
 from tls.certificates import Certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable
 
-    from aiohttp.web import Application, RouteDef
+    from aiohttp.web import RouteDef
 
     from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
+    from broker.compose.background_tasks import BackgroundTasks
+    from broker.compose.console import Console
     from broker.metrics.scraper import Scraper
     from broker.websocket.context import WebSocketContext
 
@@ -34,6 +36,8 @@ class AdminPort:
         self._plain: socket.socket | None = None
         self._tls: tuple[socket.socket, Certificates] | None = None
         self._server: Admin | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def bind(self, host: str, port: int) -> int:
         """Opens the port without TLS and returns its number; 0 means any free one. Raises OSError when it is in use."""
@@ -46,44 +50,86 @@ class AdminPort:
         self._tls = listening, certificates
         return int(listening.getsockname()[1])
 
-    async def serve(
+    def serve(
         self,
         broker: BrokerView,
         scraper: Scraper,
-        websockets: WebSocketContext | None = None,
-        more: Sequence[RouteDef] = (),
-        ends: Sequence[Callable[[Application], Awaitable[None]]] = (),
+        console: Console,
+        websockets: WebSocketContext | None,
+        test_routes: Callable[[], list[RouteDef]],
+        tasks: BackgroundTasks,
     ) -> None:
-        """Begins to answer requests; `websockets` None: without the WebSocket API.
-
-        `more` are further routes, and `ends` end their long answers when the port closes.
-        """
+        """Answers requests from the first connection on; `websockets` None: without the WebSocket API."""
         assert self._plain is not None or self._tls is not None, "bind comes first"
-        # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
-        for module in ("broker.admin.server", "broker.metrics.http"):
-            await asyncio.to_thread(import_module, module)
-        from broker.admin.server import start_admin
-        from broker.metrics.http import metrics_routes
+        work = self._serve(broker, scraper, console, websockets, test_routes)
+        self._serving = tasks.spawn(work, "admin port")
 
-        routes, on_shutdown = [*metrics_routes(scraper), *more], [*ends]
-        if websockets is not None:
-            await asyncio.to_thread(import_module, "broker.websocket.routes")
-            from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
-            from broker.websocket.routes import WebSocketRoutes
+    async def _serve(
+        self,
+        broker: BrokerView,
+        scraper: Scraper,
+        console: Console,
+        websockets: WebSocketContext | None,
+        test_routes: Callable[[], list[RouteDef]],
+    ) -> None:
+        try:
+            await self._first_connection()
+            # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
+            for module in ("broker.admin.server", "broker.metrics.http", "broker.console.routes"):
+                await asyncio.to_thread(import_module, module)
+            from broker.admin.server import start_admin
+            from broker.metrics.http import metrics_routes
 
-            sockets = WebSocketRoutes(websockets, PRINCIPAL, EXPIRES_AT_S)
-            routes += sockets.routes()
-            on_shutdown.append(sockets.close)
-        self._server = await start_admin(
-            broker, self._plain, routes, scraper.window_of, tls=self._tls, on_shutdown=on_shutdown
-        )
+            pages = console.pages
+            routes = [*metrics_routes(scraper), *test_routes(), *pages.routes()]
+            on_shutdown = [pages.close]
+            if websockets is not None:
+                await asyncio.to_thread(import_module, "broker.websocket.routes")
+                from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
+                from broker.websocket.routes import WebSocketRoutes
+
+                sockets = WebSocketRoutes(websockets, PRINCIPAL, EXPIRES_AT_S)
+                routes += sockets.routes()
+                on_shutdown.append(sockets.close)
+            self._server = await start_admin(
+                broker, self._plain, routes, scraper.window_of, tls=self._tls, on_shutdown=on_shutdown
+            )
+        finally:
+            if self._server is None:
+                # Closed, or the server cannot be loaded, which the log tells: no client may wait for it without end.
+                self._close_sockets()
+
+    async def _first_connection(self) -> None:
+        """Waits until a client has connected to one of the ports; accepts no connection."""
+        loop = asyncio.get_running_loop()
+        waiting = [listening.fileno() for listening in self._sockets()]
+
+        def connected() -> None:
+            if not self._connected.done():
+                self._connected.set_result(None)
+
+        for number in waiting:
+            loop.add_reader(number, connected)
+        try:
+            await self._connected
+        finally:
+            for number in waiting:
+                loop.remove_reader(number)
+
+    def _sockets(self) -> list[socket.socket]:
+        tls = [] if self._tls is None else [self._tls[0]]
+        return tls if self._plain is None else [self._plain, *tls]
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets():
+            listening.close()
 
     async def close(self) -> None:
         """Answers the requests that have begun and closes the ports."""
-        if self._server is not None:
+        if self._serving is not None:
+            self._connected.cancel()
+            await asyncio.wait([self._serving])
+        if self._server is None:
+            self._close_sockets()
+        else:
             await self._server.close()
-            return
-        if self._plain is not None:
-            self._plain.close()
-        if self._tls is not None:
-            self._tls[0].close()

@@ -11,9 +11,10 @@ Read `__init__` from top to bottom for the parts, each of which uses those above
     loop_watch, health_port                the lag of the event loop, and the port that tells when it is stuck
     timers, cache_passes, ledger_upkeep    the work that falls due with time
 
-Start: changed settings, record, namespaces, ports, timers; the admin server last, because clients need not wait for
-it. Stop, in the other direction: timers, data port, topics (which store acknowledgements), connections, admin server,
-tasks, record, ledgers, metadata store. `magnetar/process/standalone.py` calls `start`, `start_admin` and `stop`.
+Start: changed settings, record, namespaces, ports, timers; metrics and console last, because clients need not wait for
+them, and the admin server at its first connection. Stop, in the other direction: timers, data port, topics (which store
+acknowledgements), connections, admin server, tasks, record, ledgers, metadata store. `magnetar/process/standalone.py`
+calls `start`, `start_admin` and `stop`.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class BrokerService:
 
         # The bare clock: it costs half of `clock.monotonic_ns`. An event whose time decides something brings its own.
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
-        self.recorder = _recorder(settings, version, decisions)
+        self.recorder = _recorder(settings, version, decisions, self.loop_watch)
         self.cache = ComposedCache(EntryCacheSettings.of(settings), decisions)
         self._cache_passes = CachePasses(
             self.cache, turn, self._timers, _pass_interval_s(settings), clock.monotonic_ns
@@ -305,7 +306,7 @@ class BrokerService:
         self._timers.every(TIME_OUTS_INTERVAL_S, coordinators.tick)
 
     async def start_admin(self) -> None:
-        """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
+        """Begins to answer at the admin port, and to count for metrics and console. Call it after `start`."""
         # In a thread and only now: clients need none of it, so it must not lengthen the start.
         for module in ("broker.compose.metrics_source", "broker.compose.console"):
             await asyncio.to_thread(import_module, module)
@@ -314,14 +315,8 @@ class BrokerService:
 
         scraper = scraper_of(self)
         console = Console(self)
-        enabled = self.settings.bool("webSocketServiceEnabled")
-        await self._admin_port.serve(
-            self,
-            scraper,
-            self._websockets if enabled else None,
-            [*self._test_routes(), *console.routes.routes()],
-            [console.routes.close],
-        )
+        websockets = self._websockets if self.settings.bool("webSocketServiceEnabled") else None
+        self._admin_port.serve(self, scraper, console, websockets, self._test_routes, self._tasks)
         self._tasks.spawn(console.run(), "console")
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
         broker_s = self.settings.int("managedLedgerStatsPeriodSeconds")
@@ -471,7 +466,9 @@ def _pass_interval_s(settings: Settings) -> float:
     return settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
 
 
-def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
+def _recorder(
+    settings: Settings, version: str, decisions: Decisions, loop_watch: LoopWatch
+) -> Recorder | None:
     """Makes the recorder; it listens from the first event on, so that the record is complete."""
     recorded = record_settings(settings)
     if recorded is None:
@@ -479,7 +476,7 @@ def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorde
     # Late: without a folder for the record no start needs it.
     from broker.recorder.recorder import Recorder
 
-    recorder = Recorder(recorded, version)
+    recorder = Recorder(recorded, version, lambda: loop_watch.late_us)
     decisions.listen(recorder.record)
     return recorder
 

@@ -15,12 +15,12 @@ The laws:
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Final
 
 from broker.console.bookie_http import NoAnswer, fetch_text, reason_of
 from broker.console.bookie_metrics import BookieMetrics, metrics_of
+from broker.console.sampler import journal_latency
 from broker.ledger_client.bookie_question import DiskSpace
 from broker.ledger_client.bookies import Bookies, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
@@ -54,15 +54,6 @@ NOT_REGISTERED: Final = "The bookie is not registered in ZooKeeper, and its id i
 """Why there is no way to a bookie."""
 SILENT: Final = f"The bookie did not answer within {ASK_S:g} s."
 """Said of a bookie that hangs."""
-
-
-def journal_latency(bookies: Bookies) -> tuple[float | None, float | None]:
-    """Returns median and 99th percentile of the embedded bookie's journal writes in ms; None without one."""
-    sole = bookies.sole
-    if not isinstance(sole, EmbeddedLedgerClient):
-        return None, None
-    median, tail = sole.journal_ms(0.5, 0.99)
-    return (None, None) if math.isnan(median) else (median, tail)
 
 
 Shown = dict[str, Json]

@@ -120,6 +120,11 @@ class ConsoleRoutes:
         """Returns the role of the page's user, and names and times of the broker."""
         return answer({**session_of(request), "pages": self._hub.streams})
 
+    def expire(self) -> None:
+        """Ends the measurements for pages that nothing has asked for in a while; called every ten seconds."""
+        self._cache.expire()
+        self._bookies.expire()
+
     async def close(self, _: web.Application | None = None) -> None:
         """Ends all streams and questions, because the broker stops."""
         self._hub.close()

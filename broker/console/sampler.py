@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Sized
 from typing import Final, Protocol
@@ -10,6 +11,8 @@ from typing import Final, Protocol
 from broker.console.samples import Reading
 from broker.console.traffic import Traffic
 from broker.entry_cache.compose import ComposedCache
+from broker.ledger_client.bookies import Bookies
+from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.service.topic_registry import TopicRegistry
 
 WALK_SHARE: Final = 500
@@ -55,6 +58,15 @@ class SampledBroker(Protocol):
 
 JournalLatency = Callable[[], tuple[float | None, float | None]]
 """Returns median and 99th percentile of the journal's writes in ms; None where they are not known."""
+
+
+def journal_latency(bookies: Bookies) -> tuple[float | None, float | None]:
+    """Returns median and 99th percentile of the embedded bookie's journal writes in ms; None without one."""
+    sole = bookies.sole
+    if not isinstance(sole, EmbeddedLedgerClient):
+        return None, None
+    median, tail = sole.journal_ms(0.5, 0.99)
+    return (None, None) if math.isnan(median) else (median, tail)
 
 
 class Sampler:

@@ -15,7 +15,7 @@ def no_such_policy(name: str) -> str:
     return f"no such cache policy: {name}; choose one of {', '.join(POLICY_NAMES)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheSettings:
     """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
 

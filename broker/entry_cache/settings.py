@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.config.fields import broker_key
 from broker.entry_cache.cache_settings import CacheSettings
 from settings.fields import RoomSettings
@@ -15,8 +13,7 @@ def _profile(settings: Settings) -> str:
     return "5.0" if settings.profile == "5.0" else "4.2"
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCacheSettings(CacheSettings, RoomSettings):
+class EntryCacheSettings(RoomSettings, CacheSettings):
     """`CacheSettings` from the keys of broker.conf."""
 
     size_bytes_max: int = broker_key.int("managedLedgerCacheSizeMB", "bytes")
@@ -35,3 +32,6 @@ class EntryCacheSettings(CacheSettings, RoomSettings):
     )
     topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
     pinned_ratio_max: float = broker_key.float("entryCachePinnedRatioMax")
+
+    def __post_init__(self) -> None:
+        CacheSettings.__post_init__(self)

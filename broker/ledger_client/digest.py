@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from zlib import crc32
 
-from crc32c import crc32c
-
 from broker.ledger_client.ledger_client import EntryParts
 from broker.model.entry import Buffer
 from broker.model.errors import EntryDamaged, PersistenceError
+from protocol.checksum import crc32c
 from protocol.ledger_metadata import DigestType
 
 _HEADER = struct.Struct(">qqqq")

@@ -19,7 +19,7 @@ class Copies(NamedTuple):
     """Bookies whose answers confirm an entry (Qa)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnsembleSettings:
     """Layout of new ledgers, and the way in which ledgers are read."""
 
@@ -48,7 +48,7 @@ class EnsembleSettings:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QuarantineRules:
     """Condition and duration of a bookie's quarantine."""
 

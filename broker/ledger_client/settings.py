@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.config.fields import broker_key
 from broker.ledger_client.ensemble_settings import EnsembleSettings, QuarantineRules
 from protocol.ledger_metadata import DigestType
@@ -21,8 +19,7 @@ def _password(settings: Settings) -> bytes:
     return settings.str("managedLedgerPassword").encode()
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSettings(EnsembleSettings, RoomSettings):
+class LedgerSettings(RoomSettings, EnsembleSettings):
     """`EnsembleSettings` from the keys of broker.conf."""
 
     ensemble_size: int = broker_key.int("managedLedgerDefaultEnsembleSize")
@@ -34,6 +31,9 @@ class LedgerSettings(EnsembleSettings, RoomSettings):
     speculative_read_s: float = broker_key.float("bookkeeperClientSpeculativeReadTimeoutInMillis", "s")
     opportunistic_striping: bool = broker_key.bool("bookkeeper_opportunisticStriping")
 
+    def __post_init__(self) -> None:
+        EnsembleSettings.__post_init__(self)
+
 
 def _quarantine_s(settings: Settings) -> int:
     if not settings.bool("bookkeeperClientHealthCheckEnabled"):
@@ -41,8 +41,7 @@ def _quarantine_s(settings: Settings) -> int:
     return settings.int("bookkeeperClientHealthCheckQuarantineTimeInSeconds")
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineSettings(QuarantineRules, RoomSettings):
+class QuarantineSettings(RoomSettings, QuarantineRules):
     """`QuarantineRules` from the keys of broker.conf."""
 
     errors: int = broker_key.int("bookkeeperClientHealthCheckErrorThresholdPerInterval")

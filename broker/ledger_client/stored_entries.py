@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from broker.ledger_client.digest import DEFAULT_DIGEST, OVERHEAD_BYTES, Digest, check
 from broker.model.entry import Entry
 from broker.model.errors import EntryDamaged
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import MAGIC
+from protocol.checksum import crc32c
 from protocol.ledger_metadata import DigestType
 
 _IDS_AND_CRC = struct.Struct(">qq16xI")

@@ -29,6 +29,7 @@ class LoopWatch:
         self._window_ns = self._noted_ns
         self._longest_ns = 0
         self._longest_before_ns = 0
+        self._late_ns = 0
         self._stopped = False
 
     def start(self) -> None:
@@ -49,6 +50,11 @@ class LoopWatch:
         """The longest lag of the last ten to twenty seconds."""
         return max(self._longest_ns, self._longest_before_ns) / _NS_PER_S
 
+    @property
+    def late_us(self) -> int:
+        """The sum of all lags since the start, in microseconds. Any thread may read it."""
+        return self._late_ns // 1000
+
     def _note(self) -> None:
         if self._stopped:
             return
@@ -59,4 +65,5 @@ class LoopWatch:
             self._window_ns = now_ns
             self._longest_before_ns, self._longest_ns = self._longest_ns, 0
         self._longest_ns = max(self._longest_ns, lag_ns)
+        self._late_ns += lag_ns
         self._call_later(INTERVAL_S, self._note)

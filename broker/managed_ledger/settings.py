@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.config.fields import broker_key
 from broker.ledger_client.ensemble_settings import Copies
 from settings.fields import RoomSettings
@@ -17,7 +15,6 @@ def _read_bytes_max(settings: Settings) -> int:
     return min(settings.int("dispatcherMaxReadSizeBytes"), settings.int("maxMessageSize"))
 
 
-@dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings(RoomSettings):
     """Limits of ledgers, persistence of cursors, and the rules for caching."""
 

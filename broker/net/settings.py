@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.config.fields import broker_key
 from settings.fields import RoomSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NetSettings(RoomSettings):
     """Limits, time-outs and buffers of client connections."""
 

@@ -18,7 +18,6 @@ from broker.recorder.sampling import Ints
 from broker.recorder.schema import (
     COLUMNS,
     DELTA_COLUMNS,
-    FACTS_KEY,
     ROW_GROUP_ROWS,
     FileFacts,
     part_name,
@@ -92,7 +91,7 @@ class RecordFile:
         """Writes the end of the file, gives it its name, and returns its size in bytes."""
         if self._waiting:
             self._write()
-        self._writer.add_key_value_metadata({FACTS_KEY: facts.to_bytes()})
+        self._writer.add_key_value_metadata(facts.to_metadata())
         self._writer.close()
         self._sink.close()
         file = os.open(self._part, os.O_RDONLY)

@@ -23,12 +23,14 @@ from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
 from broker.recorder.row_encoder import Columns
 from broker.recorder.sampling import Ints
-from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
+from broker.recorder.schema import COLUMNS, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
 """Rows that `events` turns into Python objects at once."""
 _OPS: Final = {op.value: op for op in Op}
 _NAME: Final = re.compile(r".+-\d{6,}\.parquet")
+_PART: Final = ".part"
+"""The end of the name of a file being written, see `schema.part_name`."""
 _REFUSALS: Final = (OSError, pa.ArrowException)
 
 
@@ -104,7 +106,10 @@ def find(folders: Iterable[Path]) -> Found:
     found = Found()
     lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     # A set: overlapping folders would give one file twice, and its events would count twice.
-    for path in sorted(set(_record_files(folders))):
+    paths = set(_record_files(folders))
+    for path in sorted(paths):
+        if path.name.endswith(_PART) and path.with_name(path.name[1 : -len(_PART)]) in paths:
+            continue  # Completed while the folder was listed, so both names were found.
         try:
             file = look_at(path)
         except RecordError as error:
@@ -123,8 +128,10 @@ def find(folders: Iterable[Path]) -> Found:
 def _record_files(folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
         if folder.is_dir():
-            yield from folder.rglob("*.parquet")
+            # Files being written come first: one that gets its whole name between the two listings is in both, and in
+            # the other order it would be in neither.
             yield from folder.rglob("_*.parquet.part")
+            yield from folder.rglob("*.parquet")
         else:
             yield folder
 
@@ -139,24 +146,23 @@ def _names_of(lifetime: BrokerLifetime) -> NamesRead | None:
 
 def look_at(path: Path) -> FileOnDisk:
     """Reads the end of a file: its facts and columns. Raises RecordError with its defect."""
-    if path.name.endswith(".part"):
+    if path.name.endswith(_PART):
         raise RecordError("it is being written, or its writer did not end it")
     if not path.exists():
         raise RecordError("there is no such file")
     try:
+        # The broker may remove its oldest file at any moment, so every look at the file is in here.
+        size_bytes = path.stat().st_size
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except _REFUSALS as error:
         raise RecordError(f"not a whole Parquet file: {_one_line(error)}") from None
     # Parquet's own metadata, so that a file tells everything about itself when it is moved or copied.
-    text = (metadata.metadata or {}).get(FACTS_KEY)
-    if text is None:
-        raise RecordError("a Parquet file, but not of an access record")
-    facts = FileFacts.from_bytes(text)
+    facts = FileFacts.from_metadata(metadata.metadata or {})
     # A version alone would not reveal a file that another program has rewritten with other types.
     if not schema.remove_metadata().equals(SCHEMA):
         raise RecordError(f"its columns are not those of version {VERSION} of the format")
-    return FileOnDisk(path, metadata.num_rows, path.stat().st_size, facts)
+    return FileOnDisk(path, metadata.num_rows, size_bytes, facts)
 
 
 def batches(file: FileOnDisk, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -45,8 +45,12 @@ class RecordWriter:
         software: str,
         clock_offset_us: int,
         overflowed: Callable[[], int] = lambda: 0,
+        loop_late_us: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`overflowed` returns the rows that were dropped before they came here, since the start."""
+        """`overflowed` returns the rows that were dropped before they came here, since the start.
+
+        `loop_late_us` returns the sum of the event loop's lags since then.
+        """
         self.rows = 0
         """Rows that came here."""
         self.bytes = 0
@@ -62,6 +66,7 @@ class RecordWriter:
         self._software = software
         self._clock_offset_us = clock_offset_us
         self._overflowed = overflowed
+        self._loop_late_us = loop_late_us
         self._folder = settings.directory / broker_folder(settings.broker)
         self._names = NamesWriter(self._folder / names_name(start))
         self._encoder = RowEncoder(self._names, clock_offset_us, settings.sample)
@@ -74,6 +79,7 @@ class RecordWriter:
         self._file_until_s = 0.0
         self._file_hour = 0
         self._sequence = 0
+        self._late_told_us = 0
         self._dropped_told = 0
         """Dropped rows that the metadata of complete files tell of."""
         self._retry_at_s: float | None = None
@@ -154,7 +160,7 @@ class RecordWriter:
             return
         # Each file tells of the rows lost since the one before, so a replay knows between which files its
         # record has a gap.
-        dropped = self.lost + self._overflowed()
+        dropped, late_us = self.lost + self._overflowed(), self._loop_late_us()
         facts = FileFacts(
             broker=self._settings.broker,
             start=self._start,
@@ -165,13 +171,14 @@ class RecordWriter:
             sample=self._settings.sample,
             dropped=dropped - self._dropped_told,
             totals=totals,
+            loop_late_us=late_us - self._late_told_us,
         )
         self.bytes += self._file.complete(facts)
         self.files += 1
         self._file = None
         self._in_file = 0
         self._sequence += 1
-        self._dropped_told = dropped
+        self._dropped_told, self._late_told_us = dropped, late_us
         if self._retry_at_s is not None:
             self._retry_at_s = None
             log.info("the access record is written again")

@@ -37,13 +37,19 @@ ROWS_AT_ONCE: Final = 2048
 class Recorder:
     """The access record of one broker lifetime, for the cache that calls `record`."""
 
-    def __init__(self, settings: RecordSettings, software: str) -> None:
-        """`software`: the broker's version. Rows are taken from now on and written from `open` on."""
+    def __init__(
+        self, settings: RecordSettings, software: str, loop_late_us: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`software`: the broker's version. Rows are taken from now on and written from `open` on.
+
+        `loop_late_us` returns the sum of the event loop's lags; the thread asks at the end of each file.
+        """
         self.settings = settings
         """The folder, the limits and the sample."""
         self.overflowed = 0
         """Rows dropped because the buffer was full."""
         self._software = software
+        self._loop_late_us = loop_late_us
         self._rows: deque[Row] = deque()
         self.record = self._taker(settings.buffer_rows)
         """Takes one event; the cache calls it for each of them."""
@@ -90,6 +96,7 @@ class Recorder:
             software=self._software,
             clock_offset_us=wall_ns // 1000 - monotonic_ns // 1000,
             overflowed=lambda: self.overflowed,
+            loop_late_us=self._loop_late_us,
         )
         self._thread = threading.Thread(
             target=self._run, args=(self._writer,), name="access record", daemon=True

@@ -1,6 +1,7 @@
 """The format of access records: columns, the facts in a file's metadata, and the names of files.
 
-A change that an older reader would misunderstand gets another version.
+A change that an older reader would misunderstand gets another version. A fact that was added later stands under a key of
+its own, which older readers pass over, and is None in older files: readers and files of one version always fit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ VERSION: Final = 2
 """The version of the format, in every file's metadata."""
 FACTS_KEY: Final = b"magnetar.record"
 """The key of a file's `FileFacts` in its Parquet metadata."""
+_LATE_KEY: Final = b"magnetar.record.loop_late_us"
+"""The key of `FileFacts.loop_late_us`, which early files of version 2 lack."""
 
 COLUMNS: Final = {
     "ts": "int64",
@@ -69,22 +72,32 @@ class FileFacts:
     totals: Mapping[str, int] | None = None
     """The broker's own counts (`totals_of`), in the last file of a lifetime that ended in good order."""
 
-    def to_bytes(self) -> bytes:
-        """Returns the facts and the version as JSON."""
-        return json.dumps({"version": VERSION, **asdict(self)}).encode()
+    loop_late_us: int | None = None
+    """The sum of the event loop's lags while the file was written; None = not recorded."""
+
+    def to_metadata(self) -> dict[bytes, bytes]:
+        """Returns the facts and the version as texts of JSON by their keys."""
+        facts = {"version": VERSION, **asdict(self)}
+        late_us = facts.pop("loop_late_us")
+        found = {FACTS_KEY: json.dumps(facts).encode()}
+        return found if late_us is None else {**found, _LATE_KEY: json.dumps(late_us).encode()}
 
     @classmethod
-    def from_bytes(cls, text: bytes) -> FileFacts:
-        """Parses `to_bytes`. Raises RecordError for another version, or for damaged facts."""
+    def from_metadata(cls, metadata: Mapping[bytes, bytes]) -> FileFacts:
+        """Parses `to_metadata`. Raises RecordError for a foreign file, another version, or damaged facts."""
+        text = metadata.get(FACTS_KEY)
+        if text is None:
+            raise RecordError("a Parquet file, but not of an access record")
         try:
             found = json.loads(text)
             version = found.pop("version")
+            late_us = json.loads(metadata.get(_LATE_KEY, b"null"))
         except (ValueError, KeyError, AttributeError, TypeError):
             raise RecordError("its metadata is damaged") from None
         if version != VERSION:
             raise RecordError(f"it has version {version} of the format, this is for version {VERSION}")
         try:
-            return cls(**found)
+            return cls(**found, loop_late_us=late_us)
         except TypeError as error:
             raise RecordError(f"its metadata is damaged: {error}") from None
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config.fields import broker_key
 from settings.fields import RoomSettings
 
 
-@dataclass(frozen=True, slots=True)
 class RecordSettings(RoomSettings):
     """Place and limits of one broker's access record."""
 

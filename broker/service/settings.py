@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.config.fields import broker_key
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from settings.fields import RoomSettings
@@ -40,7 +38,6 @@ def _quota_bytes(settings: Settings) -> int:
     return int(gib * (1 << 30)) if gib > 0 else settings.int("backlogQuotaDefaultLimitBytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings(RoomSettings):
     """Creation of topics and subscriptions, their limits, and the rules of dispatching."""
 

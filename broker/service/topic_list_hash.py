@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from crc32c import crc32c
+from protocol.checksum import crc32c
 
 BLOCK_NAMES_MAX: Final = 512
 """Names in a block; a larger one is cut in two."""

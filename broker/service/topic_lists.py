@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 import re2
-from crc32c import crc32c
 
 from broker.model.errors import MetadataError, NotAllowed
 from broker.model.topic_name import parse_topic_name
 from broker.service.topic_list_hash import hash_of
+from protocol.checksum import crc32c
 
 PROGRAM_SIZE_MAX = 1000
 """Instructions of a compiled pattern. Time per name is their number times the name's length, 6 ns for each step."""

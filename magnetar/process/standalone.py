@@ -3,7 +3,7 @@
 Only this module knows both the broker and the embedded bookie. The broker reaches the bookie through the same ledger
 client interface as a bookie on the network. The first SIGTERM or SIGINT drains and exits with 0; a second one exits
 at once. The order of a start: settings, loop, bookie (in a thread) beside metadata store, bookies, broker, data port,
-ready file, admin server.
+ready file, metrics and console. The admin server starts at its first connection.
 """
 
 from __future__ import annotations
@@ -124,8 +124,6 @@ def run(options: BrokerOptions) -> int:
     for note in settings.notes:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Before the rooms are imported: with the default, the collector walks over their objects a hundred times.
-    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
         _run_loop(_serve(settings, options))
     except _ToldToStop:
@@ -212,9 +210,10 @@ async def _serve(settings: ProcessSettings, options: BrokerOptions) -> None:
         _announce(service.addresses, options.ready_file)
         await service.start_admin()
         # Modules and rooms live as long as the process: frozen, no later pass of the collector walks over them. Last,
-        # because the admin port's modules belong to them, and clients need not wait for the pass.
+        # because metrics and console belong to them, and clients need not wait for the pass.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
         if options.role == "standalone":
             log.info(NAMESPACE_READY)
         await stop.wait()

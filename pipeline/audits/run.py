@@ -60,6 +60,8 @@ def run_audit(
     Files of the same names are replaced, as by the jobs on access records. SnapshotError for an unusable snapshot.
     """
     snapshot = open_snapshot(spark, folder)
+    # Executors write the plan, and have working directories of their own.
+    out = out.absolute()
     progress(f"audit {name}: reading {folder}")
     # Counted while the plan is written, so that the audit runs once.
     hidden = Observation("young")

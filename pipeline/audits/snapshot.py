@@ -103,4 +103,4 @@ def taken_ms_of(folder: Path) -> int:
 
 def open_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
     """Open a snapshot without reading its tables. SnapshotError."""
-    return Snapshot(spark, folder, taken_ms_of(folder))
+    return Snapshot(spark, folder.absolute(), taken_ms_of(folder))

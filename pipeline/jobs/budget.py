@@ -18,24 +18,30 @@ from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
+    PEAK_NOTE,
     changed_keys,
     own_lines,
+    peak_text,
     policy_name,
     present_lines,
     row_of,
     settings_cells,
 )
+from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
     MIB,
     Traffic,
     best_by_size,
     curve_plot,
+    curve_sizes,
     curve_table,
+    curves_of,
     knee_lines,
     knee_of,
     marks_of,
     smallest_near_best,
     traffic_of,
+    whole_mib,
 )
 from pipeline.jobs.report import Report, Table, bytes_text, percent
 from pipeline.replays.grid import (
@@ -60,18 +66,16 @@ replayed hit ratio by up to three points. It moves most if the entries of the to
 reader loses are then worth another number of entries to the reader that gains them. The error of a sample of
 OBJECTS_REQUESTS requests is a tenth of that.
 """
-_PARTS: Final = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
-"""Sizes in budgets of memory. Those above it show how much more memory would bring."""
-_MULTIPLES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Sizes in own sizes, for a budget of reads."""
+_PARTS: Final = (0.25, 0.5, 0.75, 1.0)
+"""Sizes in budgets of memory, beside those of the curve."""
 _TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 """Multiples of the own time to live."""
 _OBJECT_TTLS: Final = (1.0, 10.0)
 """The same for a policy without machine code."""
-_OBJECT_PARTS: Final = (0.5, 1.0, 2.0)
+_OBJECT_PARTS: Final = (0.5, 1.0)
 """Sizes in budgets for such a policy in a large record."""
 _OBJECT_MULTIPLES: Final = (1.0, 4.0, 16.0)
-"""The same in own sizes, for a budget of reads."""
+"""The same in own sizes, in place of those of the curve."""
 _BETWEEN: Final = 6
 """Sizes that are tried between the smallest that keeps the rate of reads and the next smaller one."""
 
@@ -144,8 +148,11 @@ def recommend_within(
     present, *grid = search.replay([OWN, *wanted])
     best = _within(search, present, grid, budget)
     confirmed_present, confirmed = _confirmed(search, checked, present, best, rate)
-    report.text += [*own_lines(checked, confirmed_present), *present_lines(present), ""]
+    report.text += [*own_lines(checked, confirmed_present), *pace_lines(inputs, checked, say)]
+    report.text += [*present_lines(present), ""]
     report.text += _advice(search, budget, confirmed_present, confirmed, best is None)
+    if best is not None and budget.memory_bytes is not None:
+        report.text += tie_lines(_fitting(grid, budget), best)
     _add_curve(report, search, present, grid, confirmed or present, budget)
     _add_brokers(report, present, grid, best or present, budget)
     report.tables["combinations"] = Table(
@@ -199,11 +206,10 @@ def _settings_of(
 
 def _sizes(own: EntryCacheSettings, budget: Budget, *, few: bool) -> list[int]:
     """Return the sizes to replay, each once, the smallest first."""
-    if budget.memory_bytes is not None:
-        unit, parts = budget.memory_bytes, _OBJECT_PARTS if few else _PARTS
-    else:
-        unit, parts = max(own.size_bytes_max, MIB), _OBJECT_MULTIPLES if few else _MULTIPLES
-    return sorted({_whole_mib(unit * part) for part in parts})
+    own_bytes = max(own.size_bytes_max, MIB)
+    curve = [whole_mib(own_bytes * size) for size in _OBJECT_MULTIPLES] if few else curve_sizes(own_bytes)
+    parts = _OBJECT_PARTS if few else _PARTS
+    return sorted({*curve, *(whole_mib((budget.memory_bytes or own_bytes) * part) for part in parts)})
 
 
 def _best_first(row: GridRow) -> tuple[object, ...]:
@@ -211,16 +217,10 @@ def _best_first(row: GridRow) -> tuple[object, ...]:
     return -row.hit_ratio, settings.size_bytes_max, settings.policy, settings.ttl_ns
 
 
-def _whole_mib(size_bytes: float) -> int:
-    # `managedLedgerCacheSizeMB` is a whole number, and 0 would be no cache.
-    return max(round(size_bytes / MIB), 1) * MIB
-
-
 def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: Budget) -> GridRow | None:
     """Return the best row within the budget; None if no settings keep a rate of reads."""
     if budget.memory_bytes is not None:
-        fitting = [row for row in grid if row.settings.size_bytes_max <= (budget.memory_bytes or 0)]
-        return _trimmed(search, best_of_policies(fitting, search.own.policy))
+        return _trimmed(search, best_of_policies(_fitting(grid, budget)))
     limit = budget.reads_per_s or 0.0
     # Brokers with different sizes have no size together, so there is none to keep.
     kept = [] if settings_cells(present)["size_bytes"] is None else [present]
@@ -230,15 +230,33 @@ def _within(search: _Search, present: GridRow, grid: Sequence[GridRow], budget: 
     return _refined(search, grid, found, limit)
 
 
-def best_of_policies(rows: Sequence[GridRow], own_policy: str) -> GridRow:
+def best_of_policies(rows: Sequence[GridRow]) -> GridRow:
     """Return the smallest cache near the best hit ratio.
 
-    Another policy than the recorded one must bring more than POLICY_WORTH.
+    A tie goes to the default policy: another one must bring more than POLICY_WORTH.
     """
     best = smallest_near_best(rows)
-    own = [row for row in rows if row.settings.policy == own_policy]
-    kept = smallest_near_best(own) if own else best
+    default = [row for row in rows if row.settings.policy == PIP430]
+    kept = smallest_near_best(default) if default else best
     return best if best.hit_ratio - kept.hit_ratio > POLICY_WORTH else kept
+
+
+def tie_lines(rows: Sequence[GridRow], chosen: GridRow) -> list[str]:
+    """Return a line if another policy than the chosen one is better by less than the error of its replay."""
+    best = smallest_near_best(rows)
+    if best.settings.policy == chosen.settings.policy or best.hit_ratio <= chosen.hit_ratio:
+        return []
+    return [
+        f"a tie: {policy_name(best.settings)} has {percent(best.hit_ratio)} with "
+        f"{bytes_text(best.settings.size_bytes_max)}, which is no more than {100 * POLICY_WORTH:.0f} points better, the "
+        f"error of such a comparison; ties go to the default policy, {PIP430}"
+    ]
+
+
+def _fitting(rows: Sequence[GridRow], budget: Budget) -> list[GridRow]:
+    """Return the rows within a budget of memory; all for another budget."""
+    limit = budget.memory_bytes
+    return [row for row in rows if limit is None or row.settings.size_bytes_max <= limit]
 
 
 def smallest_within_reads(
@@ -265,7 +283,7 @@ def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: fl
     below = max(
         (row.settings.size_bytes_max for row in grid if row.settings.size_bytes_max < size), default=0
     )
-    steps = {_whole_mib(below + (size - below) * step / _BETWEEN) for step in range(1, _BETWEEN)}
+    steps = {whole_mib(below + (size - below) * step / _BETWEEN) for step in range(1, _BETWEEN)}
     fitting = [
         row
         for row in grid
@@ -287,7 +305,7 @@ def _refined(search: _Search, grid: Sequence[GridRow], found: GridRow, limit: fl
 
 def _trimmed(search: _Search, best: GridRow) -> GridRow:
     """Cut the size to the bytes that the replayed cache needed, if it does not fill the budget."""
-    size = _whole_mib(best.peak_bytes * 1.1 + MIB / 2)
+    size = whole_mib(best.peak_bytes * 1.1 + MIB / 2)
     if size >= best.settings.size_bytes_max:
         return best
     (less,) = search.replay([best.overrides._replace(size_bytes=size)])
@@ -329,7 +347,7 @@ def _advice(
     text.append(
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, bookie reads "
         f"{search.per_second(present):,.1f}/s -> {search.per_second(best):,.1f}/s ({saved}), "
-        f"peak {bytes_text(best.peak_bytes)}"
+        f"{peak_text(best)}"
     )
     if best.by != "kernel" and present.by == "kernel":
         text.append(
@@ -355,24 +373,20 @@ def _add_curve(
     rows = [
         {"settings": name, **row_of(row, present)} for name, row in (("before", present), ("after", best))
     ]
-    report.tables["before_after"] = Table("Before and after", rows)
-    chosen = [row for row in grid if row.settings.policy == best.settings.policy]
-    curve = best_by_size(chosen or grid)
+    report.tables["before_after"] = Table("Before and after", rows, f"A peak may be {PEAK_NOTE}.")
+    curves = curves_of(grid)
+    # The sizes of the curve and the recorded policy alone: the knee is the same whatever the budget is.
+    sizes = curve_sizes(max(search.own.size_bytes_max, MIB))
+    own = [row for row in grid if row.settings.policy == search.own.policy]
+    curve = best_by_size([row for row in own if row.settings.size_bytes_max in sizes])
+    knee = knee_of(curve)
     report.text += knee_lines(curve, search.traffic)
-    report.tables["memory_curve"] = curve_table(curve, search.traffic)
-    curves = {
-        policy_name(row.settings): best_by_size(
-            [one for one in grid if one.settings.policy == row.settings.policy]
-        )
-        for row in grid
-    }
-    marks = marks_of({"now": present, "recommended": best, "knee": knee_of(curve)})
+    report.tables["memory_curve"] = curve_table(curves.values(), knee, search.traffic)
+    marks = marks_of({"now": present, "recommended": best, "knee": knee})
     report.plots.append(curve_plot(curves, marks, budget.memory_bytes))
 
 
 def _add_brokers(
     report: Report, present: GridRow, grid: Sequence[GridRow], best: GridRow, budget: Budget
 ) -> None:
-    limit = budget.memory_bytes
-    fitting = [row for row in grid if limit is None or row.settings.size_bytes_max <= limit]
-    add_brokers(report, present, best, fitting)
+    add_brokers(report, present, best, _fitting(grid, budget))

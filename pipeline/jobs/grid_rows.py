@@ -13,6 +13,8 @@ from pipeline.jobs.report import Cell, bytes_text, percent, share, time_text
 from pipeline.replays.grid import GridRow, Overrides
 from pipeline.traces.checking import Checked
 
+PEAK_NOTE: Final = "above the size until the end of a turn of the broker's loop, where the size is enforced"
+"""Why a peak may be above the size of the cache."""
 OWN = Overrides()
 """The broker's own settings."""
 _NAMED: Final = 4
@@ -81,6 +83,14 @@ def _cells_of(settings: EntryCacheSettings) -> dict[str, Cell]:
         "extensions": settings.requeues_max,
         "extend_accessed": settings.extend_recently_accessed,
     }
+
+
+def peak_text(row: GridRow) -> str:
+    """Return the peak of a row, with the reason where it is above the size of the cache."""
+    text = f"peak {bytes_text(row.peak_bytes)}"
+    if row.peak_bytes <= row.settings.size_bytes_max:
+        return text
+    return f"{text} ({PEAK_NOTE})"
 
 
 def changed_keys(present: GridRow, wanted: GridRow) -> list[str]:

@@ -66,7 +66,8 @@ class RunFolder:
 
     def __init__(self, out: Path) -> None:
         """`out`: the folder of the reports."""
-        self._folder = out / "runs"
+        # Absolute, since executors write the counts and have working directories of their own.
+        self._folder = out.absolute() / "runs"
 
     @contextmanager
     def locked(self) -> Iterator[None]:

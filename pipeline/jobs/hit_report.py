@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
+from pipeline.jobs.lateness import Pace, loop_share
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, TableRow, bytes_text, percent
 from pipeline.replays.record_counts import BYTES, COALESCED, HITS, MISSES, RecordCounts, count_record, step_us
@@ -77,6 +78,7 @@ def hit_report(spark: SparkSession, checked: Checked, say: Callable[[str], None]
     reads = total["hits"] + total["misses"] + total["coalesced"]
     ratio = percent(_ratio(total)) if reads else "no reads"
     report.text.append(f"hit ratio {ratio}: {reads:,} entries read, {total['misses']:,} from bookies")
+    report.text += Pace(np.zeros(0, np.int64), loop_share(checked.lifetimes, checked)).lines()
     shares = _shares(checked.lifetimes, counts)
     _add_reads(report, _by_reader(checked.lifetimes, counts), by_minute)
     report.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)

@@ -5,7 +5,8 @@ Pure functions on the rows of a replayed grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pipeline.jobs.grid_rows import policy_name, settings_cells
@@ -15,6 +16,8 @@ from pipeline.replays.grid import GridRow
 
 NEAR: Final = 0.002
 """A hit ratio this little below the best counts as the best."""
+SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""The sizes of the curve, in sizes of the broker's own cache: its knee does not depend on a budget."""
 MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
@@ -36,6 +39,16 @@ class Traffic(NamedTuple):
     def cost(self, size_bytes: int) -> float | None:
         """Return the price of this cache on each broker for a month."""
         return None if self.price is None else self.price * size_bytes * self.brokers / _GIB
+
+
+def curve_sizes(own_bytes: int) -> list[int]:
+    """Return the sizes of the curve, each once, the smallest first."""
+    return sorted({whole_mib(own_bytes * size) for size in SIZES})
+
+
+def whole_mib(size_bytes: float) -> int:
+    """Round to whole MiB, at least one: `managedLedgerCacheSizeMB` is a whole number, and 0 would be no cache."""
+    return max(round(size_bytes / MIB), 1) * MIB
 
 
 def smallest_near_best(rows: Sequence[GridRow]) -> GridRow:
@@ -86,36 +99,53 @@ def saved_per_mib(smaller: GridRow, larger: GridRow, traffic: Traffic) -> float:
     return traffic.per_second(smaller.misses - larger.misses) / more if more else 0.0
 
 
-def curve_table(curve: Sequence[GridRow], traffic: Traffic) -> Table:
-    """Return a row per point: its reads from bookies, the saving of each further MiB, and its cost."""
-    knee = knee_of(curve)
+def curves_of(rows: Sequence[GridRow]) -> dict[str, list[GridRow]]:
+    """Return the curve of each policy by its name."""
+    by_policy: dict[str, list[GridRow]] = {}
+    for row in rows:
+        by_policy.setdefault(policy_name(row.settings), []).append(row)
+    return {policy: best_by_size(of_policy) for policy, of_policy in by_policy.items()}
+
+
+def curve_table(curves: Iterable[Sequence[GridRow]], knee: GridRow | None, traffic: Traffic) -> Table:
+    """Return a row per point of each curve: its reads from bookies, the saving of each further MiB, and its cost."""
     rows: list[dict[str, Cell]] = []
-    for at, row in enumerate(curve):
+    for smaller, row in ((smaller, row) for curve in curves for smaller, row in pairwise((None, *curve))):
+        assert row is not None
         cells: dict[str, Cell] = {
             "size_bytes": row.settings.size_bytes_max,
             "hit_ratio": row.hit_ratio,
             "bookie_reads_per_s": round(traffic.per_second(row.misses), 1),
-            "saved_per_s_by_each_mib": round(saved_per_mib(curve[at - 1], row, traffic), 2) if at else None,
+            "saved_per_s_by_each_mib": None
+            if smaller is None
+            else round(saved_per_mib(smaller, row, traffic), 2),
             "policy": policy_name(row.settings),
             "ttl_ms": row.settings.ttl_ns // 1_000_000,
             "knee": row is knee,
         }
         cost = traffic.cost(row.settings.size_bytes_max)
         rows.append(cells if cost is None else {**cells, "cost_per_month": cost})
-    note = "Saved per s by each MiB: bookie reads per second that each MiB since the line above saves."
+    note = (
+        "Saved per s by each MiB: bookie reads per second that each MiB since the policy's size above saves."
+    )
     return Table("Bookie reads that memory saves", rows, note)
 
 
 def knee_lines(curve: Sequence[GridRow], traffic: Traffic) -> list[str]:
-    """Return a line about the knee, if there is one."""
-    knee = knee_of(curve)
+    """Return lines about the knee, if there is one, and about the end of the curve."""
+    knee, end = knee_of(curve), curve[-1]
+    of_end = (
+        f"end of the curve: {bytes_text(end.settings.size_bytes_max)}, hit ratio {percent(end.hit_ratio)}"
+    )
     if knee is None:
-        return []
+        return [of_end]
     before = saved_per_mib(curve[0], knee, traffic)
     after = saved_per_mib(knee, curve[-1], traffic)
     return [
-        f"knee of the curve: {bytes_text(knee.settings.size_bytes_max)}, hit ratio {percent(knee.hit_ratio)}; up to it each "
-        f"further MiB saves {before:,.1f} bookie reads/s, beyond it {after:,.1f}"
+        f"knee of the curve of {policy_name(knee.settings)}: {bytes_text(knee.settings.size_bytes_max)}, hit ratio "
+        f"{percent(knee.hit_ratio)}; up to it each "
+        f"further MiB saves {before:,.1f} bookie reads/s, beyond it {after:,.1f}",
+        of_end,
     ]
 
 

@@ -15,14 +15,24 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyspark.sql import SparkSession
 
+from broker.config.policy_names import POLICY_NAMES
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
 from pipeline.replays.accesses import Accesses
-from pipeline.replays.grid import ENTRIES_MIN, NO_TTL_NS, usual_settings
+from pipeline.replays.grid import (
+    ENTRIES_MIN,
+    NO_TTL_NS,
+    OBJECT_ENTRIES_MIN,
+    OBJECT_REPLAYS,
+    Overrides,
+    replay_grid,
+    usual_settings,
+)
 from pipeline.replays.making import accesses_of
+from pipeline.replays.record_inputs import RecordInputs
 from pipeline.replays.replay import BY_KERNEL, replay_with
 from pipeline.replays.sampling import groups, only
 from pipeline.simulators.shards import GROUPS, STUDENT_T
@@ -31,6 +41,7 @@ from pipeline.traces.checking import Checked
 
 SAMPLED_ROWS: Final = 2_000_000
 """Rows that are replayed at most, unless a share is given."""
+_OBJECT_POLICIES: Final = tuple(policy for policy in POLICY_NAMES if policy not in BY_KERNEL)
 POINTS: Final = 12
 """Sizes, unless they are given."""
 
@@ -50,7 +61,7 @@ class Point(NamedTuple):
     misses: float
     """Entries read from bookies, scaled likewise."""
     reads_without: tuple[float, ...]
-    """By group, the reads of all others."""
+    """By group, the reads of all others; empty for the broker's objects, which are too slow to replay each group."""
     misses_without: tuple[float, ...]
     """By group, the misses of all others."""
     rate: float
@@ -66,11 +77,13 @@ class Point(NamedTuple):
     @property
     def is_meaningful(self) -> bool:
         """False where the replayed cache is too small for an error bar."""
-        return self.rate >= 1 or self.entries >= ENTRIES_MIN
+        return self.rate >= 1 or self.entries >= (ENTRIES_MIN if self.reads_without else OBJECT_ENTRIES_MIN)
 
     @property
-    def error_bar(self) -> float:
-        """Half the width of the 95 % interval; 0 where all entries were replayed."""
+    def error_bar(self) -> float | None:
+        """Half the width of the 95 % interval; 0 where all entries were replayed, None without groups."""
+        if not self.reads_without:
+            return 0.0 if self.rate >= 1 else None
         ratios = np.array(
             [
                 misses / reads if reads else 0.0
@@ -90,9 +103,7 @@ def miss_ratio_curve(
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the curves of three policies.
-
-    They are the recorded policy, PIP-430 without a time to live, and FIFO.
+    """Return the curve of each policy, and those of PIP-430 and FIFO without a time to live.
 
     `sizes` in bytes; without them from a sixty-fourth to 32 times the broker's own. `rate`: the share of the entries that
     is replayed, above 0 and at most 1. Table `miss_ratio_curve`: one row per policy and size.
@@ -107,6 +118,12 @@ def miss_ratio_curve(
     tasks = [(lifetime, settings, list(sizes), share) for lifetime in checked.lifetimes]
     found = collected(spark, spark.sparkContext.parallelize(tasks, len(tasks)).map(_points), say)
     every = [added(same) for same in zip(*found, strict=True)]
+    if all(lifetime.names is not None for lifetime in checked.lifetimes):
+        every += _by_objects(spark, checked, own, sizes, share, say)
+    else:
+        report.text.append(
+            "left out: policies without machine code, whose replay needs the record's file of names"
+        )
     points = [point for point in every if point.is_meaningful]
     rows: list[dict[str, Cell]] = [
         {
@@ -122,14 +139,16 @@ def miss_ratio_curve(
     report.tables["miss_ratio_curve"] = Table("Miss ratio by policy and size", rows, shown=200)
     bars_hold = "; error bars hold 19 times in 20" if share < 1 else ", so without the error of a sample"
     report.text.append(f"from {part}{bars_hold}")
+    rates = sorted({point.rate for point in every if not point.reads_without})
+    if rates and rates[0] < share:
+        names = " and ".join(_OBJECT_POLICIES)
+        report.text.append(
+            f"{names} from {percent(rates[0])} of the entries and without error bars, as their replay is slow"
+        )
     if left_out := sorted({point.size_bytes for point in every if not point.is_meaningful}):
         report.text.append(
-            f"left out: sizes up to {bytes_text(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
+            f"left out: sizes up to {bytes_text(left_out[-1])}, of which the sample's share holds too few "
             "entries; a larger --sample brings them"
-        )
-    if own.policy not in BY_KERNEL:
-        report.text.append(
-            f"{own.policy} has no machine code: use what-if for its curve; here are policies that have some"
         )
     report.listed = {"miss_ratio_curve": 60}
     return report
@@ -143,7 +162,7 @@ def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
         xs, ys = lines.setdefault(point.policy, ([], []))
         xs.append(point.size_bytes / (1 << 20))
         ys.append(point.miss_ratio)
-        if is_sample:
+        if is_sample and point.error_bar is not None:
             bars.setdefault(point.policy, []).append(point.error_bar)
     return lines_plot(
         lines, "cache size", "miss ratio of reads", x_scale="size", y_scale="ratio", log_x=True, bars=bars
@@ -153,11 +172,42 @@ def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
 def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
     fifo = replace(own, policy="fifo-ttl")
     expected = replace(own, policy="pip430", profile="4.2")
-    mine = own if own.policy in BY_KERNEL else expected
+    named = [replace(own, policy=policy) for policy in BY_KERNEL]
     return [
-        (f"{policy_name(mine)}, {time_text(own.ttl_ns / 1e6)}", mine),
+        *[(_name(one), one) for one in named],
         (f"{policy_name(expected)}, no time to live", replace(expected, ttl_ns=NO_TTL_NS)),
         ("fifo, no time to live", replace(fifo, ttl_ns=NO_TTL_NS)),
+    ]
+
+
+def _name(settings: EntryCacheSettings) -> str:
+    return f"{policy_name(settings)}, {time_text(settings.ttl_ns / 1e6)}"
+
+
+def _by_objects(
+    spark: SparkSession,
+    checked: Checked,
+    own: EntryCacheSettings,
+    sizes: Sequence[int],
+    share: float,
+    say: Callable[[str], None],
+) -> list[Point]:
+    """Return the points of the policies without machine code, of as many entries as take about a minute."""
+    wanted = [Overrides(policy, size_bytes=size) for policy in _OBJECT_POLICIES for size in sizes]
+    rate = min(share, OBJECT_REPLAYS / max(checked.requests * len(wanted), 1))
+    rows = replay_grid(RecordInputs(spark, checked.lifetimes, rate), wanted, say=say)
+    return [
+        Point(
+            _name(replace(own, policy=row.settings.policy)),
+            row.settings.size_bytes_max,
+            row.reads,
+            row.misses,
+            (),
+            (),
+            row.rate,
+            row.settings.size_bytes_max * row.rate / max(checked.entry_bytes, 1.0),
+        )
+        for row in rows
     ]
 
 

@@ -21,16 +21,20 @@ from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
+    PEAK_NOTE,
     changed_keys,
     own_lines,
+    peak_text,
     policy_name,
     present_lines,
     row_of,
     settings_cells,
 )
+from pipeline.jobs.lateness import pace_lines
 from pipeline.jobs.memory_curve import (
     NEAR,
     best_by_size,
+    curve_sizes,
     curve_table,
     knee_lines,
     knee_of,
@@ -54,8 +58,6 @@ from pipeline.replays.record_inputs import RecordInputs
 from pipeline.simulators.simulation import BELADY, SimulatorMissing, library_is_installed
 from pipeline.traces.checking import Checked
 
-SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Multiples of the broker's own size."""
 TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 """Multiples of the broker's own time to live."""
 WORTH: Final = 0.002
@@ -116,7 +118,8 @@ def recommend(
     best = _trimmed(inputs, present, _cheapest(present, together))
     policies = _policies(inputs, checked, own, policies_rate, say)
     baseline = _baseline(inputs, checked, best.settings.size_bytes_max, say)
-    report.text += [*own_lines(checked, present), *present_lines(present), ""]
+    report.text += [*own_lines(checked, present), *pace_lines(inputs, checked, say)]
+    report.text += [*present_lines(present), ""]
     # First the change that costs no memory.
     report.text += [
         *_policy_advice(policies),
@@ -131,8 +134,8 @@ def recommend(
     _add_baseline(report, baseline, best)
     traffic = traffic_of(checked.recorded_s, len(present.brokers), price)
     curve = best_by_size(together)
-    report.text += knee_lines(curve, traffic)
-    report.tables["memory_curve"] = curve_table(curve, traffic)
+    report.text += [*knee_lines(curve, traffic), *_choice(present, best, knee_of(curve))]
+    report.tables["memory_curve"] = curve_table([curve], knee_of(curve), traffic)
     add_brokers(report, present, best, together)
     report.listed = {"before_after": 20}
     return report
@@ -159,8 +162,7 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
 
 
 def _combinations(own: EntryCacheSettings) -> list[Overrides]:
-    # Multiples of a small cache may round to the same size.
-    sizes = dict.fromkeys(max(round(own.size_bytes_max * size / _MIB), 1) * _MIB for size in SIZES)
+    sizes = curve_sizes(own.size_bytes_max)
     return [Overrides(size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in TTLS]
 
 
@@ -251,9 +253,7 @@ def _binding(knobs: Sequence[Knob], moved: Sequence[GridRow], present: GridRow) 
 
 def _advice(present: GridRow, best: GridRow) -> list[str]:
     if best is present:
-        return [
-            f"keep the settings: hit ratio {percent(present.hit_ratio)}, peak {bytes_text(present.peak_bytes)}"
-        ]
+        return [f"keep the settings: hit ratio {percent(present.hit_ratio)}, {peak_text(present)}"]
     saved = 1 - best.misses / present.misses if present.misses else 0.0
     return [
         "change in broker.conf:",
@@ -261,7 +261,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
         "",
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, "
         f"bookie reads {present.misses:,} -> {best.misses:,} ({percent(saved)} saved), "
-        f"peak {bytes_text(best.peak_bytes)}",
+        f"{peak_text(best)}",
     ]
 
 
@@ -284,6 +284,21 @@ def _baseline(
         one[0] += hits
         one[1] += reads
     return {policy: hits / reads for policy, (hits, reads) in sums.items() if reads}
+
+
+def _choice(present: GridRow, best: GridRow, knee: GridRow | None) -> list[str]:
+    """Return a line that says which point of the curve is proposed, and why."""
+    if best is present:
+        return [f"proposed: the present settings, since no others bring {100 * WORTH:.1f} points"]
+    size = best.settings.size_bytes_max
+    text = f"proposed: {bytes_text(size)}, the smallest cache within {100 * NEAR:.1f} points of the best hit ratio"
+    if knee is None or knee.settings.size_bytes_max >= size:
+        return [text]
+    knee_bytes = knee.settings.size_bytes_max
+    return [
+        f"{text}; the knee takes {percent(1 - knee_bytes / size)} less memory and hits "
+        f"{100 * (best.hit_ratio - knee.hit_ratio):.2f} points less: --memory {knee_bytes >> 20}MiB proposes for it"
+    ]
 
 
 def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: GridRow) -> list[str]:
@@ -314,7 +329,7 @@ def _add_tables(
         {"settings": "before", **row_of(present, present)},
         {"settings": "after", **row_of(best, present)},
     ]
-    report.tables["before_after"] = Table("Before and after", before_after)
+    report.tables["before_after"] = Table("Before and after", before_after, f"A peak may be {PEAK_NOTE}.")
     # The first two columns say what differs from the present settings, and the others would repeat it.
     alone: list[dict[str, Cell]] = [
         {

@@ -27,6 +27,7 @@ from pipeline.jobs.what_if import what_if
 from pipeline.remote_paths import Place, fetch, name_of, refuse_other_machines
 from pipeline.replays.grid import override_grid
 from pipeline.session import start_for_command
+from pipeline.task_progress import collected
 from pipeline.traces.checking import Checked, find_files, no_record
 from pipeline.traces.record_frames import Record, check_record, read_record
 
@@ -102,7 +103,7 @@ class Session:
         """Check the files of an access record. RecordError where none is sound."""
         spark = self.spark(paths)
         self.say("checking the files")
-        return check_record(spark, paths)
+        return check_record(spark, paths, lambda tasks: collected(spark, tasks, self.say))
 
     def record(self, paths: Sequence[Path]) -> Record:
         """Check the files of an access record and open them as DataFrames.
@@ -111,7 +112,7 @@ class Session:
         """
         spark = self.spark(paths)
         self.say("checking the files")
-        return read_record(spark, paths)
+        return read_record(spark, paths, lambda tasks: collected(spark, tasks, self.say))
 
     @staticmethod
     def write(report: Report, folder: Path) -> Path:

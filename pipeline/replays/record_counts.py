@@ -19,14 +19,14 @@ from pipeline.machine_code import compiled
 from pipeline.replays.columns import Columns, columns_of, read_batches
 from pipeline.replays.numbering import Runs, number_entries
 from pipeline.replays.readers import cursor_state, number_readers, rows_of_open_topics
-from pipeline.replays.reuse import USES, Reuse, ReuseOfEntries
+from pipeline.replays.reuse import MOVES, USES, Reuse, ReuseOfEntries
 
 STEPS: Final = 300
 """Steps of a timeline."""
 HITS, MISSES, COALESCED, BYTES = range(4)
 """Columns of the counts of reads."""
 _MINUTE_US: Final = 60_000_000
-_OPS: Final = (*USES, Op.OPEN, Op.CLOSE)
+_OPS: Final = (*USES, *MOVES, Op.OPEN, Op.CLOSE)
 _NAMES: Final = ("ts", "op", "topic", "sub", "ledger", "entry", "count", "bytes", "detail")
 _HIT, _ARRIVED, _MISS = int(Op.HIT), int(Op.ARRIVED), int(Op.MISS)
 _INSERT, _EVICT = int(Op.INSERT), int(Op.EVICT)
@@ -67,7 +67,7 @@ def count_record(lifetime: BrokerLifetime, span_us: tuple[int, int]) -> RecordCo
     """
     readers = number_readers(lifetime, _OPS)
     numbers = number_entries(lambda: _runs(lifetime))
-    reuse = ReuseOfEntries(readers.topics, numbers.entries)
+    reuse = ReuseOfEntries(readers.topics, numbers.entries, readers.readers)
     state = cursor_state(readers)
     by_reader = np.zeros((readers.readers, 4), np.int64)
     by_minute = np.zeros((span_us[1] // _MINUTE_US - span_us[0] // _MINUTE_US + 1, 4), np.int64)
@@ -82,8 +82,13 @@ def count_record(lifetime: BrokerLifetime, span_us: tuple[int, int]) -> RecordCo
         # Events after a topic was closed count as reads and not as uses: the cache has ignored them.
         columns = columns.take(rows_of_open_topics(columns.op, columns.topic, state))
         columns = columns.take(~np.isin(columns.op, (Op.OPEN, Op.CLOSE)))
-        first, _ = numbers.of(Runs(columns.ledger, columns.entry, columns.entries))
-        reuse.add(columns, first)
+        first = np.zeros(len(columns.op), np.int32)
+        # A cursor may stand in a ledger without a used entry, which has no number.
+        of_entries = ~np.isin(columns.op, MOVES)
+        first[of_entries], _ = numbers.of(
+            Runs(columns.ledger[of_entries], columns.entry[of_entries], columns.entries[of_entries])
+        )
+        reuse.add(columns, first, readers.of(columns.topic, columns.sub))
     read = np.flatnonzero(by_reader.any(axis=1))
     topics = np.flatnonzero(present)
     return RecordCounts(

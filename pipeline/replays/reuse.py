@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
+from broker.entry_cache.observe.cache_events import HIT_MOVES, REASONS, STILL_EXPECTED, Op
 from pipeline.machine_code import compiled
 from pipeline.replays.columns import Columns
 
@@ -25,16 +25,24 @@ MISS_CAUSES: Final = (
     "evicted by time",
     "evicted by size",
     "evicted otherwise",
+    "redelivery",
     "restarted cursor",
 )
-"""Causes of misses. Restarted: the reader had read the entry before."""
-_NEVER, _TIME, _SIZE, _OTHERWISE, _RESTARTED = range(5)
-_CACHED = 5
+"""Causes of misses.
+
+The last two are of entries that the reader had read before. Restarted: its cursor was set back to the entry or before it, by
+a seek or because its last consumer left. Redelivery: its cursor was not, so consumers did not acknowledge the entry.
+"""
+_NEVER, _TIME, _SIZE, _OTHERWISE, _REDELIVERY, _RESTARTED = range(6)
+_CACHED = 6
 USES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.MISS, Op.COALESCED, Op.ARRIVED, Op.INSERT, Op.EVICT)
 """Events on entries that the reuse depends on."""
+MOVES: Final = (Op.CURSOR_ADDED, Op.CURSOR_MOVED)
+"""Events on cursors that it depends on."""
 _APPEND, _FETCHED, _HIT = int(Op.APPEND), int(Op.FETCHED), int(Op.HIT)
 _MISS, _COALESCED, _ARRIVED = int(Op.MISS), int(Op.COALESCED), int(Op.ARRIVED)
 _INSERT, _EVICT = int(Op.INSERT), int(Op.EVICT)
+_ADDED, _MOVED = int(Op.CURSOR_ADDED), int(Op.CURSOR_MOVED)
 _BY_TTL, _BY_SIZE = REASONS.index(Reason.TTL), REASONS.index(Reason.SIZE)
 
 
@@ -53,7 +61,7 @@ class Reuse:
 class ReuseOfEntries:
     """Measures the reuse of entries in one broker lifetime, a batch of its events after the other."""
 
-    def __init__(self, topics: int, entries: int) -> None:
+    def __init__(self, topics: int, entries: int, readers: int) -> None:
         """Begin before the first event. It takes 30 bytes for each entry."""
         self._counts = _Counts(
             reads=np.zeros((BUCKETS, BUCKETS), np.int64),
@@ -69,10 +77,18 @@ class ReuseOfEntries:
             used_ns=np.full(entries, -1, np.int64),
             used_at=np.zeros(entries, np.int64),
         )
+        self._cursors = _Cursors(
+            known=np.zeros(readers, np.bool_),
+            at=np.zeros((readers, 2), np.int64),
+            until=np.full((readers, 2), -1, np.int64),
+        )
 
-    def add(self, columns: Columns, first: NDArray[np.int32]) -> None:
-        """Add the next events on entries; `first`: dense number of each run's first entry."""
-        _measure(columns, first, self._entries, self._counts)
+    def add(self, columns: Columns, first: NDArray[np.int32], reader: NDArray[np.int64]) -> None:
+        """Add the next events on entries and cursors.
+
+        `first`: dense number of each run's first entry. `reader`: number of each row's reader.
+        """
+        _measure(columns, first, reader, self._entries, self._cursors, self._counts)
 
     @property
     def found(self) -> Reuse:
@@ -107,6 +123,45 @@ class _Entries(NamedTuple):
     """The bytes that had come in by then."""
 
 
+class _Cursors(NamedTuple):
+    """The facts about each cursor, by the number of its reader."""
+
+    known: NDArray[np.bool_]
+    """True from its first event on. A record may lack the events of a cursor, see `accesses`."""
+    at: NDArray[np.int64]
+    """Ledger and entry that it reads next."""
+    until: NDArray[np.int64]
+    """Ledger and entry where it stood when it was set back; -1 once it is there again."""
+
+
+@compiled
+def _follow(cursors: _Cursors, columns: Columns, row: int, reader: int) -> None:
+    """Move the cursor of a row's reader, if the row moves it."""
+    known, at, until = cursors
+    kind, ledger, entry = columns.op[row], columns.ledger[row], columns.entry[row]
+    # A hit moves its cursor without a row of its own.
+    if kind == _HIT and columns.detail[row] == HIT_MOVES and known[reader]:
+        entry += columns.entries[row]
+    elif kind != _ADDED and kind != _MOVED:
+        return
+    if known[reader] and (ledger < at[reader, 0] or (ledger == at[reader, 0] and entry < at[reader, 1])):
+        # Set back twice: all entries up to the farthest place are read again.
+        if until[reader, 0] < 0:
+            until[reader] = at[reader]
+    elif ledger > until[reader, 0] or (ledger == until[reader, 0] and entry >= until[reader, 1]):
+        until[reader] = -1
+    known[reader] = True
+    at[reader, 0], at[reader, 1] = ledger, entry
+
+
+@compiled
+def _again(cursors: _Cursors, reader: int, ledger: int, entry: int) -> int:
+    """Return why the reader reads an entry that it has read before."""
+    end = cursors.until[reader]
+    set_back = ledger < end[0] or (ledger == end[0] and entry < end[1])
+    return _RESTARTED if set_back or not cursors.known[reader] else _REDELIVERY
+
+
 @compiled
 def _bucket(value: int) -> int:
     bucket = 0
@@ -117,7 +172,14 @@ def _bucket(value: int) -> int:
 
 
 @compiled
-def _measure(columns: Columns, first: NDArray[np.int32], entries: _Entries, counts: _Counts) -> None:
+def _measure(
+    columns: Columns,
+    first: NDArray[np.int32],
+    reader: NDArray[np.int64],
+    entries: _Entries,
+    cursors: _Cursors,
+    counts: _Counts,
+) -> None:
     """Add each read to the counts."""
     op, at_ns, topic, sub = columns.op, columns.at_ns, columns.topic, columns.sub
     count, detail, size_bytes = columns.entries, columns.detail, columns.bytes
@@ -126,7 +188,7 @@ def _measure(columns: Columns, first: NDArray[np.int32], entries: _Entries, coun
     came = counts.came[0]
     for i in range(len(op)):
         kind = op[i]
-        # One bit per reader of the topic. Readers 64 apart share one, which can only turn a cause into "restarted".
+        # One bit per reader of the topic. Readers 64 apart share one, which can only turn a cause into one of the last two.
         bit = np.uint64(1) << np.uint64(sub[i] & 63)
         mean = size_bytes[i] // count[i] if count[i] else 0
         for x in range(first[i], first[i] + count[i]):
@@ -144,7 +206,8 @@ def _measure(columns: Columns, first: NDArray[np.int32], entries: _Entries, coun
                 if used_ns[x] >= 0:
                     counts.reads[_bucket((at_ns[i] - used_ns[x]) // 1000), _bucket(came - used_at[x])] += 1
                 if kind == _ARRIVED and detail[i] == _MISS:
-                    cause = _RESTARTED if seen[x] & bit else asked[x] if asked[x] != _CACHED else _OTHERWISE
+                    again = _again(cursors, reader[i], columns.ledger[i], columns.entry[i] + x - first[i])
+                    cause = again if seen[x] & bit else asked[x] if asked[x] != _CACHED else _OTHERWISE
                     counts.causes[topic[i], cause] += 1
                     counts.cause_bytes[topic[i], cause] += size[x]
                 seen[x] |= bit
@@ -153,4 +216,5 @@ def _measure(columns: Columns, first: NDArray[np.int32], entries: _Entries, coun
                 came += size[x]
                 if kind == _APPEND:
                     used_ns[x], used_at[x] = at_ns[i], came
+        _follow(cursors, columns, i, reader[i])
     counts.came[0] = came

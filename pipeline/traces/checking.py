@@ -237,14 +237,14 @@ def _appended_twice(ledgers: Ints, firsts: Ints, counts: Ints, ends: dict[int, i
 
 
 def find_files(paths: Sequence[Path]) -> Checked:
-    """Find the files below the paths, reading their ends alone.
+    """Find the files below the paths, reading their ends alone; their own paths are absolute, for tasks elsewhere.
 
     RecordError for a path that does not exist.
     """
     for path in paths:
         if not path.exists():
             raise RecordError(f"there is no {path}")
-    found = find(paths)
+    found = find(path.absolute() for path in paths)
     checked = Checked(found.lifetimes, found.rejected)
     for lifetime in checked.lifetimes:
         _reject_duplicates(lifetime, checked.rejected)

@@ -6,12 +6,13 @@ report instead of the end of a job.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Final
 
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -26,7 +27,7 @@ from pyspark.sql.types import (
 
 from broker.recorder.record_reader import BrokerLifetime
 from broker.recorder.schema import COLUMNS
-from pipeline.traces.checking import Checked, apply_checks, check_file, find_files, no_record
+from pipeline.traces.checking import Checked, FileCheck, apply_checks, check_file, find_files, no_record
 
 _KINDS: Final = {"int8": ByteType(), "int32": IntegerType(), "int64": LongType(), "bool": BooleanType()}
 ROWS: Final = StructType([StructField(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
@@ -34,6 +35,9 @@ ROWS: Final = StructType([StructField(name, _KINDS[kind]) for name, kind in COLU
 
 `broker` and `start` are added to each row.
 """
+
+Collect = Callable[[RDD[FileCheck]], list[FileCheck]]
+"""Runs a task for each partition and returns their answers."""
 
 _NAMES: Final = StructType(
     [
@@ -66,12 +70,12 @@ class Record:
     """
 
 
-def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
-    """Read all broker lifetimes below the paths.
+def read_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = RDD.collect) -> Record:
+    """Read all broker lifetimes below the paths; `collect` as for `check_record`.
 
     RecordError where there is no sound file.
     """
-    checked = check_record(spark, paths)
+    checked = check_record(spark, paths, collect)
     # A frame per lifetime, as each has its own constants; one read of all files would need them from the paths.
     rows = reduce(DataFrame.unionByName, [_rows_of(spark, lifetime) for lifetime in checked.lifetimes])
     names = _names_of(spark, checked.lifetimes)
@@ -80,8 +84,8 @@ def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
     return Record(checked, rows, topics, readers)
 
 
-def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
-    """Read every file once and reject the damaged ones.
+def check_record(spark: SparkSession, paths: Sequence[Path], collect: Collect = RDD.collect) -> Checked:
+    """Read every file once and reject the damaged ones; `collect` runs the tasks and may tell their progress.
 
     RecordError where no sound file is left.
     """
@@ -91,7 +95,7 @@ def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
         # Several slices for each core: files differ in size, and a slice is checked by one core.
         slices = min(len(files), spark.sparkContext.defaultParallelism * 4)
         task = spark.sparkContext.parallelize(files, slices)
-        apply_checks(checked, task.map(lambda path: check_file(Path(path))).collect())
+        apply_checks(checked, collect(task.map(lambda path: check_file(Path(path)))))
     if not checked.lifetimes:
         raise no_record(checked, paths)
     return checked

@@ -26,6 +26,7 @@ def test_lag_is_the_longest_lateness() -> None:
     for late_ms in (0, 300, 20):
         loop.turn_after(INTERVAL_NS + late_ms * 10**6)
     assert round(loop.watch.lag_s, 6) == 0.3
+    assert loop.watch.late_us == 320_000
 
 
 def test_lag_is_forgotten_after_two_windows() -> None:

@@ -70,3 +70,10 @@ def test_older_python_is_refused_by_make_before_anything_is_built(tmp_path: Path
     assert done.returncode == 2
     assert done.stderr.startswith("Python 3.11 or newer is needed")
     assert not (tmp_path / "venv").exists()
+
+
+def test_older_python_is_refused_by_pip_before_the_dependencies() -> None:
+    code = "import runpy, sys; sys.version_info = (3, 10, 13); runpy.run_path('setup.py')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Python 3.11 or newer is needed")

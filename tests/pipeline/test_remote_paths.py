@@ -9,7 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
+from bench.generated_cluster.generator import generate
+from pipeline.audits.snapshot import open_snapshot
+from pipeline.jobs.history_runs import Run, RunFolder
 from pipeline.remote_paths import CannotFetch, fetch, name_of, place
+from pipeline.traces.checking import find_files
 from pipeline.traces.record_frames import check_record
 
 SAMPLE = Path(__file__).resolve().parents[2] / "pipeline" / "sample"
@@ -18,8 +22,22 @@ SAMPLE = Path(__file__).resolve().parents[2] / "pipeline" / "sample"
 def test_place_keeps_the_text_of_a_path_with_a_scheme() -> None:
     for text in ("s3a://bucket/record", "hdfs://host:8020/record", "file:///record"):
         assert place(text) == text
-    assert place("record/a:b") == Path("record/a:b")
+    assert place("record/a:b") == Path.cwd() / "record/a:b"
     assert [name_of(place(text)) for text in ("s3a://bucket/record/", "a/record")] == ["record", "record"]
+
+
+def test_relative_paths_are_the_drivers_for_every_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors of a cluster have working directories of their own."""
+    monkeypatch.chdir(SAMPLE.parent)
+    assert place("sample") == SAMPLE
+    files = find_files([Path("sample")]).files
+    assert [file.path.is_relative_to(SAMPLE) for file in files] == [True]
+    generate(tmp_path / "snapshot", 3000, leaks=1)
+    monkeypatch.chdir(tmp_path)
+    assert open_snapshot(None, Path("snapshot")).folder == tmp_path / "snapshot"  # type: ignore[arg-type]
+    assert RunFolder(Path("history")).reads_of([Run("1", [])]) == [str(tmp_path / "history/runs/1/reads")]
 
 
 def test_record_with_a_scheme_is_copied_unchanged(spark: Any, tmp_path: Path) -> None:

@@ -23,6 +23,28 @@ ROOT = Path(__file__).resolve().parents[2]
 GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
 
 
+def test_relative_paths_are_those_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have working directories of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("t")
+    pem = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath")
+    files = {f"pulsar.client.{name}": f"{name}.pem" for name in pem}
+    token = {
+        "pulsar.client.authPluginClassName": "AuthenticationToken",
+        "pulsar.client.authParams": "file:token",
+    }
+    for parsed in (
+        source_options({**GIVEN, **files, **token}, streaming=False),
+        sink_options({**GIVEN, **files}),
+    ):
+        security = parsed.cluster.security
+        found = (security.trust_file, security.certificate_file, security.key_file)
+        assert found == tuple(str(tmp_path / f"{name}.pem") for name in pem)
+    security = source_options({**GIVEN, **token}, streaming=False).cluster.security
+    assert security.token_file is not None
+    assert security.token_file.path == str(tmp_path / "token")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

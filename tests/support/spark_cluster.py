@@ -51,12 +51,16 @@ def run_driver(
     environment: Mapping[str, str],
     limit_s: float,
 ) -> str:
-    """Runs this Python with `words` as a driver that gets `settings` by `spark-defaults.conf` alone; returns its output."""
+    """Runs this Python with `words` as a driver in `folder`; returns its output.
+
+    It gets `settings` by `spark-defaults.conf` alone.
+    """
     done = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
         text=True,
         env={**os.environ, "SPARK_CONF_DIR": str(write_defaults(folder / "conf", settings)), **environment},
+        cwd=folder,
         timeout=limit_s,
         check=False,
     )

@@ -18,7 +18,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -58,7 +57,6 @@ class QueueFull(BrokerError):
     status = 503
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PressureSettings(RoomSettings):
     """Limits of requests at the admin port."""
 

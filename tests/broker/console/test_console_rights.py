@@ -159,7 +159,7 @@ async def test_static_files_need_no_token(admin: ClientSession) -> None:
 
 
 async def test_every_action_is_a_route_and_every_route_has_a_row(broker: BrokerService) -> None:
-    app = create_app(broker, Console(broker).routes.routes())
+    app = create_app(broker, Console(broker).pages.routes())
     served = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,13 @@ def hit(first: int, count: int, *, at_us: int = 0, reader: int = 0, size: int = 
     return row(Op.HIT, at_us=at_us, reader=reader, first=first, count=count, size=count * size)
 
 
-def new_writer(folder: Path, start: str = START, **settings: Any) -> RecordWriter:
+def new_writer(
+    folder: Path, start: str = START, loop_late_us: Callable[[], int] = lambda: 0, **settings: Any
+) -> RecordWriter:
     return RecordWriter(
         RecordSettings(folder, "b-6650", **settings),
         start=start,
         software="test",
         clock_offset_us=OFFSET_US,
+        loop_late_us=loop_late_us,
     )

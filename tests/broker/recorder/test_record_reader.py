@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pytest
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import batches, events, find
-from broker.recorder.schema import FACTS_KEY
+from broker.recorder.schema import FACTS_KEY, part_name
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
 
@@ -115,6 +115,46 @@ def test_reader_raises_at_damage_inside_a_file(record: Path) -> None:
         list(batches(second))
     with pytest.raises(RecordError, match=f"{bad.name}: damaged"):
         list(events(found.lifetimes[0]))
+
+
+def test_reader_finds_a_file_that_is_completed_while_the_folder_is_listed(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets its whole name after the first listing, so that one listing alone has it or both do."""
+    *others, last = files(record)
+    part = last.rename(last.with_name(part_name(last.name)))
+    listed = Path.rglob
+
+    def rglob(folder: Path, pattern: str) -> Iterator[Path]:
+        found = list(listed(folder, pattern))
+        if part.exists():
+            part.rename(last)
+        return iter(found)
+
+    monkeypatch.setattr(Path, "rglob", rglob)
+    found = find([record])
+    assert [file.path for file in found.lifetimes[0].files] == [*others, last]
+    assert found.rejected == []
+
+
+def test_each_file_tells_the_lags_of_the_loop_while_it_was_written(tmp_path: Path) -> None:
+    late_us = iter((250, 1000))
+    writer = new_writer(tmp_path, loop_late_us=lambda: next(late_us), file_seconds=10)
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(10.0)
+    writer.write([hit(1, 1)], 10.0)
+    writer.close(20.0, None)
+    (lifetime,) = find([tmp_path]).lifetimes
+    assert [file.facts.loop_late_us for file in lifetime.files] == [250, 750]
+
+
+def test_file_from_before_the_lags_of_the_loop_is_read(record: Path) -> None:
+    """They have a key of their own: a reader from before them passes over it, and the other facts are as they were."""
+    path = files(record)[0]
+    assert b"loop_late_us" not in facts_of(path)
+    rewrite(path, facts_of(path))
+    (lifetime,) = find([record]).lifetimes
+    assert [file.facts.loop_late_us for file in lifetime.files] == [None, 0, 0]
 
 
 def test_reader_finds_a_single_file_by_name(record: Path) -> None:

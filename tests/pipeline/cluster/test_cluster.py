@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
+from bench.generated_cluster.generator import generate
 from pipeline.java import find_java
 from pipeline.session import cache_folder
 from tests.support.spark_cluster import StandaloneCluster, bare_python, run_driver
@@ -75,8 +77,16 @@ def test_source_and_sink_copy_each_row_once_on_several_executors(
 
 
 @pytest.mark.peer
-def test_jobs_give_the_recorded_counters_on_a_standalone_cluster(standalone: str, tmp_path: Path) -> None:
-    sample = str(REPOSITORY / "pipeline" / "sample")
-    words = ["-m", "magnetar", "pipeline", "compare", sample, "--master", standalone]
-    said = run([*words, "--out", str(tmp_path / "out")], tmp_path)
+@pytest.mark.parametrize("master", ["standalone", "local-cluster[1,1,1024]"])
+def test_jobs_and_audits_of_relative_paths_run_on_a_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, master: str
+) -> None:
+    url = request.getfixturevalue("standalone") if master == "standalone" else master
+    shutil.copytree(REPOSITORY / "pipeline" / "sample", tmp_path / "record")
+    said = run(["-m", "magnetar", "pipeline", "compare", "record", "--master", url, "--out", "out"], tmp_path)
     assert "equal" in said
+    generate(tmp_path / "snapshot", 3000, leaks=1)
+    shutil.rmtree(tmp_path / "conf")
+    said = run(["-m", "magnetar", "pipeline", "audit", "ledgers", "snapshot", "--master", url], tmp_path)
+    assert "plan and page in" in said
+    assert list((tmp_path / "snapshot-audit-ledgers" / "plan").glob("*.parquet"))

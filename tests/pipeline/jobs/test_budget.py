@@ -19,8 +19,17 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[
 from bench.made_record import SETTINGS, Ints, make_record
 from broker.entry_cache.settings import EntryCacheSettings
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
-from pipeline.jobs.budget import Budget, _refined, best_of_policies, recommend_within, smallest_within_reads
+from pipeline.jobs.budget import (
+    Budget,
+    _refined,
+    _sizes,
+    best_of_policies,
+    recommend_within,
+    smallest_within_reads,
+    tie_lines,
+)
 from pipeline.jobs.fleet import fleet_lines, fleet_table
+from pipeline.jobs.grid_rows import peak_text
 from pipeline.jobs.memory_curve import MIB, Traffic, best_by_size, curve_table, knee_of, saved_per_mib
 from pipeline.jobs.page import write
 from pipeline.jobs.run import JOB_FUNCTIONS
@@ -66,8 +75,11 @@ def test_knee_is_where_further_memory_begins_to_bring_little() -> None:
     assert knee_of([row(1, 0.2), row(2, 0.4), row(3, 0.6)]) is None, "a straight line has no knee"
     assert knee_of(curve[:2]) is None
     assert saved_per_mib(curve[1], curve[2], TRAFFIC) == pytest.approx(20.0)
-    cells = curve_table(curve, TRAFFIC).rows
-    assert [one["knee"] for one in cells] == [False, False, True, False, False]
+    other = [row(1, 0.3, policy="magnetar")]
+    cells = curve_table([curve, other], curve[2], TRAFFIC).rows
+    assert [one["knee"] for one in cells] == [False, False, True, False, False, False]
+    assert [one["policy"] for one in cells] == ["pip430 4.2"] * 5 + ["magnetar"]
+    assert cells[5]["saved_per_s_by_each_mib"] is None, "the size above is of another policy"
     assert cells[2]["bookie_reads_per_s"] == 10.0
     assert cells[4]["cost_per_month"] == pytest.approx(4.0 * 2 * 16 / 1024)
 
@@ -77,11 +89,31 @@ def test_curve_takes_the_best_time_to_live_of_each_size() -> None:
     assert [(one.settings.size_bytes_max // MIB, one.hit_ratio) for one in curve] == [(1, 0.2), (2, 0.7)]
 
 
-def test_policy_is_changed_for_more_than_three_points_alone() -> None:
+def test_tie_of_policies_goes_to_the_default_and_is_told() -> None:
     grid = [row(2, 0.50), row(2, 0.52, policy="magnetar"), row(1, 0.4)]
-    assert best_of_policies(grid, "pip430").settings.policy == "pip430"
+    assert best_of_policies(grid) is grid[0], "whichever of the two was recorded"
+    (line,) = tie_lines(grid, grid[0])
+    assert line.startswith("a tie: magnetar has 52.00 % with 2 MiB, which is no more than 3 points better")
+    assert line.endswith("ties go to the default policy, pip430")
     grid.append(row(2, 0.55, policy="magnetar"))
-    assert best_of_policies(grid, "pip430") is grid[-1]
+    assert best_of_policies(grid) is grid[-1]
+    assert tie_lines(grid, grid[-1]) == []
+
+
+def test_sizes_of_the_curve_are_tried_for_each_budget() -> None:
+    own = EntryCacheSettings(2 * MIB, policy="pip430")
+    budgets = [Budget(memory_bytes=3 * MIB), Budget(memory_bytes=100 * MIB), Budget(reads_per_s=9.0)]
+    for sizes in ({*_sizes(own, budget, few=False)} for budget in budgets):
+        assert sizes >= {1 * MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB}
+    assert {3 * MIB, 100 * MIB} <= {size for one in budgets for size in _sizes(own, one, few=True)}
+
+
+def test_peak_above_the_size_has_the_reason_beside_it() -> None:
+    assert peak_text(row(3, 0.5)) == "peak 3 MiB"
+    above = peak_text(replace(row(3, 0.5), peak_bytes=3 * MIB + MIB // 20))
+    assert above == (
+        "peak 3.05 MiB (above the size until the end of a turn of the broker's loop, where the size is enforced)"
+    )
 
 
 def test_rate_of_reads_is_kept_by_the_smallest_cache() -> None:
@@ -241,7 +273,11 @@ def test_recommendation_on_the_sample_keeps_its_budget(spark: Any, tmp_path: Pat
     before, after = report.tables["before_after"].rows
     assert float(str(after["hit_ratio"])) > float(str(before["hit_ratio"])) + 0.25
     assert {"memory_curve", "combinations"} < report.tables.keys()
-    assert any(line.startswith("knee of the curve: ") for line in report.text)
+    (knee,) = [line for line in report.text if line.startswith("knee of the curve of pip430 4.2: ")]
+    assert knee in recommend_within(spark, checked, Budget(memory_bytes=3 * MIB)).text
+    assert {row["policy"] for row in report.tables["memory_curve"].rows} == {"pip430 4.2", "magnetar"}
+    for row in report.tables["memory_curve"].rows:
+        assert any(one["hit_ratio"] == row["hit_ratio"] for one in report.tables["combinations"].rows)
     assert any(line.startswith("cost: ") for line in report.text)
     assert "</svg>" in report.plots[0].svg
 

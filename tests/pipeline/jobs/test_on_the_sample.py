@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
+from broker.config.policy_names import POLICY_NAMES
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import find
 from magnetar.commands.pipeline_command import JOBS, _parser
@@ -192,6 +193,28 @@ def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
     report, _, _ = run(spark, "recommend", str(SAMPLE))
     assert "entryCachePolicy=magnetar" not in report.text
     assert any(line.startswith("keep the policy pip430 4.2: magnetar, ") for line in report.text)
+    # Knee and end of the curve, the point between them that is proposed, and the reason.
+    knee, end, proposed = report.text[-3:]
+    assert knee.startswith("knee of the curve of pip430 4.2: 8 MiB, ")
+    assert end == "end of the curve: 32 MiB, hit ratio 100.00 %"
+    assert re.fullmatch(
+        r"proposed: 12 MiB, the smallest cache within 0\.2 points of the best hit ratio; the knee takes 33\.33 % less "
+        r"memory and hits 12\.06 points less: --memory 8MiB proposes for it",
+        proposed,
+    )
+
+
+def test_curve_has_a_line_for_each_policy(spark: Any) -> None:
+    report, _, _ = run(spark, "miss-ratio-curve", str(SAMPLE), "--sizes-mb", "1,4")
+    rows = report.tables["miss_ratio_curve"].rows
+    names = {str(row["policy"]).removesuffix(", 1 s") for row in rows if str(row["policy"]).endswith(", 1 s")}
+    assert names == {"pip430 4.2" if name == "pip430" else name for name in POLICY_NAMES}
+    found = {(row["policy"], row["size_bytes"]): row["miss_ratio"] for row in rows}
+    grid, _, _ = run(spark, "what-if", str(SAMPLE), "--sizes-mb", "1,4", "--policies", "magnetar")
+    for row in grid.tables["what_if"].rows[1:]:
+        misses = float(str(row["bookie_reads"])) / 24_000
+        assert found["magnetar, 1 s", row["size_bytes"]] == pytest.approx(misses)
+    assert {row["error_bar"] for row in rows} == {0.0}
 
 
 def test_recommend_names_what_it_leaves_out_when_the_simulator_is_missing(

@@ -64,7 +64,7 @@ def test_bad_files_are_rejected_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "_half.parquet.part").write_bytes(whole[:100])
     pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
     table = pq.read_table(good, partitioning=None)
-    newer = facts().to_bytes().replace(b'"version": 2', b'"version": 3')
+    newer = facts().to_metadata()[FACTS_KEY].replace(b'"version": 2', b'"version": 3')
     pq.write_table(table.replace_schema_metadata({FACTS_KEY: newer}), tmp_path / "newer.parquet")
     damaged = bytearray(whole)
     damaged[40] ^= 0xFF
@@ -103,7 +103,7 @@ def test_file_is_rejected_when_it_has_no_rows_or_unknown_events(tmp_path: Path) 
     table = pq.read_table(path, partitioning=None)
     op = pa.array([99] * table.num_rows, pa.int8())
     table = table.set_column(1, SCHEMA.field("op"), op)
-    renamed = facts(start="20251121T210001.000000").to_bytes()
+    renamed = facts(start="20251121T210001.000000").to_metadata()[FACTS_KEY]
     pq.write_table(table.replace_schema_metadata({FACTS_KEY: renamed}), path)
     said = reasons(checked(tmp_path))
     assert said["without-000000.parquet"] == "it has no rows"
@@ -155,7 +155,7 @@ def test_missing_record_is_one_sentence(tmp_path: Path) -> None:
 def test_several_versions_of_the_software_become_a_remark(tmp_path: Path) -> None:
     path = record(tmp_path)
     table = pq.read_table(path, partitioning=None)
-    other = facts(start="20251121T210001.000000", software="other").to_bytes()
+    other = facts(start="20251121T210001.000000", software="other").to_metadata()[FACTS_KEY]
     pq.write_table(table.replace_schema_metadata({FACTS_KEY: other}), tmp_path / "other.parquet")
     assert "recorded by several versions: other, test" in checked(tmp_path).remarks
 
