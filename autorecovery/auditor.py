@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from autorecovery.fragments import due_bookies, follow_lost, fragments_of, lost_of
 from autorecovery.marks import BadMark, Marks
+from autorecovery.recovery_settings import RecoverySettings
 from autorecovery.replicas import missing_positions
-from autorecovery.settings import AutoRecoverySettings
 from autorecovery.stats import AuditorStats
 from autorecovery.worker import Registered
 from broker.ledger_client.bookies import Bookies
@@ -52,7 +52,7 @@ class Auditor:
         bookies: Bookies,
         marks: Marks,
         registered: Registered,
-        settings: AutoRecoverySettings,
+        settings: RecoverySettings,
         stats: AuditorStats,
         *,
         now_ns: Callable[[], int],

@@ -25,8 +25,8 @@ from functools import partial
 from autorecovery.copying import Copying, CopyRefused, copy_fragment
 from autorecovery.fragments import Fragment, backoff_ns, fragments_of, replace_members
 from autorecovery.marks import Lock, Locks, Marked, Marks
+from autorecovery.recovery_settings import RecoverySettings
 from autorecovery.replicas import missing_positions
-from autorecovery.settings import AutoRecoverySettings
 from autorecovery.stats import WorkerStats
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
@@ -82,7 +82,7 @@ class ReplicationWorker:
         marks: Marks,
         locks: Locks,
         registered: Registered,
-        settings: AutoRecoverySettings,
+        settings: RecoverySettings,
         means: Copying,
         *,
         call_soon: CallSoon,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
 from typing import Any, NoReturn, Self, TypeVar, cast, dataclass_transform
 
 from settings.keys import Key, KeyTable, Kind
@@ -39,7 +39,9 @@ class RoomSettings:
     """
 
     def __init_subclass__(cls) -> None:
-        dataclass(init=False, repr=False, eq=False)(cls)
+        # Plain values of a library, which a subclass may have as its second base, are frozen by `dataclass` itself.
+        frozen = any(is_dataclass(base) and not issubclass(base, RoomSettings) for base in cls.__bases__)
+        dataclass(init=False, repr=False, eq=False, frozen=frozen)(cls)
 
     def __init__(self, *values: object, **given: object) -> None:
         # Only the subclasses are dataclasses, which mypy cannot know here.

@@ -18,6 +18,7 @@ from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
 from broker.service.clusters import Clusters
+from broker.service.deletion.deletions import Deletions
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
@@ -83,7 +84,9 @@ class BrokerView(Protocol):
     environment: ManagedLedgerEnvironment
     """Metadata store, ledgers and clocks."""
     registry: TopicRegistry
-    """All open topics; opens, unloads and deletes topics."""
+    """All open topics; opens and unloads topics."""
+    deletions: Deletions
+    """Deletes topics, namespaces and tenants."""
     partitioned: PartitionedTopics
     """Creates, grows and deletes partitioned topics."""
     authorizer: Authorizer

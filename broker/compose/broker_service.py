@@ -58,11 +58,11 @@ from broker.net.listener import listen, listen_tls
 from broker.net.rights import end_withdrawn
 from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
-from broker.recorder.recorder import Recorder
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.deletion.deletions import Deletions
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Namespaces
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 
     from broker.compose.health_port import HealthPort
     from broker.faults.controls import TestControls
+    from broker.recorder.recorder import Recorder
     from broker.security.authentication.authenticator import Authenticator
 
 log = logging.getLogger("magnetar")
@@ -135,6 +136,8 @@ class BrokerService:
     """Tenants, namespaces and their policies."""
     registry: TopicRegistry
     """All open topics."""
+    deletions: Deletions
+    """Deletes topics, namespaces and tenants, also after a crash."""
     partitioned: PartitionedTopics
     """Partitioned topics and their metadata."""
     authenticator: Authenticator | None
@@ -170,7 +173,7 @@ class BrokerService:
 
         `ids` None: the metadata store counts them. `controls`: the clock and the faults of `--test-faults`.
         """
-        loop = asyncio.get_running_loop()
+        loop, kept = asyncio.get_running_loop(), _own_topics(settings)
         self.settings, self.version, self.addresses = settings, version, Addresses()
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self._tasks = BackgroundTasks()
@@ -200,11 +203,10 @@ class BrokerService:
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self._ownership = SingleBroker()
         self.registry = self._topic_registry(clock.later())
-        if controls is not None:
-            controls.unloads(self.registry, self._tasks.spawn)
-        self.partitioned = PartitionedTopics(self.registry)
+        self.deletions = Deletions(self.environment, self.registry)
+        self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self._ledger_upkeep = LedgerUpkeep(self.registry, self.environment, self._tasks)
-        self._inactive_topics = InactiveTopics(self.registry, clock.monotonic_ns, _own_topics(settings))
+        self._inactive_topics = InactiveTopics(self.registry, self.deletions, clock.monotonic_ns, kept)
 
         self.authenticator = authenticator
         self.authorizer = Authorizer(AuthorizationSettings.of(settings), self.namespaces)
@@ -242,7 +244,7 @@ class BrokerService:
         )
 
     def _topic_registry(self, call_later: CallLater) -> TopicRegistry:
-        return TopicRegistry(
+        registry = TopicRegistry(
             self.environment,
             ManagedLedgerSettings.of(self.settings),
             ServiceSettings.of(self.settings),
@@ -251,6 +253,9 @@ class BrokerService:
             call_later=call_later,
             compactor=Compactor(WorkerProcess.start),
         )
+        if self.controls is not None:
+            self.controls.unloads(registry, self._tasks.spawn)
+        return registry
 
     # Start
 
@@ -263,7 +268,7 @@ class BrokerService:
         await self.namespaces.open()
         await self.registry.resource_groups.open()
         # Before the ports: no client may use a topic whose deletion was decided.
-        await self.registry.deletions.open()
+        await self.deletions.open()
         starts = await count_start(self.environment.metadata)
         self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{starts}"
         # Before the ports: topics ask the coordinators how far a transaction is.
@@ -380,8 +385,8 @@ class BrokerService:
             self._tasks.spawn(self._inactive_topics.look(), "unused topics")
 
     def _resume_deletions(self) -> None:
-        if self.registry.deletions.waiting:
-            self._tasks.spawn(self.registry.deletions.resume(), "deletions")
+        if self.deletions.waiting:
+            self._tasks.spawn(self.deletions.resume(), "deletions")
 
     def _publish_counts(self) -> None:
         """Begins to publish the cache's counts, if a topic for them is set."""
@@ -431,6 +436,7 @@ class BrokerService:
             # Before the topics: an end that goes on would find them closed. The next start goes on with it.
             await self.net.coordinators.close()
         # Topics before connections: a topic's last receipts and acknowledgements still go through them.
+        await self.deletions.close()
         await self.registry.close()
         # Over a copy: a connection that closes removes itself.
         for connection in list(self.net.connections):
@@ -467,6 +473,9 @@ def _recorder(
     recorded = record_settings(settings)
     if recorded is None:
         return None
+    # Late: without a folder for the record no start needs it.
+    from broker.recorder.recorder import Recorder
+
     recorder = Recorder(recorded, version, lambda: loop_watch.late_us)
     decisions.listen(recorder.record)
     return recorder

@@ -20,6 +20,7 @@ from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.administration.bundles import OwnedBundles
+from broker.service.deletion.deletions import Deletions
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
 from broker.service.topic_registry import TopicRegistry
@@ -36,6 +37,8 @@ class BrokerRooms(Protocol):
     """The settings that hold now; those of scrapes are read once."""
     registry: TopicRegistry
     """All open topics."""
+    deletions: Deletions
+    """Deletions that were decided, and those that were finished."""
     namespaces: Namespaces
     """Tenants and namespaces, with the bundles of each."""
     cache: ComposedCache
@@ -131,7 +134,7 @@ class MetricsSource:
             bundles_owned=self._bundles,
             lookups_pending=net.lookups,
             coordinators={} if net.coordinators is None else net.coordinators.by_number,
-            deletions=registry.deletions,
+            deletions=self._broker.deletions,
             last_audit=self._broker.last_audit,
             quota_checks=registry.quota_checks,
             topic_loads=registry.loads,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker.ledger_client.settings import LedgerSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.recorder.settings import RecordSettings
 from settings.keys import MIB
 from settings.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.recorder.settings import RecordSettings
 
 NS_PER_MS = 1_000_000
 
@@ -39,6 +42,9 @@ def record_settings(settings: Settings) -> RecordSettings | None:
     directory = settings.str("entryCacheRecordDirectory")
     if not directory:
         return None
+    # Late, as the recorder is.
+    from broker.recorder.settings import RecordSettings
+
     plain, tls = (settings.optional_int(key) for key in ("brokerServicePort", "brokerServicePortTls"))
     name = f"{settings.str('advertisedAddress')}-{tls if plain is None else plain}"
     # The name becomes a folder's, so a path separator or a colon must not stay in it.

@@ -11,19 +11,23 @@ This is the one place that knows both the core and its attachments:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from broker.config.policy_names import MAGNETAR
 from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.bounds.strict_size import PinnedLevel, StrictSize
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import CombinedListener
 from broker.entry_cache.observe.curve import Curves
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expectations import CountedReads, PositionReads
-from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.entry_cache.policies.make import make_policy
-from broker.entry_cache.policy import NO_LIMIT
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.policy import NO_LIMIT, Policy
+
+if TYPE_CHECKING:
+    from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 
 
 class ComposedCache:
@@ -33,7 +37,7 @@ class ComposedCache:
 
     def __init__(
         self,
-        settings: EntryCacheSettings,
+        settings: CacheSettings,
         decisions: Decisions | None = None,
         *,
         pinned: PinnedLevel | None = None,
@@ -41,7 +45,7 @@ class ComposedCache:
     ) -> None:
         """`others` listen as well. A replay passes `pinned`: the recorded levels instead of buffers."""
         policy = make_policy(settings)
-        magnetar = policy if isinstance(policy, Magnetar) else None
+        magnetar = _magnetar(policy) if settings.policy == MAGNETAR else None
         self.decisions = decisions or Decisions(0, lambda: 0)
         """The newest events; their clock is that of the whole cache."""
         expectations = CountedReads() if magnetar is None else PositionReads()
@@ -103,3 +107,11 @@ class ComposedCache:
     def pinned_bytes(self) -> int:
         """Bytes that cached entries keep alive beyond their own: the rest of their receive buffers."""
         return self._pinned.count
+
+
+def _magnetar(policy: Policy) -> Magnetar:
+    # Late, as in `make_policy`, which has imported it.
+    from broker.entry_cache.policies.magnetar.magnetar import Magnetar
+
+    assert isinstance(policy, Magnetar)
+    return policy

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import CacheStats, ReadStats
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.eviction import Eviction
 from broker.entry_cache.listener import CacheListener, Redelivery
 from broker.entry_cache.policy import Policy
 from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import SizeBound
 from broker.model.entry import Entry
 
@@ -33,7 +33,7 @@ class EntryCacheManager:
 
     def __init__(
         self,
-        settings: EntryCacheSettings,
+        settings: CacheSettings,
         policy: Policy,
         listener: CacheListener | None = None,
         bound: SizeBound | None = None,
@@ -63,7 +63,7 @@ class EntryCacheManager:
         """
         self._listener.configured(settings)
 
-    def reconfigure(self, settings: EntryCacheSettings) -> None:
+    def reconfigure(self, settings: CacheSettings) -> None:
         """Takes over changed settings; they hold from the next visit on.
 
         Raises ValueError if the policy or its profile would change: entries are cached under it.

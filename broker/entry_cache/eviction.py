@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import CacheStats, Reason
 from broker.entry_cache.listener import CacheListener, Pass
 from broker.entry_cache.policy import NO_LIMIT, Policy, Removed, Requeued, SizePass
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import SizeBound
 from broker.model.entry import Entry
 
@@ -39,7 +39,7 @@ class Eviction:
 
     def __init__(
         self,
-        settings: EntryCacheSettings,
+        settings: CacheSettings,
         policy: Policy,
         listener: CacheListener,
         bound: SizeBound | None,
@@ -74,7 +74,7 @@ class Eviction:
         """Bytes invalidated since the slots of invalidated entries were dropped the last time."""
         self.configure(settings)
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """Takes over changed settings; they hold from the next visit on."""
         self._settings = settings
         self.enabled = settings.size_bytes_max > 0

@@ -22,8 +22,8 @@ from broker.model.position import Position
 
 if TYPE_CHECKING:
     from broker.entry_cache.active_cursors import ActiveCursors
+    from broker.entry_cache.cache_settings import CacheSettings
     from broker.entry_cache.cache_stats import Reason
-    from broker.entry_cache.settings import EntryCacheSettings
 
 
 class HitKind(IntEnum):
@@ -117,7 +117,7 @@ class CacheListener:
 
     # Caches and their cursors
 
-    def configured(self, settings: EntryCacheSettings) -> None:
+    def configured(self, settings: CacheSettings) -> None:
         """The manager has these settings from here on."""
 
     def cache_removed(self, cache: CachedLog) -> None:

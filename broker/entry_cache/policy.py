@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from broker.model.entry import Entry
 
 if TYPE_CHECKING:
+    from broker.entry_cache.cache_settings import CacheSettings
     from broker.entry_cache.expected_reads import ReadCounts
-    from broker.entry_cache.settings import EntryCacheSettings
 
 NO_LIMIT: Final = sys.maxsize
 """Stands for "no limit" in visits, bytes and entry ids."""
@@ -81,7 +81,7 @@ class Policy(Protocol):
         """Keeps the expected reads of each entry."""
         ...
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """Takes over changed settings; they hold from the next visit on."""
         ...
 

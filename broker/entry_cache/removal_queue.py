@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.policy import (
     EXPECTED_READS,
     NO_LIMIT,
@@ -32,7 +33,6 @@ from broker.entry_cache.policy import (
     positive,
 )
 from broker.entry_cache.profiles import Profile
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry, Holder
 
 
@@ -50,7 +50,7 @@ class QueuePass:
 class RemovalQueue:
     """The `Policy` of PIP-430."""
 
-    def __init__(self, profile: Profile, settings: EntryCacheSettings) -> None:
+    def __init__(self, profile: Profile, settings: CacheSettings) -> None:
         """Follows the rules of one release (`Profile`) with these settings."""
         self.name = profile.name
         """The release whose rules it follows, or `fifo-ttl`."""
@@ -64,7 +64,7 @@ class RemovalQueue:
         """See `Policy.admit`. Bound once: inserts call it for each run, and a method that forwards would double the cost."""
         self.configure(settings)
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """See `Policy.configure`."""
         protects = self._profile.protects
         self._requeues_max = settings.requeues_max if protects else 0

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 from broker.config.fields import broker_key
-from broker.config.policy_names import POLICY_NAMES
-from broker.entry_cache.profiles import PROFILES
+from broker.entry_cache.cache_settings import CacheSettings
 from settings.fields import RoomSettings
 from settings.settings import Settings
 
@@ -17,77 +13,25 @@ def _profile(settings: Settings) -> str:
     return "5.0" if settings.profile == "5.0" else "4.2"
 
 
-def no_such_policy(name: str) -> str:
-    """Returns the text of the error for a policy's name that is unknown."""
-    return f"no such cache policy: {name}; choose one of {', '.join(POLICY_NAMES)}"
-
-
-class EntryCacheSettings(RoomSettings):
-    """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
+class EntryCacheSettings(RoomSettings, CacheSettings):
+    """`CacheSettings` from the keys of broker.conf."""
 
     size_bytes_max: int = broker_key.int("managedLedgerCacheSizeMB", "bytes")
-    """Bytes of cached entries. 0 = no cache: nothing is inserted, every read is a miss."""
     watermark: float = broker_key.float("managedLedgerCacheEvictionWatermark")
-    """Share of the size that a size pass leaves filled, 0 to 1."""
     ttl_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillis", "ns")
-    """Time to live of an entry."""
     requeues_max: int = broker_key.int(
         "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     )
-    """Requeues of an entry with expected reads; 0 or less = none."""
     extend_recently_accessed: bool = broker_key.bool("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed")
-    """Requeue an entry that was read since its last time to live began, without a limit."""
     copy_entries: bool = broker_key.bool("managedLedgerCacheCopyEntries")
-    """Copy a cached entry out of its receive buffer."""
     policy: str = broker_key.str("entryCachePolicy")
-    """Name of the policy that decides which entries stay."""
     profile: str = broker_key.rule(_profile)
-    """Release whose decisions the policy `pip430` takes; the other policies ignore it."""
     ttl_max_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillisMax", "ns")
-    """Time to live of an entry with expected reads, for the policy `pip430-stash`."""
     continue_caching_ns: int = broker_key.int(
         "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "ns"
     )
-    """Time after which a cursor that left is not expected back; follows the time to live unless it is set.
-
-    A managed ledger brings its own when it is opened. This one holds for open ones after a change.
-    """
     topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
-    """Bytes of a topic above which its entries are evicted first, if that is more than an equal share.
-
-    For the policy `magnetar`.
-    """
     pinned_ratio_max: float = broker_key.float("entryCachePinnedRatioMax")
-    """Length of a receive buffer in lengths of its cached entries, above which these are copied out of it.
-
-    The cache checks it for entries that are inserted together, and later for those that are still cached. 0 = never,
-    unless a strict policy needs the space.
-    """
 
     def __post_init__(self) -> None:
-        if self.size_bytes_max < 0:
-            raise ValueError(f"cache size is negative: {self.size_bytes_max}")
-        if not 0.0 <= self.watermark <= 1.0:
-            raise ValueError(f"cache watermark is not between 0 and 1: {self.watermark}")
-        if self.ttl_ns < 0:
-            raise ValueError(f"cache time threshold is negative: {self.ttl_ns}")
-        if self.ttl_max_ns < 0:
-            raise ValueError(f"longer cache time threshold is negative: {self.ttl_max_ns}")
-        if self.topic_quota_bytes < 0:
-            raise ValueError(f"cache quota of a topic is negative: {self.topic_quota_bytes}")
-        if self.policy not in POLICY_NAMES:
-            raise ValueError(no_such_policy(self.policy))
-        if self.profile not in PROFILES:
-            raise ValueError(f"no such cache profile: {self.profile}; choose one of {', '.join(PROFILES)}")
-
-    def to_text(self) -> str:
-        """Formats the settings for an access record."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> EntryCacheSettings:
-        """Reads the text of `to_text`. Raises ValueError for another text or another version's fields."""
-        try:
-            return cls(**json.loads(text))
-        except TypeError as error:
-            raise ValueError(f"not the settings of this cache: {error}") from None
+        CacheSettings.__post_init__(self)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.policy import Removed, Requeued
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
 
@@ -63,7 +63,7 @@ class BoundCache(Protocol):
 class SizeBound(Protocol):
     """Stands between the inserts and the caches, and says which bytes count against the size."""
 
-    def configure(self, settings: EntryCacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
+    def configure(self, settings: CacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
         """Takes over changed settings, with the bytes that are cached now; a size pass may have been cut."""
         ...
 

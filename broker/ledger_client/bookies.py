@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from broker.ledger_client.ensemble_settings import QuarantineRules
 from broker.ledger_client.ledger_client import (
     AddDone,
     BatchReadDone,
@@ -29,7 +30,6 @@ from broker.ledger_client.ledger_client import (
     ReadDone,
 )
 from broker.ledger_client.result_codes import UNREACHABLE
-from broker.ledger_client.settings import QuarantineSettings
 from broker.model.errors import NotEnoughBookies
 from protocol.bookie_frame import LAST_ENTRY, RC_OK
 
@@ -253,7 +253,7 @@ class BookieSet:
         connect: Callable[[str], BookieClient],
         *,
         now_ns: Callable[[], int],
-        quarantine: QuarantineSettings,
+        quarantine: QuarantineRules,
         http: Mapping[str, str] = NO_ADDRESSES,
     ) -> None:
         """`connect` begins a connection and keeps it up.

@@ -19,12 +19,12 @@ from functools import partial
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, ReadRequest, RunRead
+from broker.ledger_client.ensemble_settings import Copies, EnsembleSettings
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
 from broker.ledger_client.result_codes import error_of
-from broker.ledger_client.settings import Copies, LedgerSettings
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchLedger
@@ -45,7 +45,7 @@ class Ledgers:
         self,
         metadata: MetadataStore,
         bookies: Bookies,
-        settings: LedgerSettings,
+        settings: EnsembleSettings,
         *,
         call_soon: CallSoon,
         call_later: CallLater,

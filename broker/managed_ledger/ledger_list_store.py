@@ -19,9 +19,9 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
+from broker.ledger_client.ensemble_settings import Copies
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
-from broker.ledger_client.settings import Copies
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import (
     ManagedLedgerInfo,

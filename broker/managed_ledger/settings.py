@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.config.fields import broker_key
-from broker.ledger_client.settings import Copies
+from broker.ledger_client.ensemble_settings import Copies
 from settings.fields import RoomSettings
 from settings.settings import Settings
 

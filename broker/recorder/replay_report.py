@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.observe.replay import Replay
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import BrokerLifetime, events, find
 
@@ -43,7 +43,7 @@ def _say(text: str, out: TextIO) -> bool:
 
 
 def _replay(run: BrokerLifetime, out: TextIO) -> bool:
-    first = EntryCacheSettings.from_text(run.files[0].facts.settings)
+    first = CacheSettings.from_text(run.files[0].facts.settings)
     replay = Replay(first)
     began = time.monotonic()
     progress = _Progress(run.rows)

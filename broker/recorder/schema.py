@@ -62,7 +62,7 @@ class FileFacts:
     """`ts` minus this is the monotonic time by which the cache decided."""
 
     settings: str
-    """The cache's settings (`EntryCacheSettings.to_text`), which held for the whole file."""
+    """The cache's settings (`CacheSettings.to_text`), which held for the whole file."""
 
     sample: float = 1.0
     """The share of the entries that are recorded."""

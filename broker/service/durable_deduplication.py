@@ -16,12 +16,10 @@ from broker.model.entry import Buffer, Entry
 from broker.model.position import EARLIEST, Position
 from broker.service.deduplication import Deduplication, Verdict
 from broker.service.entry_facts import facts_of
+from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from protocol.message_metadata import read_facts
-
-DEDUPLICATION_CURSOR = "pulsar.dedup"
-"""Pulsar's name for the cursor; no subscription may use it."""
 
 PublishContext = tuple[Producer, int, int, int]
 """(producer, sequence id, highest sequence id, bytes) of one SEND, carried from `publish` to its confirmation.

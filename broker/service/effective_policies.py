@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
-from broker.ledger_client.settings import Copies
+from broker.ledger_client.ensemble_settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.trimming import Trimming
 from broker.model.topic_name import TopicName

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.model.errors import BrokerError
+from broker.service.deletion.deletions import Deletions
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
@@ -58,10 +59,15 @@ class InactiveTopics:
     """Looks at all open topics every `brokerDeleteInactiveTopicsFrequencySeconds`."""
 
     def __init__(
-        self, registry: TopicRegistry, now_ns: Callable[[], int], kept: frozenset[str] = frozenset()
+        self,
+        registry: TopicRegistry,
+        deletions: Deletions,
+        now_ns: Callable[[], int],
+        kept: frozenset[str] = frozenset(),
     ) -> None:
         """`kept`: full names of topics that are never deleted, because the broker itself publishes to them."""
         self._registry = registry
+        self._deletions = deletions
         self._now_ns = now_ns
         self._kept = kept
         self._looked_ns = now_ns()
@@ -95,9 +101,9 @@ class InactiveTopics:
     async def _delete(self, topic: Topic) -> None:
         try:
             # Without a pause since `is_due`: a client that comes now finds the topic closed and asks again.
-            await self._registry.delete(topic.name, force=False)
+            await self._deletions.topic(topic.name, force=False)
             log.info("%s deleted: not used for %d s", topic.name, (self._now_ns() - topic.used_at_ns) // _S)
             if topic.name.partition >= 0 and self._registry.settings.delete_inactive_partitioned_metadata:
-                await self._registry.forget_partitioned(topic.name.base)
+                await self._deletions.forget_partitioned(topic.name.base)
         except BrokerError as error:
             log.warning("! %s could not be deleted as unused: %s", topic.name, error)

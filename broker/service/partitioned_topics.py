@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import TopicName
+from broker.service.deletion.deletions import Deletions
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces import AlreadyExists
-from broker.service.partition_limit import check_partitions
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.policies.partition_limit import check_partitions
 from broker.service.topic_registry import TopicRegistry, check_unused
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are created at the same time. Each takes the loop for 0.2 ms."""
@@ -24,8 +25,9 @@ PARTITIONS_PER_SLICE = 20
 class PartitionedTopics:
     """Operations on all partitions of a topic at once."""
 
-    def __init__(self, registry: TopicRegistry) -> None:
+    def __init__(self, registry: TopicRegistry, deletions: Deletions) -> None:
         self._registry = registry
+        self._deletions = deletions
         self._metadata = registry.partitions
         self._policies = registry.policies
 
@@ -67,7 +69,7 @@ class PartitionedTopics:
         if not namespaces.exists(name.namespace) or namespaces.is_ending(name.namespace):
             raise TopicNotFound("Namespace not found")
         # Otherwise the rest of an interrupted deletion would take the new topic too.
-        self._registry.deletions.check_open(name)
+        self._deletions.check_open(name)
         if await self._registry.exists(name):
             raise AlreadyExists("This topic already exists")
         # Before the first is made, so that a refusal leaves nothing behind.
@@ -79,7 +81,7 @@ class PartitionedTopics:
             await self._create_partitions(name, range(count))
         except BrokerError:
             # If the undo fails too, the broker goes on with it later.
-            await self._registry.deletions.partitioned(name, count)
+            await self._deletions.partitioned(name, count)
             raise
 
     async def grow(self, name: TopicName, count: int) -> None:
@@ -93,7 +95,7 @@ class PartitionedTopics:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
-        self._registry.deletions.check_open(name)
+        self._deletions.check_open(name)
         # Before the partitions: the registry creates none whose index is not below the stored count.
         await self._metadata.set_count(name, count)
         try:
@@ -114,7 +116,7 @@ class PartitionedTopics:
             for index in range(count):
                 if (topic := self._registry.topics.get(str(name.with_partition(index)))) is not None:
                     check_unused(topic)
-        await self._registry.deletions.partitioned(name, count)
+        await self._deletions.partitioned(name, count)
 
     async def _create_partitions(self, name: TopicName, indexes: range) -> None:
         """Creates partitions in slices, and other work of the loop runs between them."""
@@ -133,7 +135,7 @@ class PartitionedTopics:
         for index in indexes:
             partition = name.with_partition(index)
             if str(partition) in self._registry.topics or await self._registry.is_stored(partition):
-                await self._registry.delete(partition, force=True)
+                await self._deletions.topic(partition, force=True)
 
     async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
         if not name.is_persistent:

@@ -32,16 +32,13 @@ from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.backlog.message_expiry import MessageExpiry
 from broker.service.backlog.quotas import TopicQuotas
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, Compactor, TopicCompaction
+from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
 from broker.service.delayed_delivery import DelayedDelivery
-from broker.service.durable_deduplication import (
-    DEDUPLICATION_CURSOR,
-    DurableDeduplication,
-    PublishContext,
-)
+from broker.service.durable_deduplication import DurableDeduplication, PublishContext
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CURSOR
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.storage_pause import StoragePause
 from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED

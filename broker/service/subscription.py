@@ -20,7 +20,7 @@ from broker.model.topic_name import TopicName
 from broker.service.backlog.counts import ExpiredCounts
 from broker.service.backlog.hole_watch import HoleWatch
 from broker.service.compaction.compacted_reads import CompactedReads
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
+from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.dispatch.dispatcher import DispatchContext
@@ -28,6 +28,7 @@ from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.limits.broker_limits import TopicRates
 from broker.service.limits.dispatch_limit import DispatchLimit
 from broker.service.policies.table import MAX_CONSUMERS_PER_SUBSCRIPTION

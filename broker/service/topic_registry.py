@@ -27,7 +27,6 @@ from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.deletion.deletions import Deletions
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits
 from broker.service.limits.resource_groups import ResourceGroups
@@ -106,8 +105,8 @@ class TopicRegistry:
         schemas = SchemaRegistry(SchemaStore(environment.metadata), environment.wall_ms)
         self.schemas = TopicSchemas(schemas, self.policies)
         """Schemas of topics."""
-        self.deletions = Deletions(environment, namespaces, self.partitions, self.schemas, self)
-        """Deletes topics, namespaces and tenants, also after a crash."""
+        self.check_open: Callable[[TopicName], None] = _is_never_deleted
+        """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name."""
         self.loads = 0
@@ -175,7 +174,7 @@ class TopicRegistry:
             domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
             raise NotAllowed(f"Broker is unable to load {domain} topic")
         await self.ownership.check_owned(name)
-        self.deletions.check_open(name)
+        self.check_open(name)
         started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
         if not existed:
@@ -342,13 +341,6 @@ class TopicRegistry:
         closing = self._closing.get(str(name)) or self._close_topic(topic)
         await asyncio.shield(closing)
 
-    async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Deletes the topic with its messages and its schema. TopicBusy while clients are connected, unless forced.
-
-        The schema of a partition stays: it belongs to the partitioned topic. TopicNotFound for a missing topic.
-        """
-        await self.deletions.topic(name, force=force)
-
     async def shut(
         self,
         name: TopicName,
@@ -357,7 +349,11 @@ class TopicRegistry:
         force: bool,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """See `Topics.shut` of `broker/service/deletion/steps.py`."""
+        """Closes a topic for ever and disconnects its clients, then runs `work`; only then it may be opened again.
+
+        Does nothing if `wanted` returns False after the wait for another opening or closing of the topic.
+        TopicBusy while clients are connected, unless forced; TopicNotFound for a non-persistent topic that is not open.
+        """
         key = str(name)
         while (running := self._opening.get(key) or self._closing.get(key)) is not None:
             await asyncio.wait((running,))
@@ -381,7 +377,7 @@ class TopicRegistry:
         self._announce(name, exists=False)
 
     async def openings_ended(self, namespace: str) -> None:
-        """See `Topics.openings_ended`."""
+        """Waits for the topics of a namespace that are being opened at this moment."""
         openings = [
             task for name, task in self._opening.items() if parse_topic_name(name).namespace == namespace
         ]
@@ -389,19 +385,9 @@ class TopicRegistry:
             # Not `gather`: a cancelled caller would cancel the openings, which clients wait for.
             await asyncio.wait(openings)
 
-    async def forget_partitioned(self, name: TopicName) -> None:
-        """Deletes metadata, schema and policies of a partitioned topic, unless one of its partitions exists."""
-        count = await self.partitions.count(name)
-        for index in range(count):
-            partition = name.with_partition(index)
-            if str(partition) in self.topics or await self.is_stored(partition):
-                return
-        await self.deletions.partitioned(name, count)
-
     async def close(self) -> None:
         """Closes all topics. Failures are logged; the next start recovers what could not be written."""
         self.closed = True
-        await self.deletions.close()
         # Openings end first, so that the topics they bring are among those closed below.
         await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
         closing = [self._close_topic(topic) for topic in list(self.topics.values())]
@@ -465,6 +451,10 @@ class TopicRegistry:
     def _announce(self, name: TopicName, *, exists: bool) -> None:
         for watcher in list(self._watchers):
             watcher(name, exists)
+
+
+def _is_never_deleted(_name: TopicName) -> None:
+    """`TopicRegistry.check_open` of a registry without deletions."""
 
 
 def check_unused(topic: Topic) -> None:

@@ -19,18 +19,11 @@ from broker.model.errors import (
     SubscriptionNotFound,
 )
 from broker.model.position import EARLIEST, LATEST, Position
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.internal_cursors import COMPACTION_CURSOR, INTERNAL_CURSORS, UNLISTED_CURSORS
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
-from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR
-
-UNLISTED_CURSORS = frozenset((DEDUPLICATION_CURSOR, TRANSACTIONS_CURSOR))
-"""Cursors that no list of subscriptions shows."""
-INTERNAL_CURSORS = UNLISTED_CURSORS | {COMPACTION_CURSOR}
-"""Cursors of the broker's own; no client may subscribe under their names."""
 
 
 class TopicSubscriptions:

@@ -16,7 +16,8 @@ from broker.compaction.worker_process import WorkerProcess
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.service.compaction.ledger_output import LedgerOutput
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, TopicCompaction
+from broker.service.compaction.topic_compaction import TopicCompaction
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from magnetar.__main__ import main
 from tests.crash.crash_points import POINT
 

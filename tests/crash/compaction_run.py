@@ -24,7 +24,8 @@ from broker.managed_ledger.managed_ledger_info import (
     managed_ledger_key,
 )
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR, LEDGER_PROPERTY
+from broker.service.compaction.topic_compaction import LEDGER_PROPERTY
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from protocol.ledger_metadata import ledger_key
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.compaction_broker import ARMED, POINTS

@@ -65,7 +65,7 @@ async def compare(kind: str, count: int, path: Path) -> Compared:
     store = SqliteMetadataStore(path)
     stage = StageOnDisk(store)
     await stage.namespaces.open()
-    await stage.registry.deletions.open()
+    await stage.deletions.open()
     await with_namespace(stage)
     namespaces = [f"shop/n{number}" for number in range(-(-count // PER_NAMESPACE))]
     for namespace in namespaces:
@@ -84,6 +84,7 @@ async def compare(kind: str, count: int, path: Path) -> Compared:
     await stage.settle()
     seconds = time.monotonic() - began
     differences = differing(before, await dump(store))
+    await stage.run(stage.deletions.close())
     await stage.run(stage.registry.close())
     await store.close()
     again = SqliteMetadataStore(path)

@@ -36,7 +36,7 @@ def topic(local: str, domain: str = "persistent", namespace: str = NAMESPACE) ->
 async def opened(metadata: MetadataStore, before: Stage | None = None, **settings: Any) -> Stage:
     stage = Stage(entries_per_ledger=3, bucket_entries=4, metadata=metadata, before=before, **settings)
     await stage.namespaces.open()
-    await stage.registry.deletions.open()
+    await stage.deletions.open()
     return stage
 
 
@@ -117,4 +117,4 @@ async def delete(stage: Stage, name: TopicName) -> None:
     if await stage.registry.partitions.count(name):
         await stage.run(stage.partitioned.delete(name, force=True))
     else:
-        await stage.run(stage.registry.delete(name, force=True))
+        await stage.run(stage.deletions.topic(name, force=True))

@@ -22,6 +22,7 @@ from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.deletion.deletions import Deletions
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
@@ -99,12 +100,12 @@ class Stage:
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
             compactor=Compactor(self._start_worker),
         )
-        self.partitioned = PartitionedTopics(self.registry)
+        self.deletions = Deletions(self.environment, self.registry)
+        self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
         self.workers = list[InlineWorker]()  # of the compactions that have begun
-        self.workers_break = False
-        """Workers from here on fail like one that was killed."""
+        self.workers_break = False  # True: workers from here on fail like one that was killed
 
     async def _start_worker(self, settings: PassesSettings) -> InlineWorker:
         self.workers.append(InlineWorker(settings))

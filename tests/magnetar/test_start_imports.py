@@ -10,8 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 AFTER_READY = (
     "broker.console",
+    "broker.entry_cache.policies.magnetar.magnetar",
+    "broker.entry_cache.policies.stash",
     "broker.faults",
     "broker.metrics",
+    "broker.recorder.recorder",
     "broker.security.authentication.make",
     "broker.websocket.session",
     "http.server",

@@ -38,7 +38,6 @@ LEVELS = {
     "broker.faults": 5,
     "broker.console": 5,
     "broker.compose": 6,
-    "broker.__main__": 6,
     "magnetar": 6,
 }
 """A room is a package or a module; the longest name that fits counts. It imports itself and lower levels."""
@@ -105,7 +104,6 @@ WITHOUT_WAITING = (
     "broker.schemas.avro_schema",
     "broker.schemas.compatibility",
     "broker.schemas.definitions",
-    "broker.service.consumer_selector",
     "broker.service.dispatch.draining_hashes",
     "broker.service.dispatch.key_shared",
     "bookie_stub.disk.read_cache",
@@ -188,6 +186,30 @@ def upward_imports(modules: Iterable[Source]) -> Iterator[str]:
             other = room_of(target)
             if other is not None and not may_import(room, other):
                 yield f"{module.path}:{line}: {room} may not import {other}"
+
+
+def missing_rooms(rooms: Iterable[str], modules: Iterable[str]) -> list[str]:
+    """Returns the rooms without a module: a rule that names one of them checks nothing."""
+    modules = list(modules)
+    return sorted({room for room in rooms if not any(is_in(module, room) for module in modules)})
+
+
+def named_rooms() -> Iterator[str]:
+    """Yields every room that a rule of this file names."""
+    yield from (*LEVELS, *PURE, *NOT_FROM, *_ATTACHMENTS)
+    for pair in SAME_LEVEL:
+        yield from pair
+    for room, others in ONLY.items():
+        yield from (room, *others)
+
+
+def test_rules_name_rooms_that_exist() -> None:
+    missing = missing_rooms(named_rooms(), [module.name for module in sources(*PRODUCT)])
+    report(missing, "a rule names a room without a module; write the room's name of today")
+
+
+def test_rooms_that_do_not_exist_are_found() -> None:
+    assert missing_rooms(["a.b", "a.c", "a.b.d"], ["a.b.d.e", "a.bc"]) == ["a.c"]
 
 
 def test_rooms_import_only_downwards() -> None:

@@ -64,7 +64,7 @@ async def delete(request: web.Request) -> web.Response:
     broker, name, force = request.app[BROKER], request.match_info["tenant"], is_true(request, "force")
     if force and broker.namespaces.tenant_exists(name) and not broker.registry.settings.force_delete_tenants:
         raise NotAllowed("Broker doesn't allow forced deletion of tenants")
-    await broker.registry.deletions.tenant(name, force=force)
+    await broker.deletions.tenant(name, force=force)
     return done()
 
 

@@ -98,7 +98,7 @@ async def delete(request: web.Request) -> web.Response:
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
     if force and not broker.registry.settings.force_delete_namespaces:
         raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
-    await broker.registry.deletions.namespace(namespace, force=force)
+    await broker.deletions.namespace(namespace, force=force)
     return done()
 
 

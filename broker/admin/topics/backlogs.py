@@ -38,9 +38,9 @@ from broker.service.backlog.analysis import analyze
 from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
 from broker.service.backlog.open_runs import nth_open
 from broker.service.backlog.sizes import bytes_behind
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces import Json
 from broker.service.subscription import Subscription
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"

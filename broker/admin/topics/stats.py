@@ -14,11 +14,11 @@ from typing import Protocol
 
 from broker.service.backlog.open_runs import nth_open
 from broker.service.backlog.sizes import bytes_behind
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, KeySharedMeta, SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.entry_facts import facts_of
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic

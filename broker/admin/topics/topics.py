@@ -78,7 +78,7 @@ async def delete(request: web.Request) -> web.Response:
             f" {producers} producers, and 0 replicators."
         )
     # The topic first: if its deletion fails, it still exists and needs its policies.
-    await broker.registry.delete(name, force=force)
+    await broker.deletions.topic(name, force=force)
     return done()
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.policy import Removed
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
 COPIED_PER_SLICE: Final = 4 * 1024 * 1024
@@ -89,7 +89,7 @@ class PinnedBytes:
 
     # Events of the cache
 
-    def configured(self, settings: EntryCacheSettings) -> None:
+    def configured(self, settings: CacheSettings) -> None:
         """Takes over `entryCachePinnedRatioMax` and `managedLedgerCacheCopyEntries`."""
         self._copy_entries = settings.copy_entries
         self._ratio_max = settings.pinned_ratio_max

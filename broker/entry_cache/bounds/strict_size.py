@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.eviction import TRIGGER, VISITS_PER_SLICE
 from broker.entry_cache.listener import Obstacle, Pass
 from broker.entry_cache.policy import Removed
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import BoundCache, BoundEviction
 from broker.model.entry import Entry
 
@@ -80,7 +80,7 @@ class StrictSize:
         self._visits_left = VISITS_OF_INSERTS
         """Visits that inserts may use until the next check."""
 
-    def configure(self, settings: EntryCacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
+    def configure(self, settings: CacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
         """A cache that was made smaller does not grow until it fits."""
         self._size_bytes_max = settings.size_bytes_max
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.entry_cache.active_cursors import ActiveCursors, Place
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.spatial_sample import FOLDS, SpatialSample
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -55,7 +55,7 @@ NOTHING_PINNED: Final = NothingPinned()
 class Miniature:
     """A cache of a fixed multiple of the real size, scaled down to the sample."""
 
-    def __init__(self, factor: float, settings: EntryCacheSettings, clock: Callable[[], int]) -> None:
+    def __init__(self, factor: float, settings: CacheSettings, clock: Callable[[], int]) -> None:
         """`factor` multiplies the size of the real cache; `clock` returns the time of the event that is repeated."""
         self.factor = factor
         """Size in sizes of the real cache."""
@@ -90,7 +90,7 @@ class Miniature:
         """Entries that it removed although reads of them were expected."""
         return sum(self._cache.eviction_stats.evicted_expected_entries.values())
 
-    def resize(self, settings: EntryCacheSettings, rate: float) -> None:
+    def resize(self, settings: CacheSettings, rate: float) -> None:
         """Takes over the settings of the real cache, with the size for a sample of the share `rate` of the bytes."""
         size = max(1, int(settings.size_bytes_max * self.factor * rate))
         quota = int(settings.topic_quota_bytes * self.factor * rate)

@@ -16,6 +16,7 @@ from math import sqrt
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors, count_to
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.observe.cache_events import (
     NOT_COUNTED,
@@ -30,7 +31,6 @@ from broker.entry_cache.observe.miniature import Miniature, Run
 from broker.entry_cache.observe.spatial_sample import BLOCK_BITS, FOLDS, SpatialSample
 from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.reader import LOOKS_ONLY
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.position import Position
 
 FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -64,7 +64,7 @@ class MissRatios:
     """The sampling of one cache, from its begin on."""
 
     def __init__(
-        self, settings: EntryCacheSettings, cached_entries: int, cursors_of: CursorsOf, now_ns: int
+        self, settings: CacheSettings, cached_entries: int, cursors_of: CursorsOf, now_ns: int
     ) -> None:
         """`settings` hold now; `cached_entries` are in the cache, for the first rate."""
         self._settings = settings
@@ -252,7 +252,7 @@ class MissRatios:
         for cache in self._caches:
             cache.resize(self._settings, rate)
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """Takes over changed settings of the real cache."""
         if settings != self._settings:
             self._settings = settings

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.listener import CursorChange, Pass, StorageRead
 from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op, Row, detail_of
 from broker.entry_cache.observe.ledger_logs import LedgerLogs
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -120,7 +120,7 @@ class RecordedInputs:
         row = (self._now_ns(), Op.READER, cache.name, reader.number, 0, 0, 0, 0, 0, reader.who, ())
         self._record(row)
 
-    def configured(self, settings: EntryCacheSettings) -> None:
+    def configured(self, settings: CacheSettings) -> None:
         """SETTINGS."""
         text = settings.to_text()
         self._record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))

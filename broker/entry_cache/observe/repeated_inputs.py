@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.bounds.strict_size import PinnedLevel
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import Redelivery
@@ -28,7 +29,6 @@ from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.recorded import Recorded
 from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -79,7 +79,7 @@ class ReplayedObjects:
     """The objects that inputs act on: a composed cache, and the open logs with their cursors."""
 
     def __init__(
-        self, settings: EntryCacheSettings, pinned: PinnedLevel, record: Callable[[Row], object] | None
+        self, settings: CacheSettings, pinned: PinnedLevel, record: Callable[[Row], object] | None
     ) -> None:
         """`record` takes the events of the replayed cache, if they are needed.
 
@@ -154,7 +154,7 @@ class RepeatedInputs:
         self._objects.closed.add(event.log)
 
     def _configure(self, event: Recorded) -> None:
-        self._objects.manager.reconfigure(EntryCacheSettings.from_text(event.settings))
+        self._objects.manager.reconfigure(CacheSettings.from_text(event.settings))
 
     def _append(self, event: Recorded) -> None:
         log = self._objects.log_of(event)

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.observe.recorded import Difference, Recorded, add_up
 from broker.entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
 from broker.entry_cache.observe.totals import totals_of
-from broker.entry_cache.settings import EntryCacheSettings
 
 OUTPUTS: Final = frozenset((Op.INSERT, Op.OFFER, Op.REQUEUE, Op.EVICT, Op.PINNED))
 """Events that the cache itself produces; all others are its inputs."""
@@ -49,7 +49,7 @@ class _RecordedPinned:
 class Replay:
     """A cache that repeats the inputs of an access record and compares its outputs."""
 
-    def __init__(self, settings: EntryCacheSettings) -> None:
+    def __init__(self, settings: CacheSettings) -> None:
         """As they held when the record began."""
         self.events = 0
         """The number of repeated inputs."""

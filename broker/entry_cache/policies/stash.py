@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from broker.config.policy_names import PIP430_STASH
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.expected_reads import CountsOf42, has_expected_reads
 from broker.entry_cache.policy import EXPECTED_READS, NO_LIMIT, Removed, Requeued, SizePass, positive
 from broker.entry_cache.range_cache import evict
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
 
@@ -68,7 +68,7 @@ class Pip430Stash:
         "requeues",
     )
 
-    def __init__(self, settings: EntryCacheSettings) -> None:
+    def __init__(self, settings: CacheSettings) -> None:
         """Begins empty."""
         self.name = PIP430_STASH
         """See `Policy.name`."""
@@ -82,7 +82,7 @@ class Pip430Stash:
         """Slots of the stash that a cut time pass has not looked at yet; None between two passes."""
         self.configure(settings)
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """Takes over the TTL and the longer TTL (`managedLedgerCacheEvictionTimeThresholdMillisMax`)."""
         self._ttl_max_ns = max(settings.ttl_max_ns, settings.ttl_ns)
         self._longer_ns = self._ttl_max_ns - settings.ttl_ns

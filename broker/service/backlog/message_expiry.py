@@ -29,11 +29,11 @@ from broker.service.backlog.expiring_delays import ExpiringDelays
 from broker.service.backlog.open_runs import open_runs
 from broker.service.delayed_delivery import DelayedDelivery
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.table import MESSAGE_TTL
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_positions import TopicPositions
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 _MS_PER_S: Final = 1000
 _ACKS_PER_SLICE: Final = 1000

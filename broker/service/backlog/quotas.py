@@ -20,11 +20,11 @@ from broker.model.topic_name import TopicName
 from broker.service.backlog.evictions import Eviction, Evictions
 from broker.service.backlog.sizes import bytes_behind, position_leaving
 from broker.service.effective_policies import EffectivePolicies
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_positions import TopicPositions
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 log = logging.getLogger("magnetar")
 

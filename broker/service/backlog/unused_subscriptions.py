@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import SUBSCRIPTION_EXPIRATION
 from broker.service.subscription import Subscription
-from broker.service.topic_subscriptions import INTERNAL_CURSORS
 
 log = logging.getLogger("magnetar")
 

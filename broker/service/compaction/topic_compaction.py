@@ -31,12 +31,11 @@ from broker.model.topic_name import TopicName
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_run import CompactionRun, RunCounts
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.settings import ServiceSettings
 
 log = logging.getLogger("magnetar")
 
-COMPACTION_CURSOR: Final = "__compaction"
-"""Pulsar's name for the cursor and subscription of compaction; no client may use it."""
 LEDGER_PROPERTY: Final = "CompactedTopicLedger"
 """Pulsar's name for the cursor's property with the compacted ledger's id."""
 STORE_RETRY_S: Final = 1.0

@@ -25,10 +25,9 @@ from broker.managed_ledger.removal.deletion import decide_deletion
 from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
-from broker.service.deletion.steps import DeletionSteps, Topics, Work
-from broker.service.namespaces import DELETED, NamespaceNotFound, Namespaces, NotEmpty
-from broker.service.partitioned_metadata import PartitionedMetadata
-from broker.service.topic_schemas import TopicSchemas
+from broker.service.deletion.steps import DeletionSteps, Work
+from broker.service.namespaces import DELETED, NamespaceNotFound, NotEmpty
+from broker.service.topic_registry import TopicRegistry
 
 log = logging.getLogger("magnetar")
 
@@ -39,26 +38,23 @@ class Deletions:
     def __init__(
         self,
         environment: ManagedLedgerEnvironment,
-        namespaces: Namespaces,
-        partitions: PartitionedMetadata,
-        schemas: TopicSchemas,
-        topics: Topics,
+        registry: TopicRegistry,
     ) -> None:
         self.intents = Intents(environment.metadata)
         """Decided deletions that are not finished."""
         self.resumed = 0
         """Deletions of an earlier broker, or failed ones, that were finished since the start."""
         self._environment = environment
-        self._namespaces = namespaces
-        self._partitions = partitions
-        self._schemas = schemas
-        self._topics = topics
+        self._namespaces = registry.namespaces
+        self._partitions = registry.partitions
+        self._registry = registry
         self._running: dict[tuple[Kind, str], asyncio.Task[None]] = {}
         self._resuming = False
         self._asked: Counter[str] = Counter()
         """Requests under way, by tenant or namespace."""
-        namespaces.is_ending = self._is_ending
-        self._steps = DeletionSteps(environment, namespaces, partitions, schemas, topics, self)
+        registry.namespaces.is_ending = self._is_ending
+        registry.check_open = self.check_open
+        self._steps = DeletionSteps(environment, registry, self)
 
     @property
     def waiting(self) -> bool:
@@ -76,8 +72,11 @@ class Deletions:
     # Asked for
 
     async def topic(self, name: TopicName, *, force: bool) -> None:
-        """Deletes a topic or one partition with all that belongs to it alone. Raises as `Topics.shut`, and MetadataError."""
-        await self._topics.shut(name, partial(self._topic_shut, name), force=force)
+        """Deletes a topic or one partition with all that belongs to it alone; a partition has no schema of its own.
+
+        TopicBusy while clients are connected, unless forced; TopicNotFound for a missing topic; MetadataError.
+        """
+        await self._registry.shut(name, partial(self._topic_shut, name), force=force)
 
     async def _topic_shut(self, name: TopicName) -> None:
         intent = self.intents.pending.get((Kind.TOPIC, str(name)))
@@ -102,14 +101,23 @@ class Deletions:
         if await self._partitions.count(name.base):
             return False
         other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
-        return not await self._topics.exists(other)
+        return not await self._registry.exists(other)
 
     async def partitioned(self, name: TopicName, count: int) -> None:
         """Deletes a partitioned topic; clients of its partitions are disconnected. Raises BrokerError; repeat it then."""
         other = replace(name, domain=NON_PERSISTENT if name.is_persistent else PERSISTENT)
-        schema = not await self._topics.exists(other)
+        schema = not await self._registry.exists(other)
         intent = Intent(Kind.PARTITIONED, str(name), self._environment.wall_ms(), count, schema)
         await self._run(intent, partial(self.intents.decide, intent))
+
+    async def forget_partitioned(self, name: TopicName) -> None:
+        """Deletes metadata, schema and policies of a partitioned topic, unless one of its partitions exists."""
+        count = await self._partitions.count(name)
+        for index in range(count):
+            partition = name.with_partition(index)
+            if str(partition) in self._registry.topics or await self._registry.is_stored(partition):
+                return
+        await self.partitioned(name, count)
 
     async def namespace(self, namespace: str, *, force: bool) -> None:
         """Deletes a namespace, with its topics if forced. NamespaceNotFound; NotEmpty for one with topics."""
@@ -131,8 +139,8 @@ class Deletions:
         return self._asked[name] > 0 or has(Kind.NAMESPACE, name) or has(Kind.TENANT, name)
 
     async def _check_empty(self, namespace: str) -> None:
-        await self._topics.openings_ended(namespace)
-        if await self._topics.names(namespace) or await self._partitions.names(namespace):
+        await self._registry.openings_ended(namespace)
+        if await self._registry.names(namespace) or await self._partitions.names(namespace):
             raise NotEmpty("Cannot delete non empty namespace")
 
     async def _decide_namespace(self, intent: Intent) -> None:
@@ -253,7 +261,7 @@ class Deletions:
                 await self.intents.finished(intent)
                 return
             # A request may finish the same deletion while this one waits, and a client may make the topic anew.
-            await self._topics.shut(
+            await self._registry.shut(
                 name, partial(self._carry_out, intent), force=True, wanted=partial(self._is_pending, intent)
             )
         else:
@@ -264,7 +272,9 @@ class Deletions:
         return self.intents.pending.get((intent.kind, intent.name)) is intent
 
     async def close(self) -> None:
-        """Ends the deletions that run; the next start goes on with them."""
+        """Ends the deletions that run, before the topics are closed; the next start goes on with them."""
+        # At once: no topic is opened or deleted while these end.
+        self._registry.closed = True
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

@@ -20,9 +20,7 @@ from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.model.errors import MetadataError, TopicNotFound
 from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
-from broker.service.namespaces import Namespaces
-from broker.service.partitioned_metadata import PartitionedMetadata
-from broker.service.topic_schemas import TopicSchemas
+from broker.service.topic_registry import TopicRegistry
 
 AT_ONCE: Final = 3
 """Topics or schemas that are deleted at the same time.
@@ -38,32 +36,6 @@ PAUSE_S_MAX: Final = 0.01
 Work = Callable[[], Awaitable[None]]
 Step = tuple[str, Callable[[Intent], Awaitable[None]]]
 """Name, for tests and logs, and the call."""
-
-
-class Topics(Protocol):
-    """The open topics, as deletions need them; the topic registry."""
-
-    async def shut(
-        self, name: TopicName, work: Work, *, force: bool, wanted: Callable[[], bool] | None = None
-    ) -> None:
-        """Closes a topic for ever and disconnects its clients, then runs `work`; only then it may be opened again.
-
-        Does nothing if `wanted` returns False after the wait for another opening or closing of the topic.
-        TopicBusy while clients are connected, unless forced; TopicNotFound for a non-persistent topic that is not open.
-        """
-        ...
-
-    async def exists(self, name: TopicName) -> bool:
-        """Returns True for an open, stored or partitioned topic, or a partition."""
-        ...
-
-    async def names(self, namespace: str) -> list[str]:
-        """Returns full names of topics and partitions."""
-        ...
-
-    async def openings_ended(self, namespace: str) -> None:
-        """Waits for the topics of a namespace that are being opened at this moment."""
-        ...
 
 
 class Inner(Protocol):
@@ -83,17 +55,14 @@ class DeletionSteps:
     def __init__(
         self,
         environment: ManagedLedgerEnvironment,
-        namespaces: Namespaces,
-        partitions: PartitionedMetadata,
-        schemas: TopicSchemas,
-        topics: Topics,
+        registry: TopicRegistry,
         deletions: Inner,
     ) -> None:
         self._environment = environment
-        self._namespaces = namespaces
-        self._partitions = partitions
-        self._schemas = schemas
-        self._topics = topics
+        self._namespaces = registry.namespaces
+        self._partitions = registry.partitions
+        self._schemas = registry.schemas
+        self._registry = registry
         self._deletions = deletions
         self._by_kind: dict[Kind, Sequence[Step]] = {
             Kind.TOPIC: (
@@ -155,8 +124,8 @@ class DeletionSteps:
         before: list[str] = []
         while True:
             # One that began before the decision may not be stored yet, and would be left in a namespace that is gone.
-            await self._topics.openings_ended(intent.name)
-            names = await self._topics.names(intent.name)
+            await self._registry.openings_ended(intent.name)
+            names = await self._registry.names(intent.name)
             if not names:
                 return
             if names == before:
@@ -174,7 +143,7 @@ class DeletionSteps:
     async def _shut_one(self, text: str) -> None:
         name = parse_topic_name(text)
         try:
-            await self._topics.shut(name, partial(self._delete_log_of, name), force=True)
+            await self._registry.shut(name, partial(self._delete_log_of, name), force=True)
         except TopicNotFound:
             return  # A non-persistent topic ends with its last client.
         intent = self._deletions.intents.pending.get((Kind.TOPIC, str(name)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.service.partition_limit import PARTITIONS_MAX
 from broker.service.policies.forms import (
     INT_MAX,
     LONG_MAX,
@@ -22,6 +21,7 @@ from broker.service.policies.forms import (
     WrongCombination,
     member,
 )
+from broker.service.policies.partition_limit import PARTITIONS_MAX
 
 _ANY_INT: Final = Whole(-INT_MAX - 1, INT_MAX)
 _ANY_LONG: Final = Whole(-LONG_MAX - 1, LONG_MAX, LONG_MAX)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.transactions.acknowledging import recover_pending_acks
 from broker.service.transactions.coordinators import TransactionStates
-from broker.service.transactions.topic_transactions import TRANSACTIONS_CURSOR
 
 
 async def recover_transactions(topic: PersistentTopic, states: TransactionStates | None) -> None:

@@ -23,6 +23,7 @@ from broker.model.errors import BrokerError, NotAllowed, TopicTerminated
 from broker.model.position import LATEST, Position
 from broker.model.txn_id import TxnId
 from broker.service.entry_facts import facts_of
+from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer, PublishTarget
 from broker.service.settings import ServiceSettings
@@ -36,8 +37,6 @@ from protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger("magnetar")
 
-TRANSACTIONS_CURSOR: Final = "magnetar.transactions"
-"""Cursor with the snapshots; no subscription may use the name."""
 _BUFFER: Final = "transactions"
 """The cursor's property with the state of the buffer."""
 MARKER_PRODUCER: Final = "pulsar.txn.marker"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from bookie_stub.config.rules import BOOKIE_RULES
 from broker.config import changed_settings, load_broker_settings
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import BROKER_RULES
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.ledger_client.settings import LedgerSettings
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.computed import Rule
 from settings.errors import SettingsError
@@ -388,3 +391,16 @@ def test_quorums_are_noted_when_there_is_one_bookie() -> None:
 def test_quorums_and_bookies_are_refused_when_they_do_not_fit(overrides: list[str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         load_broker_settings(None, environ={}, overrides=overrides)
+
+
+def test_settings_of_libraries_compare_by_value_and_check_their_values() -> None:
+    """Their base is a dataclass of the library, and `RoomSettings` compares what an object holds."""
+    assert EntryCacheSettings(5) == EntryCacheSettings(5)
+    assert EntryCacheSettings(5) != EntryCacheSettings(6)
+    assert LedgerSettings(sticky_reads=True) != LedgerSettings(sticky_reads=False)
+    with pytest.raises(FrozenInstanceError):
+        EntryCacheSettings(5).ttl_ns = 1  # type: ignore[misc]
+    with pytest.raises(ValueError, match="cache size is negative: -1"):
+        EntryCacheSettings(-1)
+    with pytest.raises(ValueError, match="does not hold"):
+        LedgerSettings(ack_quorum=2)

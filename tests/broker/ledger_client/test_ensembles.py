@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.ledger_client.bookies import BookieSet, OneBookie
+from broker.ledger_client.ensemble_settings import Copies
 from broker.ledger_client.own_ledger import read_metadata
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
-from broker.ledger_client.settings import Copies, LedgerSettings
+from broker.ledger_client.settings import LedgerSettings
 from broker.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
 from protocol.ledger_metadata import LedgerState, Segment
 from tests.broker.ledger_client.ensemble_fakes import (

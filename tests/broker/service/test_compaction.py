@@ -15,12 +15,8 @@ from broker.model.errors import NotAllowed, ReadTimedOut
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
-from broker.service.compaction.topic_compaction import (
-    COMPACTION_CURSOR,
-    LEDGER_PROPERTY,
-    CompactionRunning,
-    CompactionStatus,
-)
+from broker.service.compaction.topic_compaction import LEDGER_PROPERTY, CompactionRunning, CompactionStatus
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
 from protocol.ledger_metadata import ledger_key
@@ -293,7 +289,7 @@ async def test_deleted_subscription_takes_the_compacted_ledger_with_it() -> None
 async def test_deleted_topic_leaves_no_ledger() -> None:
     stage = Stage(entries_per_ledger=3)
     topic, _ = await three_keys(stage)
-    await stage.run(stage.registry.delete(topic.name, force=True))
+    await stage.run(stage.deletions.topic(topic.name, force=True))
     assert await ledgers_of(stage.metadata) == set()
 
 
@@ -309,7 +305,7 @@ async def test_compaction_is_stopped_at_any_moment_by_what_ends_it(end: str, tur
             stage.soon.popleft()()
         await asyncio.sleep(0)
     if end == "topic":
-        await stage.run(stage.registry.delete(topic.name, force=True))
+        await stage.run(stage.deletions.topic(topic.name, force=True))
         assert await ledgers_of(stage.metadata) == set()
     elif end == "subscription":
         subscription = topic.subscriptions[COMPACTION_CURSOR]

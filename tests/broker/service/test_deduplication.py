@@ -6,7 +6,7 @@ import pytest
 
 from broker.model.errors import NotAllowed, PersistenceError
 from broker.service.deduplication import Deduplication, Verdict
-from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from tests.fakes.messages import message
 from tests.fakes.sends import send

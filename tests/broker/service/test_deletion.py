@@ -62,8 +62,8 @@ DELETIONS: dict[str, Callable[[Stage], Awaitable[object]]] = {
         kind: lambda stage, domain=domain: delete(stage, topic("t", domain))  # type: ignore[misc]
         for kind, (domain, _) in KINDS.items()
     },
-    "namespace": lambda stage: stage.run(stage.registry.deletions.namespace(NAMESPACE, force=True)),
-    "tenant": lambda stage: stage.run(stage.registry.deletions.tenant("shop", force=True)),
+    "namespace": lambda stage: stage.run(stage.deletions.namespace(NAMESPACE, force=True)),
+    "tenant": lambda stage: stage.run(stage.deletions.tenant("shop", force=True)),
 }
 
 
@@ -88,6 +88,7 @@ async def test_deletion_is_finished_by_the_next_broker_when_it_was_killed_before
     for writes in range(200):
         first, metadata, expected = await prepared(kind)
         whole = await dump(metadata)
+        await first.run(first.deletions.close())
         await first.run(first.registry.close())
         way = WritesUntilCrash(metadata, writes)
         second = await opened(way, first)
@@ -101,13 +102,13 @@ async def test_deletion_is_finished_by_the_next_broker_when_it_was_killed_before
         decided = bool(await metadata.children(ROOT)) or not way.dead
         await bury_tasks()
         third = await opened(metadata, second)
-        await third.run(third.registry.deletions.resume())
+        await third.run(third.deletions.resume())
         if decided:
             assert await dump(metadata) == expected, writes
             assert third.ledgers._ledgers == {}
         else:
             assert (await dump(metadata)).keys() >= whole.keys() - {"/admin/deletions"}
-        assert not third.registry.deletions.waiting
+        assert not third.deletions.waiting
         if not way.dead:
             assert writes >= 3
             return
@@ -118,18 +119,18 @@ async def test_deletion_that_fails_is_tried_again_and_holds_the_topic_until_then
     stage, metadata, expected = await refusing()
     name = topic("t")
     with pytest.raises(MetadataError):
-        await stage.run(stage.registry.delete(name, force=True))
+        await stage.run(stage.deletions.topic(name, force=True))
     with pytest.raises(ServiceNotReady):
         await stage.run(stage.registry.get(name, create=True))
-    await stage.run(stage.registry.deletions.resume())
-    assert stage.registry.deletions.waiting, "the store still refuses"
+    await stage.run(stage.deletions.resume())
+    assert stage.deletions.waiting, "the store still refuses"
     await stage.pass_time(90_000)
-    assert stage.registry.deletions.oldest_age_s >= 90
+    assert stage.deletions.oldest_age_s >= 90
     metadata.deletes_left = 1 << 30
-    await stage.run(stage.registry.deletions.resume())
+    await stage.run(stage.deletions.resume())
     assert await dump(metadata) == expected
-    assert stage.registry.deletions.resumed == 1
-    assert stage.registry.deletions.oldest_age_s == 0
+    assert stage.deletions.resumed == 1
+    assert stage.deletions.oldest_age_s == 0
     assert (await stage.open(str(name))).ledger.ledgers.entries == 0
 
 
@@ -158,14 +159,14 @@ async def test_topic_that_was_made_anew_by_another_broker_keeps_everything() -> 
     stage, metadata, _ = await refusing()
     name = topic("t")
     with pytest.raises(MetadataError):
-        await stage.run(stage.registry.delete(name, force=True))
+        await stage.run(stage.deletions.topic(name, force=True))
     metadata.deletes_left = 1 << 30
     # A broker of an earlier version finishes the mark in the list alone, and makes the topic anew.
     other = Stage(metadata=metadata, before=stage)
     await other.namespaces.open()
     await other.publish(await other.open(str(name)), 2)
     whole = await dump(metadata)
-    await stage.run(stage.registry.deletions.resume())
+    await stage.run(stage.deletions.resume())
     after = await dump(metadata)
     assert whole.keys() - after.keys() == {Intent(Kind.TOPIC, str(name), 0).key}
     assert (await stage.open(str(name))).ledger.ledgers.entries == 2
@@ -179,7 +180,7 @@ async def test_cancelled_request_does_not_stop_a_deletion() -> None:
         await asyncio.sleep(0)
         deleting.cancel()
         for _ in range(10_000):
-            if not stage.registry._closing and not stage.registry.deletions._running:
+            if not stage.registry._closing and not stage.deletions._running:
                 break
             await stage.settle()
         assert await dump(metadata) == expected, kind
@@ -191,17 +192,17 @@ async def test_topic_with_clients_is_deleted_by_force_alone() -> None:
     found = await stage.open(str(topic("t")))
     await stage.consume(found, EXCLUSIVE)
     with pytest.raises(TopicBusy):
-        await stage.run(stage.registry.delete(topic("t"), force=False))
+        await stage.run(stage.deletions.topic(topic("t"), force=False))
     assert str(topic("t")) in stage.registry.topics
     await stage.run(stage.partitioned.create(topic("p"), 3))
     await stage.consume(await stage.open(str(topic("p-partition-1"))))
     with pytest.raises(TopicBusy):
         await stage.run(stage.partitioned.delete(topic("p"), force=False))
     assert len(await stage.registry.names(NAMESPACE)) == 4
-    await stage.run(stage.registry.delete(topic("t"), force=True))
+    await stage.run(stage.deletions.topic(topic("t"), force=True))
     assert found.closed
     with pytest.raises(TopicNotFound):
-        await stage.run(stage.registry.delete(topic("t"), force=True))
+        await stage.run(stage.deletions.topic(topic("t"), force=True))
 
 
 async def test_namespace_with_topics_is_refused_and_takes_no_new_ones_while_it_is_deleted() -> None:
@@ -210,10 +211,10 @@ async def test_namespace_with_topics_is_refused_and_takes_no_new_ones_while_it_i
     await with_namespace(stage)
     await stage.open(str(topic("t")))
     with pytest.raises(NotEmpty):
-        await stage.run(stage.registry.deletions.namespace(NAMESPACE, force=False))
+        await stage.run(stage.deletions.namespace(NAMESPACE, force=False))
     await stage.open(str(topic("u")))
     metadata.gate = asyncio.Event()
-    deleting = asyncio.ensure_future(stage.registry.deletions.namespace(NAMESPACE, force=True))
+    deleting = asyncio.ensure_future(stage.deletions.namespace(NAMESPACE, force=True))
     await stage.settle()
     asked = asyncio.ensure_future(stage.registry.get(topic("v"), create=True))
     await stage.settle()
@@ -226,23 +227,22 @@ async def test_namespace_with_topics_is_refused_and_takes_no_new_ones_while_it_i
 
 async def test_two_deletions_of_one_name_share_the_work() -> None:
     stage, metadata, expected = await prepared("namespace")
-    both = [
-        asyncio.ensure_future(stage.registry.deletions.namespace(NAMESPACE, force=True)) for _ in range(2)
-    ]
+    both = [asyncio.ensure_future(stage.deletions.namespace(NAMESPACE, force=True)) for _ in range(2)]
     await stage.run(asyncio.gather(*both))
     assert await dump(metadata) == expected
 
 
 async def test_stop_of_the_broker_leaves_a_deletion_to_the_next_start() -> None:
     stage, metadata, expected = await prepared("namespace")
-    deleting = asyncio.ensure_future(stage.registry.deletions.namespace(NAMESPACE, force=True))
+    deleting = asyncio.ensure_future(stage.deletions.namespace(NAMESPACE, force=True))
     for _ in range(12):
         await asyncio.sleep(0)
+    await stage.run(stage.deletions.close())
     await stage.run(stage.registry.close())
     with suppress(asyncio.CancelledError, BrokerError):
         await deleting
     later = await opened(metadata, stage)
-    await later.run(later.registry.deletions.resume())
+    await later.run(later.deletions.resume())
     assert await dump(metadata) == expected
 
 

@@ -41,12 +41,12 @@ async def test_look_for_interrupted_deletions_leaves_a_topic_alone_that_is_made_
     name = topic("t")
     await stage.publish(await stage.open(str(name)), 3)
     metadata.free.clear()
-    deleting = asyncio.ensure_future(stage.registry.delete(name, force=True))
+    deleting = asyncio.ensure_future(stage.deletions.topic(name, force=True))
     await stage.settle()
-    assert stage.registry.deletions.waiting
+    assert stage.deletions.waiting
     # A client connects again at once, and the look of each minute comes while the deletion goes on.
     connecting = asyncio.ensure_future(stage.registry.get(name, create=True))
-    resuming = asyncio.ensure_future(stage.registry.deletions.resume())
+    resuming = asyncio.ensure_future(stage.deletions.resume())
     await stage.settle()
     metadata.free.set()
     await stage.run(deleting)
@@ -59,7 +59,7 @@ async def test_look_for_interrupted_deletions_leaves_a_topic_alone_that_is_made_
 async def test_tenant_or_namespace_is_not_made_anew_before_its_deletion_is_finished() -> None:
     stage = await started(MemoryMetadataStore())
     for kind, name in ((Kind.TENANT, "shop"), (Kind.NAMESPACE, NAMESPACE)):
-        await stage.registry.deletions.intents.decide(Intent(kind, name, 1))
+        await stage.deletions.intents.decide(Intent(kind, name, 1))
     await stage.namespaces.delete(NAMESPACE)
     # Nothing of both is left except for the intents, as at a kill before the last write.
     later = await opened(stage.environment.metadata, stage)
@@ -68,9 +68,9 @@ async def test_tenant_or_namespace_is_not_made_anew_before_its_deletion_is_finis
     await later.namespaces.delete_tenant("shop")
     with pytest.raises(ServiceNotReady):
         await later.namespaces.create_tenant("shop", {})
-    await later.run(later.registry.deletions.resume())
+    await later.run(later.deletions.resume())
     await with_namespace(later)
-    assert not later.registry.deletions.waiting
+    assert not later.deletions.waiting
     assert later.namespaces.exists(NAMESPACE)
 
 
@@ -78,12 +78,12 @@ async def test_default_namespace_that_a_start_makes_anew_stays() -> None:
     metadata = MemoryMetadataStore()
     first = await opened(metadata)
     intent = Intent(Kind.NAMESPACE, "public/default", 1)
-    await first.registry.deletions.intents.decide(intent)
+    await first.deletions.intents.decide(intent)
     await first.namespaces.delete("public/default")
     later = await opened(metadata, first)
-    await later.run(later.registry.deletions.resume())
+    await later.run(later.deletions.resume())
     assert later.namespaces.exists("public/default")
-    assert not later.registry.deletions.waiting
+    assert not later.deletions.waiting
 
 
 async def test_forced_deletion_of_a_namespace_waits_for_a_topic_that_is_being_made() -> None:
@@ -95,7 +95,7 @@ async def test_forced_deletion_of_a_namespace_waits_for_a_topic_that_is_being_ma
     await stage.settle()
     # Only the topic's first write is held back.
     gate, metadata.gate = metadata.gate, None
-    deleting = asyncio.ensure_future(stage.registry.deletions.namespace(NAMESPACE, force=True))
+    deleting = asyncio.ensure_future(stage.deletions.namespace(NAMESPACE, force=True))
     await stage.settle()
     gate.set()
     await stage.run(deleting)
@@ -110,7 +110,7 @@ async def test_cancelled_deletion_does_not_end_the_opening_that_it_waits_for() -
     metadata.gate = asyncio.Event()
     opening = asyncio.ensure_future(stage.registry.get(topic("t"), create=True))
     await stage.settle()
-    deleting = asyncio.ensure_future(stage.registry.deletions.namespace(NAMESPACE, force=False))
+    deleting = asyncio.ensure_future(stage.deletions.namespace(NAMESPACE, force=False))
     await stage.settle()
     deleting.cancel()
     await stage.settle()
@@ -129,7 +129,7 @@ async def test_partitioned_topic_is_not_made_or_grown_while_its_deletion_is_unfi
         with pytest.raises(ServiceNotReady):
             await stage.run(asked)
     metadata.deletes_left = 1 << 30
-    await stage.run(stage.registry.deletions.resume())
+    await stage.run(stage.deletions.resume())
     assert not await stage.registry.partitions.count(name)
     await stage.run(stage.partitioned.create(name, 2))
 
@@ -142,7 +142,7 @@ async def test_partitions_that_are_added_while_a_deletion_is_decided_go_too() ->
     await stage.run(stage.partitioned.create(name, 2))
     await stage.run(stage.partitioned.grow(name, 4))
     # The deletion has read the count before the topic grew.
-    await stage.run(stage.registry.deletions.partitioned(name, 2))
+    await stage.run(stage.deletions.partitioned(name, 2))
     assert set(await dump(metadata)) == before
 
 
@@ -165,8 +165,8 @@ async def test_namespace_with_a_key_that_no_topic_name_gives_is_not_deleted_for_
     foreign = f"/managed-ledgers/{NAMESPACE}/persistent/a%7Eb"
     await metadata.put(foreign, b"{}")
     with pytest.raises(MetadataError, match="a~b"):
-        await stage.run(stage.registry.deletions.namespace(NAMESPACE, force=True))
+        await stage.run(stage.deletions.namespace(NAMESPACE, force=True))
     await metadata.delete(foreign)
-    await stage.run(stage.registry.deletions.resume())
-    assert not stage.registry.deletions.waiting
+    await stage.run(stage.deletions.resume())
+    assert not stage.deletions.waiting
     assert not stage.namespaces.exists(NAMESPACE)

@@ -24,7 +24,7 @@ class Scene(Stage):
 
     def __init__(self, *, kept: frozenset[str] = frozenset(), **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
-        self.inactive = InactiveTopics(self.registry, lambda: self.now_ns, kept)
+        self.inactive = InactiveTopics(self.registry, self.deletions, lambda: self.now_ns, kept)
 
     async def look_after(self, seconds: int) -> set[str]:
         """Returns the open topics once so much time has passed."""

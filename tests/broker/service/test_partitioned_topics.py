@@ -8,8 +8,8 @@ import pytest
 
 from broker.model.errors import MetadataError, NotAllowed
 from broker.model.topic_name import TopicName, parse_topic_name
-from broker.service.partition_limit import PARTITIONS_MAX
 from broker.service.partitioned_topics import PARTITIONS_PER_SLICE
+from broker.service.policies.partition_limit import PARTITIONS_MAX
 from broker.service.topic import Topic
 from tests.fakes.stage import Stage
 

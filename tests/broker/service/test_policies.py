@@ -436,5 +436,5 @@ async def test_deleted_topic_loses_its_policies() -> None:
     stage = Stage()
     await stage.open()
     await set_topic_policy(stage, table.MAX_MESSAGE_SIZE, 50)
-    await stage.run(stage.registry.delete(NAME, force=True))
+    await stage.run(stage.deletions.topic(NAME, force=True))
     assert (await stage.open()).message_bytes_max == 0

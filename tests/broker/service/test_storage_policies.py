@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.policies import table
 from tests.fakes.stage import TOPIC, Stage
 

@@ -206,7 +206,7 @@ async def test_schema_is_deleted_with_its_topic() -> None:
     stage, schemas = await opened()
     await stage.open()
     await add_to(stage, NAME)
-    await stage.run(stage.registry.delete(NAME, force=True))
+    await stage.run(stage.deletions.topic(NAME, force=True))
     assert await schemas.get(NAME, None) is None
     await stage.open()
     assert await schemas.for_producer(NAME, avro("z")) == version_bytes(0)
@@ -222,10 +222,10 @@ async def test_schema_stays_when_a_topic_is_only_unloaded() -> None:
 
 async def test_schema_is_deleted_with_the_partitioned_topic_and_not_with_a_partition() -> None:
     stage, schemas = await opened()
-    partitioned = PartitionedTopics(stage.registry)
+    partitioned = PartitionedTopics(stage.registry, stage.deletions)
     await stage.run(partitioned.create(NAME, 2))
     await add_to(stage, NAME.with_partition(1))
-    await stage.run(stage.registry.delete(NAME.with_partition(0), force=True))
+    await stage.run(stage.deletions.topic(NAME.with_partition(0), force=True))
     assert await schemas.registry.exists(schema_id(NAME))
     await stage.run(partitioned.delete(NAME, force=True))
     assert await schemas.get(NAME, None) is None
@@ -237,7 +237,7 @@ async def test_schema_stays_while_the_other_domain_has_a_topic_of_the_name() -> 
     await add_to(stage, NAME)
     fleeting = parse_topic_name(TOPIC.replace("persistent:", "non-persistent:"))
     await stage.run(stage.registry.get(fleeting, create=True))
-    await stage.run(stage.registry.delete(fleeting, force=True))
+    await stage.run(stage.deletions.topic(fleeting, force=True))
     assert await schemas.registry.exists(schema_id(NAME))
 
 

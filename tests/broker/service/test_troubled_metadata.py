@@ -108,14 +108,14 @@ async def _trim(play: Play) -> None:
 
 
 async def _resume(play: Play) -> None:
-    await play.stage.registry.deletions.resume()
+    await play.stage.deletions.resume()
 
 
 Removal = Callable[[Play], Awaitable[None]]
 REMOVALS: dict[str, tuple[Removal, Callable[[Play], bool]]] = {
     "expiry": (_expire, lambda play: play.topic.subscriptions["s"].cursor.backlog == 0),
     "trimming": (_trim, lambda play: len(play.topic.ledger.ledgers) <= 2),
-    "deletion": (_resume, lambda play: not play.stage.registry.deletions.waiting),
+    "deletion": (_resume, lambda play: not play.stage.deletions.waiting),
 }
 
 
@@ -132,7 +132,7 @@ async def test_removal_goes_on_after_trouble_with_the_metadata_store(
     if name == "deletion":
         store.keeps_keys = True
         with pytest.raises(MetadataError):
-            await stage.run(stage.registry.delete(parse_topic_name(OTHER), force=True))
+            await stage.run(stage.deletions.topic(parse_topic_name(OTHER), force=True))
         store.keeps_keys = False
     served = await stage.open(SERVED)
     _, _, port = await stage.consume(served, SHARED, permits=1000)

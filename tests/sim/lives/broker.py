@@ -16,6 +16,7 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import BrokerError
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.compaction.topic_compaction import Compactor
+from broker.service.deletion.deletions import Deletions
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
@@ -64,24 +65,29 @@ class SimBroker:
             call_later=loop.call_later,
             compactor=Compactor(_start_worker),
         )
-        self.partitioned = PartitionedTopics(self.registry)
+        self.deletions = Deletions(self.environment, self.registry)
+        self.partitioned = PartitionedTopics(self.registry, self.deletions)
         self.tasks: list[asyncio.Task[None]] = []
         """Of its rounds and of its clients; all end with it."""
 
+    async def close(self) -> None:
+        await self.deletions.close()
+        await self.registry.close()
+
     @property
     def resumed(self) -> int:
-        return self.registry.deletions.resumed
+        return self.deletions.resumed
 
     async def start(self) -> None:
         """Raises BrokerError where the store fails; the process ends then."""
         await self.namespaces.open()
-        await self.registry.deletions.open()
+        await self.deletions.open()
         expiry = TopicRounds(self.registry, "expiry", self._expire)
         self.spawn(self._every(DUE_S, self._run_due), "due")
         self.spawn(self._every(EXPIRY_S, expiry.run), "expiry")
         self.spawn(self._every(TRIM_S, self._trim), "trimming")
         self.spawn(self._every(COMPACT_S, self._compact), "compaction")
-        self.spawn(self._every(RESUME_S, self.registry.deletions.resume, at_once=True), "deletions")
+        self.spawn(self._every(RESUME_S, self.deletions.resume, at_once=True), "deletions")
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         """Runs it as long as this broker lives."""

@@ -11,8 +11,8 @@ from broker.model.entry import Entry
 from broker.model.errors import BrokerError, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
-from broker.service.compaction.topic_compaction import COMPACTION_CURSOR
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
@@ -127,11 +127,11 @@ class Slot:
         certain = True
         try:
             if self.kind.namespace != "sim/lives":
-                await broker.registry.deletions.namespace(self.kind.namespace, force=True)
+                await broker.deletions.namespace(self.kind.namespace, force=True)
             elif self.kind.partitions:
                 await broker.partitioned.delete(name, force=True)
             else:
-                await broker.registry.delete(name, force=True)
+                await broker.deletions.topic(name, force=True)
         except (TopicNotFound, NamespaceNotFound):
             # An earlier request has decided it, and its answer was lost.
             certain = False

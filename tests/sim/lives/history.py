@@ -243,7 +243,7 @@ class History:
             self.counts.brokers_killed -= 1
             self.broker = None
             try:
-                await asyncio.wait_for(broker.registry.close(), 5.0)
+                await asyncio.wait_for(broker.close(), 5.0)
             except TimeoutError:
                 self.note(f"{broker.client.name} did not end")
         else:
@@ -393,10 +393,10 @@ class History:
         self.broker = SimBroker(self, self._brokers)
         await self.broker.start()
         for _ in range(60):
-            if not self.broker.registry.deletions.waiting:
+            if not self.broker.deletions.waiting:
                 return
             await asyncio.sleep(1.0)
-        raise Broken(f"deletions wait: {list(self.broker.registry.deletions.intents.pending)}")
+        raise Broken(f"deletions wait: {list(self.broker.deletions.intents.pending)}")
 
     async def _finish(self) -> None:
         auditor, worker, marks = self._processes.parts(Client("last autorecovery"))

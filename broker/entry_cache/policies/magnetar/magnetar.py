@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.config.policy_names import MAGNETAR
+from broker.entry_cache.cache_settings import CacheSettings
 from broker.entry_cache.policies.magnetar.claims import Claims
 from broker.entry_cache.policies.magnetar.redeliveries import MagnetarListener, Redeliveries
 from broker.entry_cache.policies.magnetar.segment import Claim, Segment
@@ -37,7 +38,6 @@ from broker.entry_cache.policy import (
     SizePass,
     positive,
 )
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
 SEGMENTS_PER_TTL: Final = 20
@@ -65,7 +65,7 @@ class Magnetar:
         "requeues",
     )
 
-    def __init__(self, settings: EntryCacheSettings) -> None:
+    def __init__(self, settings: CacheSettings) -> None:
         """Begins empty. `compose.py` attaches `listener`; without it the policy sees no cursor."""
         self.name = MAGNETAR
         """See `Policy.name`."""
@@ -85,7 +85,7 @@ class Magnetar:
         """See `StrictPolicy.evict_now`."""
         self.configure(settings)
 
-    def configure(self, settings: EntryCacheSettings) -> None:
+    def configure(self, settings: CacheSettings) -> None:
         """See `Policy.configure`."""
         self._queue.grain_ns = settings.ttl_ns // SEGMENTS_PER_TTL
         # About as long as `pip430` keeps an entry with expected reads that no reader comes for.
