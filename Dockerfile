@@ -16,13 +16,11 @@ RUN sed '/^# development/,$d' constraints.txt >runtime.txt \
     && python -m venv /opt/magnetar \
     && /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --require-hashes -r runtime.txt
 COPY protocol protocol
-COPY settings settings
-COPY tls tls
-COPY zookeeper zookeeper
-COPY leaks leaks
+COPY foundation foundation
+COPY bookkeeper bookkeeper
+COPY entry_cache entry_cache
 COPY broker broker
 COPY bookie_stub bookie_stub
-COPY autorecovery autorecovery
 COPY magnetar magnetar
 COPY docs/man docs/man
 RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --no-deps --no-build-isolation . \

@@ -3,7 +3,7 @@
 #
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
-#   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
+#   make test     ruff, mypy, pytest                     TESTS=tests/foundation/settings runs a part of the tests
 #   make test-slow   tests beside programs that pip does not bring (Java, Go, Rust, Docker, Prometheus, a browser), and long ones
 #   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
 #   make coverage    branch coverage of the tests, a line for each room
@@ -62,7 +62,7 @@ test-slow: $(DEVELOPMENT)
 # Asyncio's debug mode finds coroutines that nobody awaits and callbacks that come from the wrong thread. Spark's tests
 # are left out: their warnings come from Spark's own modules.
 test-debug: $(DEVELOPMENT)
-	PYTHONASYNCIODEBUG=1 $(PYTEST) -W error -m "not peer and not slow" $(or $(TESTS),tests/broker tests/bookie_stub tests/protocol tests/settings tests/magnetar tests/sim)
+	PYTHONASYNCIODEBUG=1 $(PYTEST) -W error -m "not peer and not slow" $(or $(TESTS),tests/broker tests/bookie_stub tests/bookkeeper tests/entry_cache tests/foundation tests/protocol tests/magnetar tests/sim)
 
 # A test that counts a process's imports fails here, since the measuring is one of them; the report comes all the same.
 coverage: $(DEVELOPMENT)

@@ -19,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.observe.cache_events import COUNTS_READS, STILL_EXPECTED, Op
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_file import RecordFile
 from broker.recorder.row_encoder import Columns
 from broker.recorder.schema import FileFacts, file_name, names_name
+from entry_cache.observe.cache_events import COUNTS_READS, STILL_EXPECTED, Op
 
 SETTINGS: Final = EntryCacheSettings(
     64 << 20, ttl_ns=1_000_000_000, extend_recently_accessed=False, policy="pip430"

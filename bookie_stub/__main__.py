@@ -25,9 +25,9 @@ from bookie_stub.config.rules import load_bookie_settings
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
-from settings.errors import SettingsError
-from settings.load import refuse_unknown, unknown_allowed
-from settings.settings import Note, Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.load import refuse_unknown, unknown_allowed
+from foundation.settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-ROOMS: Final = ("broker", "leaks", "pipeline", "protocol", "pyspark_pulsar", "settings", "tls")
+ROOMS: Final = (
+    "bookkeeper",
+    "broker",
+    "entry_cache",
+    "foundation",
+    "pipeline",
+    "protocol",
+    "pyspark_pulsar",
+)
 """Packages that tasks of jobs, of the source and of the sink import."""
 NEEDED: Final = ("crc32c", "cryptography", "numba", "numpy", "pandas", "protobuf", "pyarrow")
 """Packages that executors have to bring; numba for replays, cryptography for encrypted messages."""

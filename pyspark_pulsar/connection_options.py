@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import Final
 
+from foundation.tls.auth_params import PLUGINS as TLS_PLUGINS
+from foundation.tls.auth_params import ClientCertificate, parse_auth_params
+from foundation.tls.errors import TlsError
 from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
 from pyspark_pulsar.client.oauth2 import ClientCredentials, parse_account
 from pyspark_pulsar.client.security import Credentials, Security, TokenFile
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.given_options import GivenOptions
-from tls.auth_params import PLUGINS as TLS_PLUGINS
-from tls.auth_params import ClientCertificate, parse_auth_params
-from tls.errors import TlsError
 
 CONNECTION: Final = (
     "service.url",

@@ -25,7 +25,7 @@ WITH_CLASS_NAMES: Final = ("docs/tour.md", "docs/first_change.md", "docs/archite
 FOREIGN_CLASSES: Final = {"BookKeeper", "TestCase", "ValueError"}
 DEPTH_MAX: Final = 3
 """Levels of base classes that are followed."""
-EXAMPLES: Final = {"bench/results/today.json", "broker/entry_cache/policies/clock.py"}
+EXAMPLES: Final = {"bench/results/today.json", "entry_cache/policies/clock.py"}
 """Files that a page has its reader make."""
 FOLDERS: Final = (*PRODUCT, *HELPERS, "conf", "docs", "docker", ".ci")
 """A word that begins with one of these and a slash is a path below the root."""

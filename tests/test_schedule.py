@@ -36,7 +36,11 @@ def asks_for_spark(path: Path) -> bool:
 
 
 def test_long_tests_begin() -> None:
-    files = ["tests/settings/test_load.py", "tests/sim/test_sim.py", "tests/pyspark_pulsar/test_write.py"]
+    files = [
+        "tests/foundation/settings/test_load.py",
+        "tests/sim/test_sim.py",
+        "tests/pyspark_pulsar/test_write.py",
+    ]
     assert sorted(files, key=lambda file: place_of(f"{file}::test")) == files[::-1]
 
 

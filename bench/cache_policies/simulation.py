@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.listener import HitKind, Redelivery, StorageRead
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from entry_cache.active_cursors import ActiveCursors
+from entry_cache.compose import ComposedCache
+from entry_cache.listener import HitKind, Redelivery, StorageRead
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 
 MS = 1_000_000

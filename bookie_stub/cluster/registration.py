@@ -21,12 +21,12 @@ from uuid import uuid4
 
 from bookie_stub.base.errors import RegistrationError
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
+from foundation.zookeeper.errors import ZookeeperError, require_kazoo
 from protocol.bookie_service_info import service_info
-from zookeeper.errors import ZookeeperError, require_kazoo
 
 if TYPE_CHECKING:
-    from zookeeper.session import ZookeeperSession
-    from zookeeper.url import ZookeeperUrl
+    from foundation.zookeeper.session import ZookeeperSession
+    from foundation.zookeeper.url import ZookeeperUrl
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def ledgers_to_read(url: ZookeeperUrl, instance_id: str, timeout_s: float) -> It
 def _connect(url: ZookeeperUrl, timeout_s: float) -> ZookeeperSession:
     with _registration_errors():
         require_kazoo("metadataServiceUri")
-        from zookeeper.session import ZookeeperSession
+        from foundation.zookeeper.session import ZookeeperSession
 
         return ZookeeperSession.connect(url, timeout_s)
 

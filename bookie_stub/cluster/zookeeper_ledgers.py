@@ -21,12 +21,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import RegistrationError
+from foundation.zookeeper.errors import ZookeeperError
 from protocol.ledger_metadata import LedgerMetadataError, LedgerState, decode
 from protocol.ledger_path import ledger_path
-from zookeeper.errors import ZookeeperError
 
 if TYPE_CHECKING:
-    from zookeeper.nodes import ZookeeperNodes
+    from foundation.zookeeper.nodes import ZookeeperNodes
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ It also tells the parts when a checkpoint has ended.
 
 Callers use the parts directly. The `wire` room calls `adds`, `reads`, `records`, `last_confirmed` and `lists`; the
 `http` room reads `state` and `upkeep`. The methods of `Bookie` itself are those that a broker needs which embeds it
-(`broker.ledger_client.embedded`).
+(`bookkeeper.client.embedded`).
 
 Rules for all calls: they come from the loop's thread and never block. Completions come in that thread, never inside
 the call that asked; an add completes after the journal's sync. An internal failure is answered 101, never "no entry".

@@ -7,8 +7,8 @@ from typing import Final
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
-from settings.fields import KeyFields
-from settings.settings import Settings
+from foundation.settings.fields import KeyFields
+from foundation.settings.settings import Settings
 
 
 @cache

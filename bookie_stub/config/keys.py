@@ -1,17 +1,17 @@
 """The table of the bookie's keys, each with every fact about it.
 
 Names are BookKeeper's, defaults those of the file that Pulsar ships. The columns are explained at
-`settings.keys.Key`. `settings.py` turns the values into the settings that the bookie's rooms take; computed values
-stand in `rules.py`; names without a row here in `unused_keys.tsv`.
+`foundation.settings.keys.Key`. `settings.py` turns the values into the settings that the bookie's rooms take; computed
+values stand in `rules.py`; names without a row here in `unused_keys.tsv`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from settings.addresses import LOOPBACK
-from settings.keys import KIB, MIB, PORT_MAX, Key, KeyTable, Section
-from settings.unused import UnusedKeys
+from foundation.settings.addresses import LOOPBACK
+from foundation.settings.keys import KIB, MIB, PORT_MAX, Key, KeyTable, Section
+from foundation.settings.unused import UnusedKeys
 
 TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 PEM = "PEM"

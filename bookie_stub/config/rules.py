@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from bookie_stub.config.keys import BOOKIE_KEYS
-from settings.addresses import advertised_host, check_addresses
-from settings.computed import Rule, host_name, share_of_memory, value_of
-from settings.load import load_settings
-from settings.settings import Computed, Settings
+from foundation.settings.addresses import advertised_host, check_addresses
+from foundation.settings.computed import Rule, host_name, share_of_memory, value_of
+from foundation.settings.load import load_settings
+from foundation.settings.settings import Computed, Settings
 
 
 def load_bookie_settings(

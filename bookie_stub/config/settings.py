@@ -9,11 +9,11 @@ from pathlib import Path
 
 from bookie_stub.config.fields import bookie_key, default_settings
 from bookie_stub.config.tls import TlsFiles, tls_files
-from settings.errors import SettingsError
-from settings.fields import RoomSettings
-from settings.keys import MIB
-from settings.settings import Settings
-from zookeeper.url import ZookeeperUrl, parse_service_uri
+from foundation.settings.errors import SettingsError
+from foundation.settings.fields import RoomSettings
+from foundation.settings.keys import MIB
+from foundation.settings.settings import Settings
+from foundation.zookeeper.url import ZookeeperUrl, parse_service_uri
 
 
 def _group_wait_s(settings: Settings) -> float:

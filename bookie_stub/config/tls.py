@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookie_stub.config.keys import PEM, TLS_FACTORY
-from settings.errors import SettingsError
-from settings.settings import Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 if TYPE_CHECKING:
     from ssl import SSLContext

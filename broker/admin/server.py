@@ -64,14 +64,14 @@ from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
-from broker.loop import clock
-from broker.loop.rare_lines import RareLines
-from broker.model.errors import BrokerError
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
-from settings.settings import Settings
-from tls.certificates import Certificates
-from tls.listener import TlsListener
+from foundation.loop import clock
+from foundation.loop.rare_lines import RareLines
+from foundation.model.errors import BrokerError
+from foundation.settings.settings import Settings
+from foundation.tls.certificates import Certificates
+from foundation.tls.listener import TlsListener
 
 log = logging.getLogger("magnetar")
 

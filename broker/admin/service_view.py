@@ -12,7 +12,6 @@ from typing import Protocol
 from aiohttp import web
 
 from broker.admin.topics.stats import RatesOf
-from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
@@ -25,7 +24,8 @@ from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
-from settings.settings import Note, Settings
+from entry_cache.compose import ComposedCache
+from foundation.settings.settings import Note, Settings
 
 
 class AddressesView(Protocol):

@@ -13,9 +13,9 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from broker.model.entry import Entry
-from broker.model.errors import PersistenceError
-from broker.model.position import Position
+from foundation.model.entry import Entry
+from foundation.model.errors import PersistenceError
+from foundation.model.position import Position
 from protocol import broker_entry_metadata
 from protocol.pulsar_api_pb2 import MessageIdData
 

@@ -25,7 +25,7 @@ from broker.compaction.frames import (
     frame,
 )
 from broker.compaction.passes import PassesSettings, PassOneResult
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 """The folder that this package was imported from."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker.net.listener import bind
-from tls.certificates import Certificates
+from foundation.tls.certificates import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,31 +28,24 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdSource
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.metadata_store import MetadataStore
+from bookkeeper.metadata.start_count import count_start
 from broker.compaction.worker_process import WorkerProcess
 from broker.compose.admin_port import AdminPort
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.backlog_rounds import start_backlog_rounds
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
 from broker.compose.tls_contexts import data_certificates, web_certificates
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.observe.decisions import Decisions
-from broker.entry_cache.observe.totals import totals_of
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
-from broker.ledger_client.ledgers import Ledgers
-from broker.loop.clock import CallLater, Clock
-from broker.loop.loop_watch import LoopWatch
-from broker.loop.turn import Turn
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.start_count import count_start
-from broker.model.topic_name import parse_topic_name
 from broker.net.connection_context import ConnectionContext
 from broker.net.listener import listen, listen_tls
 from broker.net.rights import end_withdrawn
@@ -76,8 +69,15 @@ from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.websocket.context import WebSocketContext
 from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions
 from broker.websocket.settings import WebSocketSettings
-from settings.settings import Settings
-from tls.listener import TlsListener
+from entry_cache.compose import ComposedCache
+from entry_cache.observe.decisions import Decisions
+from entry_cache.observe.totals import totals_of
+from foundation.loop.clock import CallLater, Clock
+from foundation.loop.loop_watch import LoopWatch
+from foundation.loop.turn import Turn
+from foundation.model.topic_name import parse_topic_name
+from foundation.settings.settings import Settings
+from foundation.tls.listener import TlsListener
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.compose.timers import Timers
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.eviction import VISITS_PER_SLICE
-from broker.loop.turn import Turn
+from entry_cache.compose import ComposedCache
+from entry_cache.eviction import VISITS_PER_SLICE
+from foundation.loop.turn import Turn
 
 IDLE_INTERVAL_S: Final = 0.1
 """Interval of looks at an empty cache: an entry cannot expire sooner than a time threshold after its insert."""

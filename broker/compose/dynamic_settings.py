@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.compose.dynamic_configuration import KEY, load_dynamic_configuration, save_dynamic_configuration
 from broker.config import changed_settings
-from broker.metadata.dynamic_configuration import KEY, load_dynamic_configuration, save_dynamic_configuration
-from broker.metadata.metadata_store import MetadataStore
-from settings.errors import SettingsError
-from settings.keys import mask
-from settings.protection import refuse_missing
-from settings.settings import Note, Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.keys import mask
+from foundation.settings.protection import refuse_missing
+from foundation.settings.settings import Note, Settings
 
 log = logging.getLogger("magnetar")
 

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import Final, TypeAlias
 
-from broker.loop.loop_watch import LoopWatch
 from broker.net.listener import bind
+from foundation.loop.loop_watch import LoopWatch
 
 log = logging.getLogger("magnetar")
 

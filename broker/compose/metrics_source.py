@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
-from broker.loop.loop_watch import LoopWatch
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
@@ -24,7 +20,11 @@ from broker.service.deletion.deletions import Deletions
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.namespaces import Namespaces
 from broker.service.topic_registry import TopicRegistry
-from settings.settings import Settings
+from entry_cache.cache_stats import ReadStats
+from entry_cache.compose import ComposedCache
+from entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from foundation.loop.loop_watch import LoopWatch
+from foundation.settings.settings import Settings
 
 BUNDLES_AGE_NS: Final = 60_000_000_000
 """Age at which the number of owned bundles is counted again: each count looks at every topic."""

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.ledger_client.settings import LedgerSettings
+from broker.compose.ledger_settings import LedgerSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from settings.keys import MIB
-from settings.settings import Settings
+from foundation.settings.keys import MIB
+from foundation.settings.settings import Settings
 
 if TYPE_CHECKING:
     from broker.recorder.settings import RecordSettings

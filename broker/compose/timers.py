@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.loop.clock import CallLater
+from foundation.loop.clock import CallLater
 
 
 class Timers:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from broker.config.tls_rules import talks_tls_to_bookies
-from broker.loop import clock
-from settings.errors import SettingsError
-from settings.settings import Settings
-from tls.certificates import Certificates
-from tls.contexts import ClientFiles, ServerFiles, client_context, password_in, server_context
-from tls.errors import TlsError
+from foundation.loop import clock
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
+from foundation.tls.certificates import Certificates
+from foundation.tls.contexts import ClientFiles, ServerFiles, client_context, password_in, server_context
+from foundation.tls.errors import TlsError
 
 log = logging.getLogger("magnetar")
 

@@ -1,7 +1,7 @@
 """The broker's settings: the table of its keys, and the calls that load and change them.
 
 A process calls `load_broker_settings` once. Each room takes its own small frozen value from the result, see
-`settings/fields.py`. `changed_settings` makes the settings that hold after a change at run time.
+`foundation/settings/fields.py`. `changed_settings` makes the settings that hold after a change at run time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import BROKER_RULES, check
-from settings.load import load_settings
-from settings.settings import Note, Settings
+from foundation.settings.load import load_settings
+from foundation.settings.settings import Note, Settings
 
 
 def load_broker_settings(

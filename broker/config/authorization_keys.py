@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from settings.keys import Key, Section
+from foundation.settings.keys import Key, Section
 
 PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 """Apache's default class, whose rules this broker has."""

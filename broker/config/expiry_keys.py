@@ -1,12 +1,12 @@
 """Rows of the broker's table: expiry of messages and subscriptions, and backlog quotas.
 
-Names and defaults are Pulsar's: its configuration class of release 4.2. The words are ours. `settings.keys.Key` explains
-the columns.
+Names and defaults are Pulsar's: its configuration class of release 4.2. The words are ours. `foundation.settings.keys.Key`
+explains the columns.
 """
 
 from __future__ import annotations
 
-from settings.keys import Key, Section
+from foundation.settings.keys import Key, Section
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.

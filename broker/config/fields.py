@@ -10,8 +10,8 @@ from typing import Final
 
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from settings.fields import KeyFields
-from settings.settings import Settings
+from foundation.settings.fields import KeyFields
+from foundation.settings.settings import Settings
 
 
 @cache

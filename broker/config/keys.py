@@ -25,8 +25,8 @@ from broker.config.topic_keys import (
     TOPICS,
 )
 from broker.config.transaction_keys import TRANSACTIONS
-from settings.keys import KeyTable
-from settings.unused import UnusedKeys
+from foundation.settings.keys import KeyTable
+from foundation.settings.unused import UnusedKeys
 
 BROKER_KEYS = KeyTable(
     "broker",

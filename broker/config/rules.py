@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config.tls_rules import check_tls, open_ports
-from settings.addresses import advertised_host, check_addresses
-from settings.computed import Rule, memory_share, share_of_memory, value_of
-from settings.keys import MIB, PORT_MAX, format_value
-from settings.settings import DYNAMIC, Computed, Note, Settings
+from foundation.settings.addresses import advertised_host, check_addresses
+from foundation.settings.computed import Rule, memory_share, share_of_memory, value_of
+from foundation.settings.keys import MIB, PORT_MAX, format_value
+from foundation.settings.settings import DYNAMIC, Computed, Note, Settings
 
 EMBEDDED: Final = "embedded"
 """In `bookieAddress`: the bookie inside the broker's process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from settings.keys import INT_MAX, Key, Section
+from foundation.settings.keys import INT_MAX, Key, Section
 
 _PACKAGE: Final = "org.apache.pulsar.broker.authentication"
 TOKEN_PROVIDER: Final = f"{_PACKAGE}.AuthenticationProviderToken"

@@ -1,13 +1,13 @@
 """Rows of the broker's table: addresses, connections, back-pressure, entry metadata, metrics.
 
 Names and defaults are Pulsar's: its configuration class of release 4.2, and columns where 4.0 and 5.0 differ. The
-words are ours. `settings.keys.Key` explains the columns.
+words are ours. `foundation.settings.keys.Key` explains the columns.
 """
 
 from __future__ import annotations
 
-from settings.addresses import LOOPBACK
-from settings.keys import KIB, MIB, PORT_MAX, PROFILES, Key, Section
+from foundation.settings.addresses import LOOPBACK
+from foundation.settings.keys import KIB, MIB, PORT_MAX, PROFILES, Key, Section
 
 TIMESTAMP_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 INDEX_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"

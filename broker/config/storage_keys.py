@@ -1,13 +1,13 @@
 """Rows of the broker's table: managed ledgers, cursors, the entry cache, its record, bookies.
 
 Names and defaults are Pulsar's: its configuration class of release 4.2, and columns where 4.0 and 5.0 differ. The
-words are ours. `settings.keys.Key` explains the columns.
+words are ours. `foundation.settings.keys.Key` explains the columns.
 """
 
 from __future__ import annotations
 
-from broker.config.policy_names import PIP430, POLICY_NAMES
-from settings.keys import COMPUTED, Key, Section
+from entry_cache.policy_names import PIP430, POLICY_NAMES
+from foundation.settings.keys import COMPUTED, Key, Section
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from settings.keys import PORT_MAX, Key, Section
-from tls.names import PROTOCOLS
+from foundation.settings.keys import PORT_MAX, Key, Section
+from foundation.tls.names import PROTOCOLS
 
 _CIPHERS = (
     "as Java or OpenSSL names them; unset leaves the choice to OpenSSL. The list is complete: a protocol without a "

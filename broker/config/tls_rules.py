@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from settings.errors import SettingsError
-from settings.settings import Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 PORTS: Final = ("brokerServicePort", "brokerServicePortTls", "webServicePort", "webServicePortTls")
 """The keys of all ports."""

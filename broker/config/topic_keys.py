@@ -1,12 +1,12 @@
 """Rows of the broker's table: topics, deduplication, subscriptions, dispatching.
 
 Names and defaults are Pulsar's: its configuration class of release 4.2, and columns where 4.0 and 5.0 differ. The
-words are ours. `settings.keys.Key` explains the columns.
+words are ours. `foundation.settings.keys.Key` explains the columns.
 """
 
 from __future__ import annotations
 
-from settings.keys import MIB, Key, Section
+from foundation.settings.keys import MIB, Key, Section
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.

@@ -1,12 +1,12 @@
 """Rows of the broker's table: transactions.
 
-Names and defaults are Pulsar's: its configuration class of release 4.2. The words are ours. `settings.keys.Key` explains
-the columns.
+Names and defaults are Pulsar's: its configuration class of release 4.2. The words are ours. `foundation.settings.keys.Key`
+explains the columns.
 """
 
 from __future__ import annotations
 
-from settings.keys import Key, Section
+from foundation.settings.keys import Key, Section
 
 TIMEOUT_MAX_S = 2_147_483
 """Seconds in 2^31 ms, 24 days: a transaction that never ends holds back the readers of its topics, and their trimming."""

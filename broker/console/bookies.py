@@ -18,14 +18,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from bookkeeper.client.bookie_question import DiskSpace
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.client.embedded import BookieReport, EmbeddedLedgerClient
+from bookkeeper.client.request_times import Quantiles, RequestTimes
+from bookkeeper.ensembles.bookies import Bookies, Unreachable
 from broker.console.bookie_http import NoAnswer, fetch_text, reason_of
 from broker.console.bookie_metrics import BookieMetrics, metrics_of
 from broker.console.sampler import journal_latency
-from broker.ledger_client.bookie_question import DiskSpace
-from broker.ledger_client.bookies import Bookies, Unreachable
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.embedded import BookieReport, EmbeddedLedgerClient
-from broker.ledger_client.request_times import Quantiles, RequestTimes
 from broker.service.namespaces import Json
 
 ASK_S: Final = 2.0

@@ -9,17 +9,17 @@ from operator import itemgetter
 from typing import Final
 
 from broker.console.curve import CurveSampling
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.observe.cache_events import REASONS
-from broker.entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
-from broker.entry_cache.observe.usage import usage_of
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
+from entry_cache.cache_stats import ReadStats
+from entry_cache.compose import ComposedCache
+from entry_cache.entry_cache import EntryCache
+from entry_cache.observe.cache_events import REASONS
+from entry_cache.observe.census import AGE_BOUNDS_S, READS_MAX, Census
+from entry_cache.observe.usage import usage_of
+from foundation.model.topic_name import TopicName
 
 TOP: Final = 20
 """Topics that are listed by default."""

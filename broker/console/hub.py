@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from broker.console.log_warnings import LogWarnings
 from broker.console.samples import History, Interval, Reading
-from broker.model.errors import BrokerError
 from broker.service.namespaces import Json
+from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 

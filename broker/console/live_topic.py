@@ -14,7 +14,6 @@ from broker.console.samples import Rates
 from broker.console.topic_rows import backlog_of, cached_bytes_of, hit_ratio_of, storage_bytes_of
 from broker.console.traffic import whole_counts_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.position import Position
 from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
@@ -22,6 +21,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
+from foundation.model.position import Position
 
 PRODUCERS_MAX: Final = 100
 """Producers that are listed."""

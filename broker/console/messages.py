@@ -23,15 +23,15 @@ from broker.compaction.entry_content import BatchMessage, batch_messages, read_e
 from broker.console.requests import whole
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.single_entry import look_at_entry
-from broker.model.entry import Entry
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.schemas.decoding import Undecodable, decode
 from broker.schemas.schema import Schema
 from broker.service.backlog.open_runs import nth_open
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_schemas import version_of
+from foundation.model.entry import Entry
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
 from protocol.broker_entry_metadata import decode as decode_stamp
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata

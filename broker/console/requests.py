@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from aiohttp import web
 
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 
 DIGITS_MAX = 18
 """Digits of a number in a request."""

@@ -27,8 +27,8 @@ from broker.console.topic_detail import topic_detail
 from broker.console.topic_history import TopicHistories
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
-from broker.model.topic_name import parse_topic_name
 from broker.service.namespaces import Json
+from foundation.model.topic_name import parse_topic_name
 
 _TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _NUMBER: Final = "[0-9]{1,18}"

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sized
 from typing import Final, Protocol
 
+from bookkeeper.client.embedded import EmbeddedLedgerClient
+from bookkeeper.ensembles.bookies import Bookies
 from broker.console.samples import Reading
 from broker.console.traffic import Traffic
-from broker.entry_cache.compose import ComposedCache
-from broker.ledger_client.bookies import Bookies
-from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.service.topic_registry import TopicRegistry
+from entry_cache.compose import ComposedCache
 
 WALK_SHARE: Final = 500
 """A walk comes at the earliest after this many times of its own duration: 0.2 % of a core."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.service.namespaces import Json
-from settings.keys import MASK, Key, mask
-from settings.settings import DYNAMIC, Settings
+from foundation.settings.keys import MASK, Key, mask
+from foundation.settings.settings import DYNAMIC, Settings
 
 
 def settings_answer(settings: Settings) -> dict[str, Json]:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from broker.entry_cache.range_cache import RangeCache
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.service.effective_policies import EffectivePolicies
@@ -14,6 +13,7 @@ from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import POLICIES
 from broker.service.topic import Topic
+from entry_cache.range_cache import RangeCache
 
 LEDGERS_MAX: Final = 500
 """Ledgers that are listed, the newest ones."""

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
+from bookkeeper.client.ledger_client import LedgerClient
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.faults.faulty_storage import FaultyBookie, FaultyMetadata
 from broker.faults.filtered_connection import FilteredConnection
 from broker.faults.held_clock import HeldClock
 from broker.faults.script import FaultScript
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.errors import TopicNotFound
-from broker.model.topic_name import parse_topic_name
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import TopicNotFound
+from foundation.model.topic_name import parse_topic_name
 
 
 class TestControls:

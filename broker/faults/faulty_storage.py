@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from broker.faults.script import DELAY, FENCED, FULL_DISK, METADATA_WRITE, STORAGE_ADD, FaultScript
-from broker.ledger_client.ledger_client import (
+from bookkeeper.client.ledger_client import (
     AddDone,
     BatchReadDone,
     DeleteDone,
@@ -15,8 +14,9 @@ from broker.ledger_client.ledger_client import (
     LedgerClient,
     ReadDone,
 )
-from broker.metadata.metadata_store import MetadataStore, Put, Versioned
-from broker.model.errors import MetadataError
+from bookkeeper.metadata.metadata_store import MetadataStore, Put, Versioned
+from broker.faults.script import DELAY, FENCED, FULL_DISK, METADATA_WRITE, STORAGE_ADD, FaultScript
+from foundation.model.errors import MetadataError
 from protocol.bookie_frame import LAST_ENTRY, RC_FENCED, RC_READ_ONLY
 
 RC_OF: Final = {FENCED: RC_FENCED, FULL_DISK: RC_READ_ONLY}

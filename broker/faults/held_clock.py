@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker.loop.clock import Clock
+from foundation.loop.clock import Clock
 
 LOOKS_MAX: Final = 100
 """Most looks of one kind during one advance, beside those before timers."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
-from broker.model.errors import BrokerError
-from broker.model.topic_name import parse_topic_name
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 
 DROP: Final = "drop"

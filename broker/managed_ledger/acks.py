@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import CursorInfo
-from broker.model.entry import Entry
-from broker.model.position import Position
-from broker.model.range_set import RangeSet
+from foundation.model.entry import Entry
+from foundation.model.position import Position
+from foundation.model.range_set import RangeSet
 
 WORD_BITS = 64
 """Clients send ack sets as 64-bit words."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.ledger_client.ledgers import Ledgers
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
+from bookkeeper.ensembles.ledgers import Ledgers
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 
 
 async def read_entries(

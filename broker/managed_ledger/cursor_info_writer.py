@@ -19,13 +19,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from bookkeeper.metadata.metadata_store import ABSENT
+from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.managed_ledger_info import cursor_key, encode_cursor_info
-from broker.metadata.metadata_store import ABSENT
-from broker.metadata.owned_key import OwnedKey
-from broker.model.errors import BadVersion, MetadataError
+from foundation.model.errors import BadVersion, MetadataError
 
 log = logging.getLogger(__name__)
 

@@ -32,16 +32,16 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from broker.entry_cache.listener import StorageRead
-from broker.entry_cache.reader import Reader
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import ReadPlan, plan_read
 from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.managed_ledger.storage_reads import ReadPart, RunningRead, StorageReads
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ReadTimedOut
-from broker.model.range_set import EntryRange
+from entry_cache.listener import StorageRead
+from entry_cache.reader import Reader
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, ReadTimedOut
+from foundation.model.range_set import EntryRange
 
 log = logging.getLogger("magnetar")
 

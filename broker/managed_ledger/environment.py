@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.ledger_client.ledger_ids import LedgerIdSource
-from broker.ledger_client.ledgers import Ledgers
-from broker.loop.turn import Turn
+from bookkeeper.ensembles.ledger_ids import LedgerIdSource
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
-from broker.metadata.metadata_store import MetadataStore
+from entry_cache.entry_cache_manager import EntryCacheManager
+from foundation.loop.turn import Turn
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.loop.turn import Turn
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.reading_cursors import ReadingCursor
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.range_set import EntryRange
+from foundation.loop.turn import Turn
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.range_set import EntryRange
 
 
 class ForwardReader(ReadingCursor, Protocol):

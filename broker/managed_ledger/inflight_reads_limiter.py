@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.loop.turn import Turn
-from broker.model.errors import BrokerError, TooManyRequests
+from foundation.loop.turn import Turn
+from foundation.model.errors import BrokerError, TooManyRequests
 
 log = logging.getLogger(__name__)
 

@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.reader import LOOKS_ONLY
-from broker.ledger_client.lost_entries import LostEntries
+from bookkeeper.ensembles.lost_entries import LostEntries
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import ManagedLedgerStats
-from broker.model.entry import Entry
-from broker.model.position import Position
+from entry_cache.entry_cache import EntryCache
+from entry_cache.reader import LOOKS_ONLY
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 OVERHEAD_ESTIMATE_BYTES: Final = 64
 """Added to the average size of an entry when a read is estimated, as Pulsar does (PIP-430, size estimates)."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
 from broker.managed_ledger.ledger_parts import LedgerParts
@@ -21,9 +22,8 @@ from broker.managed_ledger.managed_ledger_info import (
     decode_cursor_info,
     managed_ledger_key,
 )
-from broker.metadata.metadata_store import ABSENT
-from broker.model.errors import MetadataError
-from broker.model.position import Position
+from foundation.model.errors import MetadataError
+from foundation.model.position import Position
 
 NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 """A cursor's `properties` when it is opened without any."""

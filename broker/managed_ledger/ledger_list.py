@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from broker.model.position import Position
+from foundation.model.position import Position
 
 
 @dataclass(slots=True)

@@ -19,9 +19,11 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
-from broker.ledger_client.ensemble_settings import Copies
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.own_ledger import OwnLedger
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.ensembles.own_ledger import OwnLedger
+from bookkeeper.ensembles.settings import Copies
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from bookkeeper.metadata.owned_key import OwnedKey
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger_info import (
     ManagedLedgerInfo,
@@ -29,10 +31,8 @@ from broker.managed_ledger.managed_ledger_info import (
     managed_ledger_key,
 )
 from broker.managed_ledger.removal.deletion import together
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.metadata.owned_key import OwnedKey
-from broker.model.errors import BadVersion, NotEnoughBookies
-from broker.model.position import Position
+from foundation.model.errors import BadVersion, NotEnoughBookies
+from foundation.model.position import Position
 
 
 class LedgerListStore:

@@ -19,16 +19,16 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
-from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.ledger_client.own_ledger import OwnLedger
-from broker.ledger_client.result_codes import FENCED, error_of
+from bookkeeper.client.result_codes import FENCED, error_of
+from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.opening import INDEX, EntryStamp
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.trimming import Trimming
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import (
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import (
     BadVersion,
     BrokerError,
     LedgerFenced,
@@ -37,7 +37,7 @@ from broker.model.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from broker.model.position import Position
+from foundation.model.position import Position
 
 _NEVER: Final = 2**62
 """A limit that no count of entries or bytes reaches, nor a clock in nanoseconds (2**62 ns are 146 years)."""

@@ -25,10 +25,10 @@ from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import ReadView
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ServiceNotReady
-from broker.model.position import Position
-from broker.model.range_set import EntryRange, RangeSet
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange, RangeSet
 
 log = logging.getLogger("magnetar")
 

@@ -32,10 +32,10 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.single_entry import find_newest, read_entries, read_entry, read_readable
 from broker.managed_ledger.storage_reads import StorageReads
 from broker.managed_ledger.trimming import Trimming
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 
 
 class ManagedLedger:

@@ -35,8 +35,8 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.model.errors import MetadataError
-from broker.model.position import Position
+from foundation.model.errors import MetadataError
+from foundation.model.position import Position
 
 READABLE_PAGES_MAX = 64
 """Pages of acknowledged entries up to which they are stored as text that a person can read."""

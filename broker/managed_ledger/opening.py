@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from bookkeeper.metadata.metadata_store import ABSENT
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
@@ -21,8 +22,7 @@ from broker.managed_ledger.managed_ledger_info import (
 )
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import ABSENT
-from broker.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
+from foundation.model.errors import EntryDamaged, NoSuchEntry, PersistenceError
 from protocol import broker_entry_metadata
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.listener import CursorChange, Obstacle
-from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.entry import Entry
-from broker.model.position import LATEST, Position
+from entry_cache.active_cursors import ActiveCursors
+from entry_cache.listener import CursorChange, Obstacle
+from entry_cache.reader import Reader
+from foundation.model.entry import Entry
+from foundation.model.position import LATEST, Position
 
 
 class ReadingCursor(Protocol):

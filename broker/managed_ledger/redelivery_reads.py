@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from broker.entry_cache.listener import HitKind, Redelivery
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.reading_cursors import ReadingCursor
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
-from broker.model.range_set import EntryRange, RangeSet
+from entry_cache.listener import HitKind, Redelivery
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange, RangeSet
 
 _NONE_LOST: Final = RangeSet()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bookkeeper.ensembles.settings import Copies
 from broker.config.fields import broker_key
-from broker.ledger_client.ensemble_settings import Copies
-from settings.fields import RoomSettings
-from settings.settings import Settings
+from foundation.settings.fields import RoomSettings
+from foundation.settings.settings import Settings
 
 NS_PER_SECOND = 1_000_000_000
 

@@ -12,10 +12,10 @@ from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.entry import Entry
-from broker.model.errors import LOST_ENTRY, BrokerError, NoSuchEntry, NoSuchLedger
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from foundation.model.entry import Entry
+from foundation.model.errors import LOST_ENTRY, BrokerError, NoSuchEntry, NoSuchLedger
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 
 
 class _AwaitedRead:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from broker.model.entry import Entry
+from foundation.model.entry import Entry
 
 ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 20, 50, 100, 200, 1000))
 """Pulsar's buckets of `pulsar_storage_write_latency_le_*`: 0.5, 1, 5, 10, 20, 50, 100, 200, 1000 ms."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from broker.entry_cache.listener import Obstacle
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import Join, Match, Span
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.range_set import EntryRange
+from entry_cache.listener import Obstacle
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.range_set import EntryRange
 
 ExpectedReads = Callable[[], int | None]
 """Returns the number of readers to come; called once when the entries have arrived. None keeps them out of the cache."""

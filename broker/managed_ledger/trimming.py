@@ -13,8 +13,8 @@ from typing import Protocol
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.errors import BrokerError
-from broker.model.position import LATEST, Position
+from foundation.model.errors import BrokerError
+from foundation.model.position import LATEST, Position
 
 
 class Acknowledging(Protocol):

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.observe.curve import Point
-from broker.entry_cache.observe.eviction_stats import EvictionStats
-from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.transactions.coordinator import Coordinator
+from entry_cache.cache_stats import ReadStats
+from entry_cache.compose import ComposedCache
+from entry_cache.entry_cache_manager import EntryCacheManager
+from entry_cache.observe.curve import Point
+from entry_cache.observe.eviction_stats import EvictionStats
+from entry_cache.observe.expected_level import ExpectedLevel
+from foundation.model.time_histogram import TimeHistogram
 
 
 class ConnectionCounters(Protocol):

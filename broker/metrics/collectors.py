@@ -41,7 +41,7 @@ from broker.metrics.family import Family
 from broker.metrics.network import NetworkWindow
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
-from broker.model.time_histogram import TimeHistogram
+from foundation.model.time_histogram import TimeHistogram
 
 Counted = TypeVar("Counted")
 NS_PER_SECOND: Final = 1e9

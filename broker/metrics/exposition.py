@@ -59,7 +59,7 @@ from broker.metrics.window import (
     TopicWindow,
     TopicWindows,
 )
-from broker.model.topic_name import PERSISTENT
+from foundation.model.topic_name import PERSISTENT
 
 Number: TypeAlias = int | float
 """A value of a series."""

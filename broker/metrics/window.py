@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
 
-from broker.entry_cache.cache_stats import ReadStats
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.readings import (
     NO_LATENCIES,
@@ -24,6 +23,7 @@ from broker.metrics.readings import (
     SubscriptionReading,
     TopicReading,
 )
+from entry_cache.cache_stats import ReadStats
 
 SLICE_TOPICS = 64
 """Topics between two pauses: about 1 ms."""

@@ -7,10 +7,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.loop import clock
-from broker.loop.clock import CallLater
-from broker.loop.rare_lines import RareLines
-from broker.loop.turn import Turn
 from broker.net.connection_limits import ConnectionLimits
 from broker.net.partition_shares import PartitionShares
 from broker.net.publish_buffer import PublishBuffer
@@ -21,6 +17,10 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
+from foundation.loop import clock
+from foundation.loop.clock import CallLater
+from foundation.loop.rare_lines import RareLines
+from foundation.loop.turn import Turn
 from protocol.frame import FRAME_PADDING_BYTES
 from protocol.receive_memory import UNLIMITED, ReceiveMemory
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from broker.model.errors import MetadataError, NotAllowed
 from broker.net.settings import NetSettings
+from foundation.model.errors import MetadataError, NotAllowed
 from protocol.pulsar_api_pb2 import KeyValue
 
 PRODUCERS_MAX: Final = 50_000

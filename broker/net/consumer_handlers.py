@@ -10,17 +10,6 @@ from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from broker.model.errors import (
-    BrokerError,
-    ConsumerAssignError,
-    ConsumerBusy,
-    MetadataError,
-    ProducerBusy,
-    ServiceNotReady,
-    Unauthorized,
-)
-from broker.model.position import Position
-from broker.model.topic_name import parse_topic_name
 from broker.net import transaction_handlers
 from broker.net.connection_limits import CONSUMERS_MAX, check_count, check_metadata
 from broker.net.ports import Connection, ConsumerOnConnection
@@ -31,6 +20,17 @@ from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, S
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
+from foundation.model.errors import (
+    BrokerError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    MetadataError,
+    ProducerBusy,
+    ServiceNotReady,
+    Unauthorized,
+)
+from foundation.model.position import Position
+from foundation.model.topic_name import parse_topic_name
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.frame import command_frame

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import Final
 
-from broker.model.errors import Unauthorized
 from broker.net.credentials_refresh import Accepted
 from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
 from broker.net.rights import check_roles
@@ -18,6 +17,7 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.principal import Principal
+from foundation.model.errors import Unauthorized
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES

@@ -10,8 +10,8 @@ from functools import partial
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.server_cnx import ServerCnx
-from tls.certificates import Certificates
-from tls.listener import TlsListener
+from foundation.tls.certificates import Certificates
+from foundation.tls.listener import TlsListener
 
 Around = Callable[[ServerCnx], asyncio.BufferedProtocol]
 """Puts something between the socket and the connection."""

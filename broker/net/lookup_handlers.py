@@ -6,7 +6,13 @@ import logging
 import re
 from collections.abc import Callable, Coroutine
 
-from broker.model.errors import (
+from broker.net.connection_context import ConnectionContext
+from broker.net.connection_limits import WATCHERS_MAX, check_count
+from broker.net.ports import Connection
+from broker.net.rights import require_list, require_look_up
+from broker.net.topic_list_watcher import TopicListWatcher
+from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
+from foundation.model.errors import (
     BrokerError,
     InvalidTopicName,
     MetadataError,
@@ -15,13 +21,7 @@ from broker.model.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from broker.model.topic_name import PERSISTENT, SCALABLE, TopicName, parse_topic_name
-from broker.net.connection_context import ConnectionContext
-from broker.net.connection_limits import WATCHERS_MAX, check_count
-from broker.net.ports import Connection
-from broker.net.rights import require_list, require_look_up
-from broker.net.topic_list_watcher import TopicListWatcher
-from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
+from foundation.model.topic_name import PERSISTENT, SCALABLE, TopicName, parse_topic_name
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (

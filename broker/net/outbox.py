@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.loop.turn import Turn
 from broker.net.read_gate import UNSENT_ANSWERS, ReadGate
+from foundation.loop.turn import Turn
 
 _JOIN_BYTES_MAX = 32 * 1024
 """Mean size of frames from which they are passed to the transport one by one; joining would copy them for nothing."""

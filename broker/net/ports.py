@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.topic_name import TopicName
 from broker.net.connection_context import ConnectionContext
 from broker.net.credentials_refresh import CredentialsRefresh
 from broker.net.outbox import Outbox
@@ -20,6 +17,9 @@ from broker.service.consumer import Consumer
 from broker.service.producer import Producer
 from broker.service.topic import SubscriptionLike
 from broker.service.transactions.transaction_limits import OpenTransactions
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
 from protocol.receive_buffer import ReceiveBuffer

@@ -6,9 +6,6 @@ import asyncio
 import contextlib
 import logging
 
-from broker.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
-from broker.model.position import EARLIEST
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.net.connection_limits import (
     PRODUCER_METADATA_CHARACTERS_MAX,
     PRODUCERS_MAX,
@@ -21,6 +18,9 @@ from broker.net.schema_handlers import schema_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.topic import Topic
+from foundation.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import TopicName, parse_topic_name
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 

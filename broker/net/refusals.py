@@ -5,8 +5,8 @@ Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`.
 
 from __future__ import annotations
 
-from broker.model.errors import NotAllowed
 from broker.net.ports import Connection
+from foundation.model.errors import NotAllowed
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand
 

@@ -11,12 +11,12 @@ import asyncio
 import logging
 from typing import cast
 
-from broker.model.errors import TransactionNotFound, Unauthorized
-from broker.model.topic_name import TopicName, parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.net.connection_context import ConnectionContext
 from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
 from broker.service.topic import SubscriptionLike
+from foundation.model.errors import TransactionNotFound, Unauthorized
+from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.txn_id import TxnId
 
 log = logging.getLogger("magnetar.net")
 

@@ -7,14 +7,14 @@ topics (`topic://`) do not exist here. Transactions go to the ordinary coordinat
 
 from __future__ import annotations
 
-from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
-from broker.model.topic_name import SCALABLE, TopicName, parse_topic_name
 from broker.net.connection_limits import SHARES_MAX, check_count
 from broker.net.lookup_handlers import NAMESPACE, run_lookup
 from broker.net.partition_shares import GroupKey, Registration
 from broker.net.ports import Connection
 from broker.net.rights import require_consume, require_list, require_look_up
 from broker.service.transactions.coordinators import ASSIGN_TOPIC
+from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
+from foundation.model.topic_name import SCALABLE, TopicName, parse_topic_name
 from protocol import answers, scalable_answers
 from protocol.pulsar_api_pb2 import (
     BaseCommand,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.model.errors import BrokerError, IncompatibleSchema, TopicNotFound
-from broker.model.topic_name import parse_topic_name
 from broker.net.ports import Connection
 from broker.net.rights import require_look_up, require_produce
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.service.topic_schemas import schema_id, version_bytes, version_of
+from foundation.model.errors import BrokerError, IncompatibleSchema, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
 from protocol import answers
 from protocol import pulsar_api_pb2 as api
 from protocol.errors import ProtocolError

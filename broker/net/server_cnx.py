@@ -19,8 +19,6 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
-from broker.model.txn_id import TxnId
 from broker.net.command_check import UNCHECKED, refuse_broken_text, refuse_incomplete
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.connection_context import ConnectionContext
@@ -37,6 +35,9 @@ from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import NOBODY
 from broker.service.producer import Producer
 from broker.service.transactions.transaction_limits import OpenTransactions
+from foundation.model.errors import BrokerError, ChecksumMismatch, NotAllowed, TransactionNotFound
+from foundation.model.txn_id import TxnId
+from foundation.tls.peer import common_name
 from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
@@ -46,7 +47,6 @@ from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
 from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from protocol.sent_body import CORRUPT, MAY_NAME_TRANSACTION, PLAIN, judge_body
-from tls.peer import common_name
 
 log = logging.getLogger("magnetar.net")
 

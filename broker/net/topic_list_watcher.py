@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.model.topic_name import TopicName
 from broker.service.topic_list_hash import TopicListHash
 from broker.service.topic_lists import TopicsPattern
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.topic_name import TopicName
 from protocol import answers
 
 

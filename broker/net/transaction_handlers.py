@@ -9,9 +9,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from broker.managed_ledger.acks import WORDS_MAX
-from broker.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.net.rights import require_consume, require_owner, require_produce, require_superuser
@@ -20,6 +17,9 @@ from broker.service.subscription import Subscription
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.pending_acks import AckedEntry
+from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.entry_cache.observe.cache_events import Op
-from broker.entry_cache.observe.recorded import Recorded
 from broker.recorder.errors import RecordError
 from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
 from broker.recorder.row_encoder import Columns
 from broker.recorder.sampling import Ints
 from broker.recorder.schema import COLUMNS, VERSION, FileFacts, names_name
+from entry_cache.observe.cache_events import Op
+from entry_cache.observe.recorded import Recorded
 
 BATCH_ROWS: Final = 65_536
 """Rows that `events` turns into Python objects at once."""

@@ -15,13 +15,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.record_file import RecordFile
 from broker.recorder.retention import keep_newest
 from broker.recorder.row_encoder import RowEncoder
 from broker.recorder.schema import FileFacts, broker_folder, file_name, names_name
 from broker.recorder.settings import RecordSettings
+from entry_cache.observe.cache_events import Op, Row
 
 log = logging.getLogger("magnetar")
 """The log of the process; lines that begin with `!` need attention."""

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Final
 
-from broker.entry_cache.observe.cache_events import Row
 from broker.recorder.errors import RecordError
 from broker.recorder.schema import broker_folder
 from broker.recorder.settings import RecordSettings
+from entry_cache.observe.cache_events import Row
 
 if TYPE_CHECKING:
     from broker.recorder.record_writer import RecordWriter

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from broker.entry_cache.cache_settings import CacheSettings
-from broker.entry_cache.observe.replay import Replay
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import BrokerLifetime, events, find
+from entry_cache.observe.replay import Replay
+from entry_cache.settings import CacheSettings
 
 PROGRESS_S: Final = 2.0
 """Seconds between two lines of progress."""

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.sampling import Ints, in_sample
 from broker.recorder.schema import COUNT_MAX
+from entry_cache.observe.cache_events import Op, Row
 
 Columns = dict[str, Ints]
 """By the names of the format's columns, all of one length; files have narrower types."""

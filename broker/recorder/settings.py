@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config.fields import broker_key
-from settings.fields import RoomSettings
+from foundation.settings.fields import RoomSettings
 
 
 class RecordSettings(RoomSettings):

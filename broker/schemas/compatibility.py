@@ -13,12 +13,12 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.model.errors import IncompatibleSchema
 from broker.schemas import key_value
 from broker.schemas.avro_resolution import TooComplex, can_read
 from broker.schemas.avro_schema import AvroType, InvalidAvro, parse_avro
 from broker.schemas.protobuf_native import root_message
 from broker.schemas.schema import Schema, SchemaType
+from foundation.model.errors import IncompatibleSchema
 
 
 class Strategy(enum.StrEnum):

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isinf
 from typing import Final, NoReturn, TypeVar
 
-from broker.model.errors import BrokerError
 from broker.schemas.avro_schema import AvroType, InvalidAvro, Json, parse_avro
 from broker.schemas.key_value import split
 from broker.schemas.schema import Schema, SchemaType
+from foundation.model.errors import BrokerError
 
 DEPTH_MAX: Final = 60
 """Values inside of values."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.model.errors import InvalidSchemaData
 from broker.schemas import key_value, protobuf_native
 from broker.schemas.avro_schema import InvalidAvro, canonical_text, parse_avro
 from broker.schemas.schema import AVRO_BASED, CLIENT_SIDE, Schema, SchemaType, hash_of
+from foundation.model.errors import InvalidSchemaData
 
 SCHEMA_BYTES_MAX: Final = 900_000
 """Bytes of a schema's data and properties. A version is one node of ZooKeeper, which takes 1,000,000 bytes."""

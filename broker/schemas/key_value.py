@@ -11,9 +11,9 @@ import json
 import struct
 from typing import Final
 
-from broker.model.errors import InvalidSchemaData
 from broker.schemas.avro_schema import Json
 from broker.schemas.schema import AVRO_BASED, Schema, SchemaType
+from foundation.model.errors import InvalidSchemaData
 
 _LENGTH: Final = struct.Struct(">i")
 _AS_JSON: Final = AVRO_BASED | {SchemaType.PROTOBUF_NATIVE}

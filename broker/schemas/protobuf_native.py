@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from broker.model.errors import InvalidSchemaData
+from foundation.model.errors import InvalidSchemaData
 
 
 def root_message(data: bytes) -> str:

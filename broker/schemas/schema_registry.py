@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
-from broker.model.errors import BadVersion, IncompatibleSchema
 from broker.schemas.compatibility import Strategy, check_compatible, check_types
 from broker.schemas.definitions import check_definition, check_size
 from broker.schemas.schema import Schema, VersionedSchema
 from broker.schemas.schema_store import Index, IndexedVersion, SchemaStore
+from foundation.model.errors import BadVersion, IncompatibleSchema
 
 ATTEMPTS: Final = 3
 """Attempts to add a version while other brokers add some too."""

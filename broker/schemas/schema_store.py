@@ -22,9 +22,9 @@ from urllib.parse import quote, unquote
 
 from google.protobuf.message import DecodeError
 
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.model.errors import IncompatibleSchema, MetadataError
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
+from foundation.model.errors import IncompatibleSchema, MetadataError
 from protocol.stored_schemas_pb2 import SchemaIndex, StoredSchema
 
 ROOT: Final = "/schema-versions"

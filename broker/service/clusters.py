@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.errors import BrokerError, InvalidTopicName
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.administration.documents import Documents
 from broker.service.namespaces import AlreadyExists, Json
+from foundation.model.errors import BrokerError, InvalidTopicName
 
 ROOT: Final = "/admin/clusters"
 """Pulsar's path in the metadata store."""

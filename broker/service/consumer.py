@@ -6,9 +6,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.service.ports import ConsumerPort
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 
 class SubscriptionType(enum.IntEnum):

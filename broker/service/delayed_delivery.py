@@ -17,16 +17,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from broker.loop.clock import CallLater
 from broker.managed_ledger.delayed.bucket import Key
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import NotAllowed
-from broker.model.position import Position
-from broker.model.range_set import RangeSet
 from broker.service.entry_facts import facts_of
 from broker.service.policies.values import DelayedDeliveryPolicies
 from broker.service.settings import ServiceSettings
+from foundation.loop.clock import CallLater
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import NotAllowed
+from foundation.model.position import Position
+from foundation.model.range_set import RangeSet
 from protocol.message_metadata import read_facts
 
 _NS_PER_MS: Final = 1_000_000

@@ -12,13 +12,13 @@ from collections.abc import Collection
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import NS_PER_SECOND
-from broker.model.entry import Buffer, Entry
-from broker.model.position import EARLIEST, Position
 from broker.service.deduplication import Deduplication, Verdict
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
+from foundation.model.entry import Buffer, Entry
+from foundation.model.position import EARLIEST, Position
 from protocol.message_metadata import read_facts
 
 PublishContext = tuple[Producer, int, int, int]

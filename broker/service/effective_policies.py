@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
-from broker.ledger_client.ensemble_settings import Copies
+from bookkeeper.ensembles.settings import Copies
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.trimming import Trimming
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, Namespaces
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import BacklogQuota
@@ -25,6 +24,7 @@ from broker.service.policies.forms import PolicyRefused
 from broker.service.policies.table import Policy
 from broker.service.policies.values import PARTITIONED, DispatchRate
 from broker.service.settings import ServiceSettings
+from foundation.model.topic_name import TopicName
 
 T = TypeVar("T")
 log = logging.getLogger("magnetar")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.model.entry import Entry
+from foundation.model.entry import Entry
 from protocol.errors import ProtocolError
 from protocol.message_metadata import MessageFacts, read_facts
 

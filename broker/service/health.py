@@ -14,10 +14,10 @@ import asyncio
 from typing import Final
 from urllib.parse import quote
 
-from broker.ledger_client.ledger_client import EntryAdds
+from bookkeeper.client.ledger_client import EntryAdds
+from bookkeeper.metadata.metadata_store import ABSENT, Put
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.metadata.metadata_store import ABSENT, Put
-from broker.model.errors import BrokerError, ServiceNotReady
+from foundation.model.errors import BrokerError, ServiceNotReady
 
 ROOT: Final = "/admin/health-probes"
 """Below it a key for each broker holds the id of the probe's ledger, so that the next start can delete it."""

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.model.errors import BrokerError
 from broker.service.deletion.deletions import Deletions
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.non_persistent_topic import NonPersistentTopic
@@ -20,6 +19,7 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import INACTIVE, RETAINED
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 

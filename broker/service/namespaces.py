@@ -17,17 +17,17 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
-from broker.loop.uninterrupted import uninterrupted
+from bookkeeper.metadata.documents import Documents
+from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from broker.managed_ledger.removal.deletion import together
-from broker.metadata.documents import Documents
-from broker.metadata.metadata_store import MetadataStore, Put
-from broker.model.errors import BrokerError, InvalidTopicName, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import parse_topic_name
 from broker.security.authorization.permissions import (
     NamespacePermissions,
     parse_permissions,
     stored_permissions,
 )
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import BrokerError, InvalidTopicName, ServiceNotReady, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
 
 Document: TypeAlias = "dict[str, Json]"
 """All values of a tenant, a namespace or a topic: what is stored under one key."""

@@ -5,10 +5,6 @@ A consumer without permits, or one whose client does not read, misses the messag
 
 from __future__ import annotations
 
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
-from broker.model.topic_name import TopicName
-from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
@@ -18,6 +14,10 @@ from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from broker.service.topic import EncryptionRequired, Topic
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
+from foundation.model.topic_name import TopicName
+from foundation.model.txn_id import TxnId
 from protocol.message_metadata import NO_KEY, read_facts
 
 

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-from broker.loop.uninterrupted import uninterrupted
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Versioned
-from broker.model.errors import TopicNotFound
-from broker.model.topic_name import PERSISTENT, TopicName
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Versioned
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import TopicNotFound
+from foundation.model.topic_name import PERSISTENT, TopicName
 
 PARTITIONED_ROOT = "/admin/partitioned-topics"
 """Pulsar's path in the metadata store."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
-from broker.model.position import EARLIEST
-from broker.model.topic_name import TopicName
 from broker.service.deletion.deletions import Deletions
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces import AlreadyExists
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.partition_limit import check_partitions
 from broker.service.topic_registry import TopicRegistry, check_unused
+from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import TopicName
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are created at the same time. Each takes the loop for 0.2 ms."""

@@ -15,21 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.loop.clock import CallLater
-from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.opening import INDEX
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import (
-    BrokerError,
-    LedgerFenced,
-    PersistenceError,
-    ServiceNotReady,
-    TopicTerminated,
-)
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.service.backlog.message_expiry import MessageExpiry
 from broker.service.backlog.quotas import TopicQuotas
 from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
@@ -50,6 +38,18 @@ from broker.service.topic import EncryptionRequired, Topic
 from broker.service.topic_positions import TopicPositions
 from broker.service.topic_subscriptions import TopicSubscriptions
 from broker.service.transactions.topic_transactions import TopicTransactions
+from foundation.loop.clock import CallLater
+from foundation.loop.turn import Turn
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import (
+    BrokerError,
+    LedgerFenced,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
 from protocol.message_metadata import read_facts
 
 _EPOCH_PROPERTY: Final = "topicEpoch"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 
 
 class ProducerPort(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-from broker.model.entry import Buffer
-from broker.model.errors import BrokerError
-from broker.model.topic_name import TopicName
-from broker.model.txn_id import TxnId
 from broker.service.ports import ProducerPort
+from foundation.model.entry import Buffer
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
+from foundation.model.txn_id import TxnId
 from protocol.message_metadata import read_facts
 
 

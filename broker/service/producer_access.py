@@ -12,8 +12,8 @@ access again without a new epoch.
 
 from __future__ import annotations
 
-from broker.model.errors import ProducerBusy, ProducerFenced
 from broker.service.producer import AccessMode, Producer
+from foundation.model.errors import ProducerBusy, ProducerFenced
 
 
 class ProducerAccess:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broker.config.fields import broker_key
 from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
-from settings.fields import RoomSettings
-from settings.settings import Settings
+from foundation.settings.fields import RoomSettings
+from foundation.settings.settings import Settings
 
 
 def _auto_topic_partitions(settings: Settings) -> int:

@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from broker.loop.clock import CallLater
-from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.service.backlog.counts import ExpiredCounts
 from broker.service.backlog.hole_watch import HoleWatch
 from broker.service.compaction.compacted_reads import CompactedReads
@@ -40,6 +34,12 @@ from broker.service.transactions.subscription_transactions import (
     shown_properties,
 )
 from broker.service.transactions.topic_transactions import TopicTransactions
+from foundation.loop.clock import CallLater
+from foundation.loop.turn import Turn
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, ConsumerBusy, MetadataError, NotAllowed
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """Pulsar's name of the number that a replicated subscription keeps with its position."""

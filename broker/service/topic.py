@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker.model.entry import Buffer
-from broker.model.errors import (
-    BrokerError,
-    NotAllowed,
-    ProducerBusy,
-    ProducerFenced,
-    ServiceNotReady,
-    TopicTerminated,
-)
-from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.broker_limits import BrokerLimits, TopicRates
@@ -24,6 +14,16 @@ from broker.service.ports import ConsumerPort, ProducerPort
 from broker.service.producer import Producer, TransactionGate
 from broker.service.producer_access import ProducerAccess
 from broker.service.settings import ServiceSettings
+from foundation.model.entry import Buffer
+from foundation.model.errors import (
+    BrokerError,
+    NotAllowed,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceNotReady,
+    TopicTerminated,
+)
+from foundation.model.topic_name import TopicName
 
 
 class SubscriptionLike(Protocol):

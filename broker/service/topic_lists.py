@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import re2
 
-from broker.model.errors import MetadataError, NotAllowed
-from broker.model.topic_name import parse_topic_name
 from broker.service.topic_list_hash import hash_of
+from foundation.model.errors import MetadataError, NotAllowed
+from foundation.model.topic_name import parse_topic_name
 from protocol.checksum import crc32c
 
 PROGRAM_SIZE_MAX = 1000

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from broker.model.topic_name import TopicName
+from foundation.model.topic_name import TopicName
 
 
 class Listener(NamedTuple):

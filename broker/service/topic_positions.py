@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.position import EARLIEST, Position
 from broker.service.entry_facts import facts_of
+from foundation.model.entry import Entry
+from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import decode
 
 

@@ -16,14 +16,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
-from broker.loop.clock import CallLater
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.time_histogram import TimeHistogram
-from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
 from broker.service.compaction.topic_compaction import Compactor
@@ -41,6 +37,10 @@ from broker.service.topic_ownership import TopicOwnership
 from broker.service.topic_schemas import TopicSchemas
 from broker.service.transactions.coordinators import TransactionStates
 from broker.service.transactions.recovery import recover_transactions
+from foundation.loop.clock import CallLater
+from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from foundation.model.time_histogram import TimeHistogram
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from broker.model.errors import IncompatibleSchema
-from broker.model.topic_name import TopicName
 from broker.schemas.compatibility import Strategy
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.topic import Topic
+from foundation.model.errors import IncompatibleSchema
+from foundation.model.topic_name import TopicName
 
 _VERSION: Final = struct.Struct(">q")
 NO_VERSION: Final = b""

@@ -9,21 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.loop.clock import CallLater
 from broker.managed_ledger.ledger_cursors import NO_NUMBERS, NO_PROPERTIES
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.errors import (
-    ConsumerBusy,
-    MetadataError,
-    NotAllowed,
-    SubscriptionNotFound,
-)
-from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR, INTERNAL_CURSORS, UNLISTED_CURSORS
 from broker.service.policies.table import MAX_CONSUMERS, MAX_SUBSCRIPTIONS
 from broker.service.ports import ConsumerPort
 from broker.service.subscription import REPLICATED, SubscribedTopic, Subscription
+from foundation.loop.clock import CallLater
+from foundation.model.errors import ConsumerBusy, MetadataError, NotAllowed, SubscriptionNotFound
+from foundation.model.position import EARLIEST, LATEST, Position
 
 
 class TopicSubscriptions:

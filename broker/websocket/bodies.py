@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from broker.compaction.codecs import pack, unpack
 from broker.compaction.entry_content import batch_messages, read_entry, unpacked
-from broker.model.entry import Entry
 from broker.websocket.json_forms import NO_INDEX, DeliveredMetadata, SendRequest, encryption_context
+from foundation.model.entry import Entry
 from protocol.frame import message_body
 from protocol.message_metadata import describe
 from protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.subscription import Subscription
 from broker.service.topic import SubscriptionLike, Topic
 from broker.websocket.errors import RESTART
 from broker.websocket.unacked import Key, SentEntry
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 PROTOCOL_VERSION: Final = 21
 """Shown in statistics; a WebSocket needs nothing of an older one."""

@@ -17,9 +17,6 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
 from broker.service.subscription import Subscription
 from broker.websocket.bodies import Contents, Message, contents_of, unpack_chunks
 from broker.websocket.consumer_lane import ConsumerLane, SentOnLane
@@ -39,6 +36,9 @@ from broker.websocket.negative_acks import NegativeAcks
 from broker.websocket.parameters import ConsumerParameters
 from broker.websocket.session import OUTGOING_BYTES_MAX, Session
 from broker.websocket.unacked import ENTRIES_MAX, Key, Unacked
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
 from protocol.errors import ProtocolError
 
 log = logging.getLogger("magnetar.websocket")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from broker.loop.clock import CallLater
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
+from foundation.loop.clock import CallLater
 
 
 def _drop_nothing() -> None:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ServiceNotReady
-from broker.model.topic_name import TopicName
 from broker.service.dispatch.read_retry import ReadRetry
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
@@ -20,6 +17,9 @@ from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.rights import require_produce
 from broker.websocket.session import Session
 from broker.websocket.unacked import Key
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, ServiceNotReady
+from foundation.model.topic_name import TopicName
 from protocol.errors import ProtocolError
 from protocol.frame import message_body, metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 
 
 class BadParameter(BrokerError):

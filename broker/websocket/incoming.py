@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker.model.entry import Entry
 from broker.websocket.bodies import Message
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.unacked import Key
+from foundation.model.entry import Entry
 
 BYTES_MAX: Final = 1 << 20
 """Bytes of waiting entries at which lanes deliver no more."""

@@ -20,10 +20,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from broker.model.position import Position
 from broker.websocket.errors import BadCommand, Refused, SendError
+from foundation.model.position import Position
+from foundation.settings.keys import LONG_MAX
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
-from settings.keys import LONG_MAX
 
 Json: TypeAlias = object
 """A parsed value: None, bool, int, float, str, list or dict."""

@@ -6,8 +6,6 @@ import re
 import secrets
 from typing import Final
 
-from broker.model.errors import BrokerError, TopicNotFound
-from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from broker.service.consumer import SubscribeOptions
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.producer import Producer
@@ -18,6 +16,8 @@ from broker.websocket.dead_letters import DeadLetters
 from broker.websocket.errors import BadParameter
 from broker.websocket.producing import ProducerLane, ProducerSession
 from broker.websocket.rights import require_consume, require_list, require_produce
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 TOPICS_MAX: Final = 1000
 """Topics and partitions that one session may consume."""

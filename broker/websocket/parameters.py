@@ -13,12 +13,12 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.consumer import SubscriptionType
 from broker.websocket.errors import BadParameter
 from broker.websocket.json_forms import position_of
+from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.settings.keys import INT_MAX, LONG_MAX
 from protocol.pulsar_api_pb2 import CompressionType, MessageIdData
-from settings.keys import INT_MAX, LONG_MAX
 
 QUEUE_MAX: Final = 1000
 """Largest receiver queue; a larger one is cut down to it, as in Pulsar."""

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from broker.model.errors import BrokerError
-from broker.model.position import Position
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
@@ -33,6 +31,8 @@ from broker.websocket.json_forms import (
 )
 from broker.websocket.parameters import ProducerParameters
 from broker.websocket.session import OUTGOING_BYTES_MAX, Session
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
 
 log = logging.getLogger("magnetar.websocket")
 

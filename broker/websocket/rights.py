@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from broker.model.errors import BrokerError
-from broker.model.topic_name import TopicName
 from broker.websocket.context import WebSocketContext
 from broker.websocket.errors import POLICY
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     # The broker imports this module before its ports open; a session needs aiohttp, which is imported after that.

@@ -16,8 +16,6 @@ import secrets
 
 from aiohttp import web
 
-from broker.model.errors import BrokerError, InvalidTopicName, TopicTerminated
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.security.principal import Principal
 from broker.websocket.consuming import ConsumerSession
 from broker.websocket.context import Peer, WebSocketContext
@@ -26,6 +24,8 @@ from broker.websocket.opening import open_consumers, open_producers, topics_of
 from broker.websocket.parameters import consumer_parameters, producer_parameters, reader_parameters
 from broker.websocket.producing import ProducerSession
 from broker.websocket.session import Session
+from foundation.model.errors import BrokerError, InvalidTopicName, TopicTerminated
+from foundation.model.topic_name import TopicName, parse_topic_name
 
 log = logging.getLogger("magnetar.websocket")
 

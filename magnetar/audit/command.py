@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.model.errors import MetadataError
+from foundation.model.errors import MetadataError
 from magnetar.clients.admin_client import AdminAddress, admin_address, ask, send
 from magnetar.clients.client import CommandError
 from magnetar.commands.shared_options import add_admin_url
 
 if TYPE_CHECKING:
-    from broker.metadata.metadata_store import MetadataStore
+    from bookkeeper.metadata.metadata_store import MetadataStore
     from magnetar.audit.facts import Found
 
 
@@ -93,7 +93,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _audit(arguments: argparse.Namespace, address: AdminAddress) -> int:
-    from leaks.rules import is_old_enough
+    from bookkeeper.leaks.rules import is_old_enough
     from magnetar.audit import quarantine
     from magnetar.audit.facts import gather, judge
     from magnetar.audit.used_schemas import without_used_schemas
@@ -170,13 +170,13 @@ def _summary(found: list[Found], unreadable: int, *, changed: bool) -> str:
 
 async def _open(url: str) -> MetadataStore:
     """Opens a store to write. Raises MetadataError, also for a file that does not exist."""
-    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-    from zookeeper.url import parse_store_url
+    from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+    from foundation.zookeeper.url import parse_store_url
 
     zookeeper = parse_store_url(url)
     if zookeeper is None:
         return SqliteMetadataStore(_existing(url))
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
     return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30.0, timeout_s=30.0)
 

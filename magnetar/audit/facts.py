@@ -1,4 +1,4 @@
-"""Facts: gathers from the rows of a metadata store what the rules of `leaks/rules.py` need, and judges each row.
+"""Facts: gathers from the rows of a metadata store what the rules of `bookkeeper/leaks/rules.py` need, and judges each row.
 
 The store is walked twice and a finding counts when both walks have it, because brokers go on writing: a topic that is made
 between two nodes of one walk would look like a leak. Memory holds one small tuple per node and per reference.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from leaks import rules
-from leaks.rules import NodeFacts
+from bookkeeper.leaks import rules
+from bookkeeper.leaks.rules import NodeFacts
 from magnetar.snapshot.node_path import describe
 from magnetar.snapshot.node_rows import Node, rows_of
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from broker.metadata.metadata_store import ABSENT, MetadataStore
-from broker.model.errors import BadVersion
-from leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
+from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore
+from foundation.model.errors import BadVersion
 from magnetar.audit.facts import Found
 from magnetar.clients.client import CommandError
 from protocol.ledger_metadata import ledger_key

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote
 
-from leaks import rules
+from bookkeeper.leaks import rules
 from magnetar.audit.facts import Found
 from magnetar.clients.admin_client import AdminAddress, ask
 from magnetar.clients.client import CommandError

@@ -187,9 +187,9 @@ def _context(address: AdminAddress) -> ssl.SSLContext:
     """Makes the TLS context that the address and client.conf describe. Raises CommandError for files that cannot be used."""
     from pathlib import Path
 
-    from tls.auth_params import PLUGINS, parse_auth_params
-    from tls.contexts import ClientFiles, client_context
-    from tls.errors import TlsError
+    from foundation.tls.auth_params import PLUGINS, parse_auth_params
+    from foundation.tls.contexts import ClientFiles, client_context
+    from foundation.tls.errors import TlsError
 
     conf = read_client_conf()
 

@@ -150,8 +150,8 @@ def read_client_conf() -> dict[str, str]:
 
     Raises CommandError when the file cannot be read, and for a key that asks for a protection which commands lack.
     """
-    from settings.errors import SettingsError
-    from settings.properties import parse_properties
+    from foundation.settings.errors import SettingsError
+    from foundation.settings.properties import parse_properties
 
     path = default_file("client", os.environ)
     if path is None:

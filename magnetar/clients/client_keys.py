@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from settings.keys import Key, KeyTable, Section
-from settings.load import load_settings
-from settings.settings import Settings
-from settings.unused import UnusedKeys
+from foundation.settings.keys import Key, KeyTable, Section
+from foundation.settings.load import load_settings
+from foundation.settings.settings import Settings
+from foundation.settings.unused import UnusedKeys
 
 # fmt: off
 # The formatter would give each argument a line of its own; a key's facts and words read better as one row.

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from foundation.settings.keys import mask
 from magnetar.clients.client import CommandError, fail
 from magnetar.commands.shared_options import add_admin_url
-from settings.keys import mask
 
 if TYPE_CHECKING:
     from magnetar.clients.admin_client import Answer

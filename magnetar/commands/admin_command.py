@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from broker.model.errors import MetadataError
+from foundation.model.errors import MetadataError
 from magnetar.audit import command as leaks_command
 from magnetar.clients.client import CommandError, fail
 

@@ -22,10 +22,10 @@ from magnetar.clients.client import CommandError, fail
 from magnetar.commands.shared_options import add_process_options, add_settings_options, data_override
 
 if TYPE_CHECKING:
-    from autorecovery.settings import AutoRecoverySettings
     from bookie_stub.config.settings import BookieSettings
+    from foundation.settings.settings import Settings
+    from magnetar.process.recovery_settings import AutoRecoverySettings
     from magnetar.process.rereplication import Cluster
-    from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
@@ -37,9 +37,9 @@ DELAY_MAX_S = 2**31 - 1
 def main(argv: list[str]) -> int:
     """Runs the command that the first word names; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    from broker.model.errors import BrokerError
+    from foundation.model.errors import BrokerError
+    from foundation.settings.errors import SettingsError
     from magnetar.process import logs
-    from settings.errors import SettingsError
 
     run: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = arguments.run
     try:
@@ -106,9 +106,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[BookieSettings, AutoRecoverySettings]:
-    from autorecovery.settings import AutoRecoverySettings
     from bookie_stub.config.rules import load_bookie_settings
     from bookie_stub.config.settings import BookieSettings
+    from magnetar.process.recovery_settings import AutoRecoverySettings
 
     overrides = [*arguments.set, *data_override(arguments.data)]
     settings: Settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
@@ -116,8 +116,8 @@ def _settings(arguments: argparse.Namespace) -> tuple[BookieSettings, AutoRecove
 
 
 async def _autorecovery(arguments: argparse.Namespace) -> int:
-    from autorecovery.http import MetricsServer
-    from autorecovery.stats import RecoveryStats
+    from bookkeeper.repair.http import MetricsServer
+    from bookkeeper.repair.stats import RecoveryStats
     from magnetar.process.rereplication import running
 
     settings, recovery = _settings(arguments)
@@ -220,10 +220,10 @@ async def _until_replicated(cluster: Cluster, marked: list[int]) -> None:
 
 async def _mark(cluster: Cluster, lost: set[str], only: int | None) -> list[int]:
     """Marks the ledgers that need a bookie which is not registered, or one of `lost`; returns them."""
-    from autorecovery.auditor import all_ledgers
-    from autorecovery.fragments import bookies_needed
-    from broker.ledger_client.own_ledger import read_metadata
-    from broker.loop import clock
+    from bookkeeper.ensembles.own_ledger import read_metadata
+    from bookkeeper.repair.auditor import all_ledgers
+    from bookkeeper.repair.fragments import bookies_needed
+    from foundation.loop import clock
 
     registered = await cluster.registered()
     if running := lost & registered:

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     """Runs the tool that the first word names; returns the exit code."""
     arguments = _parser().parse_args(argv)
     from bookie_stub.base.errors import BookieError
-    from settings.errors import SettingsError
+    from foundation.settings.errors import SettingsError
 
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from broker.model.spans import span
+from foundation.model.spans import span
 
 MIB = 1 << 20
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foundation.settings.errors import SettingsError
+from foundation.settings.keys import PROFILES, Key
+from foundation.settings.settings import Note, Settings
 from magnetar.clients import dynamic_config
 from magnetar.process.config_files import FILES, default_file
-from settings.errors import SettingsError
-from settings.keys import PROFILES, Key
-from settings.settings import Note, Settings
 
 
 def main(argv: Sequence[str]) -> int:

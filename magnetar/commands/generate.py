@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
+from foundation.settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 from magnetar.clients.client_keys import CLIENT_KEYS
 from magnetar.pages.admin_commands_page import admin_commands_page
 from magnetar.pages.commands_page import commands_page
@@ -22,7 +23,6 @@ from magnetar.pages.man_page import man_page
 from magnetar.pages.policy_page import policies_page
 from magnetar.pages.routes_page import routes_page
 from magnetar.pages.wire_fields_page import wire_fields_page
-from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 110

@@ -81,8 +81,8 @@ def topic_path(text: str) -> str:
     """Returns a topic's name as the parts of a path. Raises CommandError."""
     from urllib.parse import quote
 
-    from broker.model.errors import InvalidTopicName
-    from broker.model.topic_name import parse_topic_name
+    from foundation.model.errors import InvalidTopicName
+    from foundation.model.topic_name import parse_topic_name
     from magnetar.clients.client import CommandError
 
     try:

@@ -9,8 +9,8 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import ASK_FOR_A_SWITCH
 from broker.config.tls_rules import ASK_FOR_TLS
+from foundation.settings.keys import KeyTable, format_value
 from magnetar.clients.client_keys import CLIENT_KEYS
-from settings.keys import KeyTable, format_value
 
 INTRODUCTION: Final = """\
 # Settings that fail closed

@@ -11,8 +11,8 @@ import logging
 
 from bookie_stub.__main__ import Companion
 from bookie_stub.config.settings import BookieSettings
-from settings.errors import SettingsError
-from settings.settings import Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 
@@ -32,8 +32,8 @@ class _RecoveryBeside:
     """`Companion` of a bookie."""
 
     def __init__(self, loaded: Settings, settings: BookieSettings) -> None:
-        from autorecovery.settings import AutoRecoverySettings
-        from autorecovery.stats import RecoveryStats
+        from bookkeeper.repair.stats import RecoveryStats
+        from magnetar.process.recovery_settings import AutoRecoverySettings
 
         self._settings = settings
         self._recovery = AutoRecoverySettings.of(loaded)
@@ -52,13 +52,13 @@ class _RecoveryBeside:
 
     def metrics(self) -> bytes:
         """Returns the counters under the names that BookKeeper gives them inside a bookie."""
-        from autorecovery.exposition import IN_A_BOOKIE, render
+        from bookkeeper.repair.exposition import IN_A_BOOKIE, render
 
         return render(self._stats, IN_A_BOOKIE)
 
     async def _run(self) -> None:
         # Imported here: the client of bookies is loaded by a bookie only for this.
-        from broker.model.errors import MetadataError
+        from foundation.model.errors import MetadataError
         from magnetar.process.rereplication import running
 
         while True:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError, RegistrationError
 from bookie_stub.disk.cookie import instance_of
-from broker.ledger_client.placement import write_set
+from bookkeeper.ensembles.placement import write_set
 from protocol.ledger_metadata import LedgerMetadata, LedgerMetadataError, LedgerState, decode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from settings.settings import Note
+    from foundation.settings.settings import Note
 
 FILES: Final = {
     "standalone": ("PULSAR_STANDALONE_CONF", "conf/standalone.conf"),
@@ -28,8 +28,8 @@ def refuse_unknown_keys(notes: Sequence[Note]) -> None:
     # Imported here: a start without such a key needs the tables of its own role alone.
     from bookie_stub.config.keys import BOOKIE_KEYS
     from broker.config.keys import BROKER_KEYS
+    from foundation.settings.load import refuse_unknown
     from magnetar.clients.client_keys import CLIENT_KEYS
-    from settings.load import refuse_unknown
 
     refuse_unknown(notes, (BROKER_KEYS, BOOKIE_KEYS, CLIENT_KEYS))
 

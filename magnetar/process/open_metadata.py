@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.config.rules import metadata_timeout_s
-from broker.model.errors import MetadataError
-from settings.errors import SettingsError
-from settings.settings import Settings
+from foundation.model.errors import MetadataError
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.ledger_client.ledger_ids import LedgerIdSource
-    from broker.metadata.metadata_store import MetadataStore
-    from zookeeper.tls import ZookeeperTls
-    from zookeeper.url import ZookeeperUrl
+    from bookkeeper.ensembles.ledger_ids import LedgerIdSource
+    from bookkeeper.metadata.metadata_store import MetadataStore
+    from foundation.zookeeper.tls import ZookeeperTls
+    from foundation.zookeeper.url import ZookeeperUrl
 
 _FILE = "file:"
 _MEMORY = "memory:"
@@ -37,11 +37,11 @@ class OpenedMetadata(NamedTuple):
 async def open_metadata(settings: Settings) -> OpenedMetadata:
     """Opens the store, inside the loop that uses it. Raises MetadataError when it cannot be opened or reached."""
     # Each store is imported when it is the one: SQLite's module and kazoo cost start time and memory.
-    from zookeeper.url import parse_store_url
+    from foundation.zookeeper.url import parse_store_url
 
     url = settings.str("metadataStoreUrl")
     if url.startswith(_MEMORY):
-        from broker.metadata.memory_metadata_store import MemoryMetadataStore
+        from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 
         return OpenedMetadata(MemoryMetadataStore(), None)
     zookeeper = parse_store_url(url)
@@ -51,21 +51,21 @@ async def open_metadata(settings: Settings) -> OpenedMetadata:
 
 
 def _in_file(path: Path) -> MetadataStore:
-    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+    from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return SqliteMetadataStore(path)
 
 
 async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata:
-    from zookeeper.errors import ZookeeperError, require_kazoo
+    from foundation.zookeeper.errors import ZookeeperError, require_kazoo
 
     try:
         require_kazoo(f"metadataStoreUrl={url}")
     except ZookeeperError as error:
         raise MetadataError(str(error)) from error
-    from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
+    from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
     store = await ZookeeperMetadataStore.open(
         url,
@@ -81,11 +81,11 @@ def _tls(settings: Settings) -> ZookeeperTls | None:
     path = settings.str("metadataStoreConfigPath")
     if not path:
         return None
-    from settings.load import read_text
-    from settings.properties import parse_properties
-    from tls.contexts import ClientFiles, client_context
-    from tls.errors import TlsError
-    from zookeeper.tls import parse_tls
+    from foundation.settings.load import read_text
+    from foundation.settings.properties import parse_properties
+    from foundation.tls.contexts import ClientFiles, client_context
+    from foundation.tls.errors import TlsError
+    from foundation.zookeeper.tls import parse_tls
 
     values = {entry.key: entry.value for entry in parse_properties(read_text(Path(path)), path)}
     try:

@@ -13,7 +13,7 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from settings.settings import Note, Settings
+from foundation.settings.settings import Note, Settings
 
 
 class StandaloneSettings(NamedTuple):

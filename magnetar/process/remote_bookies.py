@@ -11,21 +11,21 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.client.ledger_client import LedgerClient
+from bookkeeper.ensembles.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compose.background_tasks import BackgroundTasks
+from broker.compose.ledger_settings import QuarantineSettings
 from broker.compose.tls_contexts import bookie_certificates
 from broker.config.rules import REGISTERED
-from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.settings import QuarantineSettings
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.metadata_store import MetadataStore
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from foundation.settings.settings import Settings
 from protocol.frame import FRAME_PADDING_BYTES
-from settings.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.metadata.available_bookies import AvailableBookies, RegisteredBookie
+    from bookkeeper.metadata.available_bookies import AvailableBookies, RegisteredBookie
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +148,8 @@ class RegisteredBookies:
 
     async def follow(self, metadata: MetadataStore) -> None:
         """Begins to watch ZooKeeper, which must have the broker's metadata. Raises MetadataError when it refuses."""
-        from broker.metadata.available_bookies import AvailableBookies
-        from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+        from bookkeeper.metadata.available_bookies import AvailableBookies
+        from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
         assert isinstance(metadata, ZookeeperMetadataStore)
         self._available = AvailableBookies(metadata.requests, self._changed)

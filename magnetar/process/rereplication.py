@@ -14,30 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autorecovery.auditor import Auditor
-from autorecovery.copying import Copying
-from autorecovery.marks import Marks
-from autorecovery.pace import Pace
-from autorecovery.service import AutoRecovery
-from autorecovery.settings import AutoRecoverySettings
-from autorecovery.stats import RecoveryStats
-from autorecovery.worker import ReplicationWorker
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.repair.auditor import Auditor
+from bookkeeper.repair.copying import Copying
+from bookkeeper.repair.marks import Marks
+from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.service import AutoRecovery
+from bookkeeper.repair.stats import RecoveryStats
+from bookkeeper.repair.worker import ReplicationWorker
 from broker.compose.background_tasks import BackgroundTasks
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.settings import QuarantineSettings
-from broker.loop import clock
-from broker.loop.turn import Turn
+from broker.compose.ledger_settings import QuarantineSettings
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from foundation.settings.errors import SettingsError
+from foundation.tls.certificates import Certificates
+from foundation.tls.contexts import ClientFiles, client_context, password_in
+from foundation.tls.errors import TlsError
+from foundation.zookeeper.url import ZookeeperUrl
+from magnetar.process.recovery_settings import AutoRecoverySettings
 from magnetar.process.remote_bookies import RegisteredBookies
-from settings.errors import SettingsError
-from tls.certificates import Certificates
-from tls.contexts import ClientFiles, client_context, password_in
-from tls.errors import TlsError
-from zookeeper.url import ZookeeperUrl
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
     from bookie_stub.config.tls import TlsFiles
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
 log = logging.getLogger("magnetar")
 
@@ -75,7 +75,7 @@ async def joined(settings: BookieSettings) -> AsyncIterator[Cluster]:
 
     Raises SettingsError for settings that name none, MetadataError when ZooKeeper does not answer.
     """
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
     tls = _certificates(settings.tls)
     turn = Turn(asyncio.get_running_loop().call_soon, clock.monotonic_ns)
@@ -109,7 +109,7 @@ async def running(
     settings: BookieSettings, recovery: AutoRecoverySettings, stats: RecoveryStats
 ) -> AsyncIterator[None]:
     """Runs auditor and worker while the context is open. Raises as `joined`."""
-    from autorecovery.zookeeper_locks import ZookeeperElection, ZookeeperLocks
+    from bookkeeper.repair.zookeeper_locks import ZookeeperElection, ZookeeperLocks
 
     async with joined(settings) as cluster:
         tasks = BackgroundTasks()

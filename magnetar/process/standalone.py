@@ -28,29 +28,29 @@ from bookie_stub.base.disk_reserve import DiskReserve
 from bookie_stub.base.errors import BookieError
 from broker.config import load_broker_settings
 from broker.config.rules import EMBEDDED
-from broker.loop import clock
-from broker.model.errors import MetadataError
 from broker.net.wire_fields import fields_without_effect
 from broker.recorder.errors import RecordError
+from foundation.loop import clock
+from foundation.model.errors import MetadataError
+from foundation.settings.errors import SettingsError
+from foundation.settings.load import unknown_allowed
+from foundation.settings.settings import Note, Settings
 from magnetar import __version__
 from magnetar.process.config_files import default_file, refuse_unknown_keys
 from magnetar.process.open_metadata import open_metadata
 from magnetar.process.options import BrokerOptions
 from magnetar.process.process_settings import load_standalone_settings
 from magnetar.process.start_errors import check_data_folder, start_error
-from settings.errors import SettingsError
-from settings.load import unknown_allowed
-from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from bookie_stub.compose.bookie import Bookie
+    from bookkeeper.client.ledger_client import LedgerClient
+    from bookkeeper.ensembles.bookies import Bookies
+    from bookkeeper.metadata.metadata_store import MetadataStore
     from broker.compose.broker_service import Addresses, BrokerService
     from broker.faults.controls import TestControls
-    from broker.ledger_client.bookies import Bookies
-    from broker.ledger_client.ledger_client import LedgerClient
-    from broker.loop.turn import Turn
-    from broker.metadata.metadata_store import MetadataStore
     from broker.security.authentication.authenticator import Authenticator
+    from foundation.loop.turn import Turn
 
 log = logging.getLogger("magnetar")
 
@@ -247,11 +247,11 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
         with ThreadPoolExecutor(1) as opener:
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
             # Imported only now, beside the replay in the other thread: both take a noticeable part of the start.
+            from bookkeeper.ensembles.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
+            from bookkeeper.ensembles.ledgers import Ledgers
             from broker.compose.broker_service import BrokerService
             from broker.compose.room_settings import ensemble_settings
-            from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
-            from broker.ledger_client.ledgers import Ledgers
-            from broker.loop.turn import Turn
+            from foundation.loop.turn import Turn
 
             now_ns = clock.monotonic_ns if settings.controls is None else settings.controls.held.monotonic_ns
             turn = Turn(loop.call_soon, now_ns)
@@ -313,15 +313,15 @@ async def _bookies(
     metadata: MetadataStore,
     stop: asyncio.Event,
 ) -> Bookies:
-    from broker.ledger_client.bookies import OneBookie
+    from bookkeeper.ensembles.bookies import OneBookie
 
     if settings.memory:
-        from broker.ledger_client.memory import MemoryLedgerClient
+        from bookkeeper.client.memory import MemoryLedgerClient
 
         memory = MemoryLedgerClient(asyncio.get_running_loop().call_soon)
         return OneBookie(EMBEDDED_ADDRESS, _with_faults(memory, settings.controls))
     if bookie is not None:
-        from broker.ledger_client.embedded import EmbeddedLedgerClient
+        from bookkeeper.client.embedded import EmbeddedLedgerClient
 
         opened: Bookie = await asyncio.wrap_future(bookie)
         return OneBookie(EMBEDDED_ADDRESS, _with_faults(EmbeddedLedgerClient(opened), settings.controls))

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from settings.errors import SettingsError
-from settings.settings import Settings
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
 
 _PORTS: Final = (
     "brokerServicePort",

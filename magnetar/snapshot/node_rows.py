@@ -13,7 +13,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
-from broker.model.errors import MetadataError
+from foundation.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
 from protocol.ledger_metadata import decode

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from broker.model.errors import MetadataError
+from foundation.model.errors import MetadataError
+from foundation.zookeeper.errors import ZookeeperError, require_kazoo
+from foundation.zookeeper.url import ZookeeperUrl, parse_store_url
 from magnetar.snapshot.node_rows import Node
-from zookeeper.errors import ZookeeperError, require_kazoo
-from zookeeper.url import ZookeeperUrl, parse_store_url
 
 if TYPE_CHECKING:
-    from zookeeper.nodes import ZookeeperNodes
+    from foundation.zookeeper.nodes import ZookeeperNodes
 
 _FILE = "file:"
 _ROWS_AT_ONCE = 10_000
@@ -62,7 +62,7 @@ def _in_file(path: Path) -> Iterator[Node]:
 def _in_zookeeper(url: ZookeeperUrl) -> Iterator[Node]:
     try:
         require_kazoo(str(url))
-        from zookeeper.session import ZookeeperSession
+        from foundation.zookeeper.session import ZookeeperSession
 
         session = ZookeeperSession.connect(url, _CONNECT_S, read_only=True)
         with contextlib.closing(session):

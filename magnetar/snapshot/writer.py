@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.model.errors import MetadataError
+from foundation.model.errors import MetadataError
 from magnetar.snapshot.node_rows import Node, rows_of
 from magnetar.snapshot.tables import FACTS, FORMAT, TABLES
 

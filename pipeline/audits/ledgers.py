@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from leaks.rules import COMPONENTS, DECIDED, judge_unreferenced, missing, must_exist
+from bookkeeper.leaks.rules import COMPONENTS, DECIDED, judge_unreferenced, missing, must_exist
 from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough, together
 from pipeline.audits.snapshot import Snapshot

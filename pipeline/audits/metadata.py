@@ -17,7 +17,7 @@ import itertools
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from leaks.rules import (
+from bookkeeper.leaks.rules import (
     BROKER_TENANTS,
     BROKERS,
     CLUSTERS,

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from broker.config.policy_names import MAGNETAR, PIP430
-from broker.entry_cache.settings import EntryCacheSettings
+from entry_cache.policy_names import MAGNETAR, PIP430
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.fleet import add_brokers
 from pipeline.jobs.grid_rows import (
     OWN,
@@ -95,7 +95,7 @@ class _Search(NamedTuple):
     """A search within one access record."""
 
     inputs: RecordInputs
-    own: EntryCacheSettings
+    own: CacheSettings
     kernel_rate: float
     """The share of the entries that machine code replays."""
     object_rate: float
@@ -164,20 +164,18 @@ def recommend_within(
     return report
 
 
-def _has_kernel(overrides: Overrides, own: EntryCacheSettings) -> bool:
+def _has_kernel(overrides: Overrides, own: CacheSettings) -> bool:
     return overrides.applied_to(own).policy in BY_KERNEL
 
 
-def _share(
-    checked: Checked, own: EntryCacheSettings, wanted: Sequence[Overrides], rate: float | None
-) -> float:
+def _share(checked: Checked, own: CacheSettings, wanted: Sequence[Overrides], rate: float | None) -> float:
     """Return the given share of the entries, or the one that a minute allows for these settings."""
     if rate is not None or not wanted:
         return rate or 0.0
     return affordable_rate(checked.requests, checked.entry_bytes, own, wanted)
 
 
-def _wanted(own: EntryCacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
+def _wanted(own: CacheSettings, checked: Checked, budget: Budget) -> list[Overrides]:
     """Return policies, sizes and times to live to replay."""
     policies = [own.policy, PIP430]
     # The broker's objects replay `magnetar`, and need the names of topics and readers.
@@ -197,14 +195,14 @@ def _wanted(own: EntryCacheSettings, checked: Checked, budget: Budget) -> list[O
 
 
 def _settings_of(
-    policy: str, sizes: Sequence[int], ttls: Sequence[float], own: EntryCacheSettings
+    policy: str, sizes: Sequence[int], ttls: Sequence[float], own: CacheSettings
 ) -> list[Overrides]:
     return [
         Overrides(policy, size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in ttls
     ]
 
 
-def _sizes(own: EntryCacheSettings, budget: Budget, *, few: bool) -> list[int]:
+def _sizes(own: CacheSettings, budget: Budget, *, few: bool) -> list[int]:
     """Return the sizes to replay, each once, the smallest first."""
     own_bytes = max(own.size_bytes_max, MIB)
     curve = [whole_mib(own_bytes * size) for size in _OBJECT_MULTIPLES] if few else curve_sizes(own_bytes)

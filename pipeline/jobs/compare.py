@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.lateness import Counts, Pace, later_lines, loop_share, reads_by_lag
 from pipeline.jobs.report import Cell, Report, Table, percent
@@ -89,7 +89,7 @@ def _replayed(lifetime: BrokerLifetime) -> tuple[Outcome | None, Counts]:
     counts = reads_by_lag(accesses)
     if lifetime.why_not_exact():
         return None, counts
-    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
+    settings = [CacheSettings.from_text(file.facts.settings) for file in lifetime.files]
     if all(one.policy in BY_KERNEL for one in settings):
         return replay_as_recorded(accesses), counts
     return own_totals(lifetime), counts
@@ -134,7 +134,7 @@ def promise_lines(
     return [*lines, *(f"  {cause}" for cause in causes)]
 
 
-def _all_of(settings: EntryCacheSettings) -> Overrides:
+def _all_of(settings: CacheSettings) -> Overrides:
     """Return overrides that make all settings those given."""
     return Overrides(
         settings.policy,

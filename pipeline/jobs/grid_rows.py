@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.policy_names import PIP430
-from broker.entry_cache.settings import EntryCacheSettings
+from entry_cache.policy_names import PIP430
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.report import Cell, bytes_text, percent, share, time_text
 from pipeline.replays.grid import GridRow, Overrides
 from pipeline.traces.checking import Checked
@@ -40,7 +40,7 @@ def own_lines(checked: Checked, model: GridRow) -> list[str]:
     ]
 
 
-def policy_name(settings: EntryCacheSettings) -> str:
+def policy_name(settings: CacheSettings) -> str:
     """Return the policy with its profile, where it has profiles."""
     return f"{PIP430} {settings.profile}" if settings.policy == PIP430 else settings.policy
 
@@ -75,7 +75,7 @@ def settings_cells(row: GridRow) -> dict[str, Cell]:
     }
 
 
-def _cells_of(settings: EntryCacheSettings) -> dict[str, Cell]:
+def _cells_of(settings: CacheSettings) -> dict[str, Cell]:
     return {
         "size_bytes": settings.size_bytes_max,
         "policy": policy_name(settings),

@@ -47,7 +47,7 @@ class Run:
     days: list[str] = field(default_factory=list)
     """UTC days with reads, sorted."""
     settings: list[tuple[str, str, str]] = field(default_factory=list)
-    """Day, broker and settings of the cache (`EntryCacheSettings.to_text`), once each."""
+    """Day, broker and settings of the cache (`CacheSettings.to_text`), once each."""
     has_reads: bool = True
     """False once retention has removed its counts; the names of its files stay."""
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.observe.cache_events import Op
 from pipeline.jobs.lateness import Pace, loop_share
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, TableRow, bytes_text, percent

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyspark.sql import SparkSession
 
-from broker.config.policy_names import POLICY_NAMES
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.policy_names import POLICY_NAMES
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.grid_rows import policy_name
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text, percent, time_text
@@ -169,7 +169,7 @@ def _drawn(points: Sequence[Point], *, is_sample: bool) -> str:
     )
 
 
-def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
+def _policies(own: CacheSettings) -> list[tuple[str, CacheSettings]]:
     fifo = replace(own, policy="fifo-ttl")
     expected = replace(own, policy="pip430", profile="4.2")
     named = [replace(own, policy=policy) for policy in BY_KERNEL]
@@ -180,14 +180,14 @@ def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
     ]
 
 
-def _name(settings: EntryCacheSettings) -> str:
+def _name(settings: CacheSettings) -> str:
     return f"{policy_name(settings)}, {time_text(settings.ttl_ns / 1e6)}"
 
 
 def _by_objects(
     spark: SparkSession,
     checked: Checked,
-    own: EntryCacheSettings,
+    own: CacheSettings,
     sizes: Sequence[int],
     share: float,
     say: Callable[[str], None],
@@ -211,7 +211,7 @@ def _by_objects(
     ]
 
 
-_Task = tuple[BrokerLifetime, list[tuple[str, EntryCacheSettings]], list[int], float]
+_Task = tuple[BrokerLifetime, list[tuple[str, CacheSettings]], list[int], float]
 
 
 def _points(task: _Task) -> list[Point]:
@@ -220,7 +220,7 @@ def _points(task: _Task) -> list[Point]:
 
 
 def points_of(
-    accesses: Accesses, policies: Sequence[tuple[str, EntryCacheSettings]], sizes: Sequence[int]
+    accesses: Accesses, policies: Sequence[tuple[str, CacheSettings]], sizes: Sequence[int]
 ) -> list[Point]:
     """Replay each named policy with each size, with the whole sample and without each group."""
     # Without a group the sample is smaller, so it needs a smaller cache: with the full one its misses would be too few.
@@ -234,7 +234,7 @@ def points_of(
     ]
 
 
-def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: EntryCacheSettings) -> Point:
+def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: CacheSettings) -> Point:
     whole = replay_with(accesses, settings)
     # Everything was replayed: equal groups give an error bar of zero.
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS

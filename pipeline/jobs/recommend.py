@@ -14,8 +14,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from broker.config.policy_names import MAGNETAR, PIP430
-from broker.entry_cache.settings import EntryCacheSettings
+from entry_cache.policy_names import MAGNETAR, PIP430
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.budget import POLICY_WORTH
 from pipeline.jobs.fleet import add_brokers
@@ -141,7 +141,7 @@ def recommend(
     return report
 
 
-def _knobs(own: EntryCacheSettings) -> list[Knob]:
+def _knobs(own: CacheSettings) -> list[Knob]:
     """Return each setting with a value at which it can hardly limit any more."""
     times = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     knobs = [
@@ -161,12 +161,12 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
     return knobs
 
 
-def _combinations(own: EntryCacheSettings) -> list[Overrides]:
+def _combinations(own: CacheSettings) -> list[Overrides]:
     sizes = curve_sizes(own.size_bytes_max)
     return [Overrides(size_bytes=size, ttl_ns=round(own.ttl_ns * ttl)) for size in sizes for ttl in TTLS]
 
 
-def _expected_reads_without_ttl(own: EntryCacheSettings) -> Overrides:
+def _expected_reads_without_ttl(own: CacheSettings) -> Overrides:
     """Return PIP-430's policy without a time to live.
 
     It evicts for the size alone.
@@ -200,7 +200,7 @@ def _trimmed(inputs: RecordInputs, present: GridRow, best: GridRow) -> GridRow:
 def _policies(
     inputs: RecordInputs,
     checked: Checked,
-    own: EntryCacheSettings,
+    own: CacheSettings,
     rate: float,
     say: Callable[[str], None],
 ) -> tuple[GridRow, GridRow] | None:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from broker.entry_cache.observe.cache_events import Op
+from entry_cache.observe.cache_events import Op
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, bytes_text
 from pipeline.traces.record_frames import Record

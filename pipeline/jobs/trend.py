@@ -34,7 +34,7 @@ _KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "pinned_ratio_max": "entryCachePinnedRatioMax",
     }
 )
-"""Keys of broker.conf by the fields of `EntryCacheSettings`."""
+"""Keys of broker.conf by the fields of `CacheSettings`."""
 
 
 class Counts(NamedTuple):
@@ -142,7 +142,7 @@ def causes_of_drop(
 
 
 def changed_settings(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return a line per broker and setting that differs; both map brokers to `EntryCacheSettings.to_text`."""
+    """Return a line per broker and setting that differs; both map brokers to `CacheSettings.to_text`."""
     lines = []
     for broker in sorted(before.keys() & now.keys()):
         was, one = json.loads(before[broker]), json.loads(now[broker])

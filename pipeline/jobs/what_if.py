@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from broker.entry_cache.settings import EntryCacheSettings
+from entry_cache.settings import CacheSettings
 from pipeline.jobs.grid_rows import OWN, own_lines, policy_name, present_lines, row_of
 from pipeline.jobs.memory_curve import marks_of
 from pipeline.jobs.plots import lines_plot
@@ -93,7 +93,7 @@ def _size(row: GridRow) -> int:
     return row.settings.size_bytes_max
 
 
-def _name_parts(settings: EntryCacheSettings) -> tuple[str, str, str, str]:
+def _name_parts(settings: CacheSettings) -> tuple[str, str, str, str]:
     accessed = "" if settings.extend_recently_accessed else "not "
     return (
         policy_name(settings),

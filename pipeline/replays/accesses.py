@@ -142,7 +142,7 @@ class Accesses:
     numbering: Numbering
     """Of `rows` and `sizes`."""
     settings: tuple[str, ...]
-    """The cache's settings in the order in which they held, as `EntryCacheSettings.to_text` writes them."""
+    """The cache's settings in the order in which they held, as `CacheSettings.to_text` writes them."""
     tick_ns: int
     """The time between two periodic passes."""
     rate: float = 1.0

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime, batches
 from broker.recorder.row_encoder import Columns as Batch
 from broker.recorder.schema import COLUMNS
+from entry_cache.observe.cache_events import Op
 
 
 class Columns(NamedTuple):

@@ -26,7 +26,7 @@ LAST_TICK_NS, TICK_NS = range(32, 34)
 ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(34, 40)
 """Settings, which may change during the replay; the profile's follow."""
 COUNTS_FROM, RENEWS, ONE_PROTECTED_PASS, STOPS_AT_ZERO = range(40, 44)
-"""Decisions that differ between releases, as in `broker.entry_cache.policies.profile`."""
+"""Decisions that differ between releases, as in `entry_cache.policies.profile`."""
 LENGTH: Final = 44
 """The length of the array."""
 
@@ -55,4 +55,4 @@ TOTALS: Final = MappingProxyType(
         "used_bytes": USED_BYTES,
     }
 )
-"""By name of `broker.entry_cache.observe.totals`, the place of the counter."""
+"""By name of `entry_cache.observe.totals`, the place of the counter."""

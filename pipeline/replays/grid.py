@@ -13,9 +13,9 @@ from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
 
-from broker.config.policy_names import PIP430
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.policy_names import PIP430
+from entry_cache.settings import CacheSettings
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.making import make_accesses
 from pipeline.replays.objects import replay_objects
@@ -43,7 +43,7 @@ class Overrides(NamedTuple):
     extend_recently_accessed: bool | None = None
     """True where a pass requeues entries that were read."""
 
-    def applied_to(self, own: EntryCacheSettings) -> EntryCacheSettings:
+    def applied_to(self, own: CacheSettings) -> CacheSettings:
         """Return the settings to replay with.
 
         ValueError for settings that no cache has.
@@ -74,7 +74,7 @@ class BrokerCounts(NamedTuple):
     """Entries that came with another reader's read from a bookie."""
     peak_bytes: int
     """The largest use of its cache."""
-    settings: EntryCacheSettings
+    settings: CacheSettings
     """Of its newest lifetime, as replayed."""
 
     @property
@@ -89,7 +89,7 @@ class GridRow:
 
     overrides: Overrides
     """As given to `replay_grid`."""
-    settings: EntryCacheSettings
+    settings: CacheSettings
     """Of the first broker lifetime, as replayed."""
     hits: int
     """Entries read from the cache."""
@@ -163,7 +163,7 @@ class _Replayed(NamedTuple):
     """The index of the overrides in the grid."""
     broker: str
     start: str
-    settings: EntryCacheSettings
+    settings: CacheSettings
     outcome: Outcome
     rate: float
     bytes_rate: float
@@ -198,7 +198,7 @@ def replay_grid(
 
 
 def affordable_rate(
-    requests: int, entry_bytes: float, own: EntryCacheSettings, wanted: Sequence[Overrides]
+    requests: int, entry_bytes: float, own: CacheSettings, wanted: Sequence[Overrides]
 ) -> float:
     """Return the share of the entries of which a grid takes about a minute on two cores.
 
@@ -221,7 +221,7 @@ def affordable_rate(
     return min(max(rate, least), 1.0)
 
 
-def _least_rate(settings: Sequence[EntryCacheSettings], size_bytes: float) -> float:
+def _least_rate(settings: Sequence[CacheSettings], size_bytes: float) -> float:
     """Return the share of the smallest of these caches that has so many bytes."""
     # A cache of size 0 holds no entry in any sample.
     smallest = min([one.size_bytes_max for one in settings if one.size_bytes_max], default=0)
@@ -234,12 +234,12 @@ def needs_objects(lifetimes: Sequence[BrokerLifetime], wanted: Iterable[Override
     return any(one.applied_to(own).policy not in BY_KERNEL for one in wanted for own in owns)
 
 
-def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
+def own_settings(lifetime: BrokerLifetime) -> CacheSettings:
     """Return the settings that held last."""
-    return EntryCacheSettings.from_text(lifetime.files[-1].facts.settings)
+    return CacheSettings.from_text(lifetime.files[-1].facts.settings)
 
 
-def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> EntryCacheSettings:
+def usual_settings(lifetimes: Iterable[BrokerLifetime]) -> CacheSettings:
     """Return the settings that most brokers had last; of equally many, those of the first broker by name."""
     in_order = sorted(lifetimes, key=lambda one: (one.broker, one.start))
     # The newest lifetime of a broker replaces its older ones.

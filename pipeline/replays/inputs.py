@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from broker.entry_cache.observe.cache_events import HIT_MOVES, Op
-from broker.entry_cache.observe.replay import OUTPUTS
-from broker.entry_cache.reader import LOOKS_ONLY
 from broker.recorder.record_reader import BrokerLifetime
 from broker.recorder.row_encoder import RUN_OPS, in_sample_alone
 from broker.recorder.row_encoder import Columns as Batch
 from broker.recorder.sampling import hash_limit, mixed
+from entry_cache.observe.cache_events import HIT_MOVES, Op
+from entry_cache.observe.replay import OUTPUTS
+from entry_cache.reader import LOOKS_ONLY
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import Bools, Ints8, Ints64
 from pipeline.replays.columns import Columns, columns_of, read_batches

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.observe.cache_events import REASONS, Op
+from entry_cache.cache_stats import Reason
+from entry_cache.observe.cache_events import REASONS, Op
 from pipeline.replays.accesses import Ints32, Ints64, Numbering
 from pipeline.replays.columns import Columns
 from pipeline.replays.numbering import entries_before

@@ -1,6 +1,6 @@
 """The broker's entry cache as machine code, for replays of `pip430` (4.2, 5.0) and `fifo-ttl`.
 
-It follows `broker/entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
+It follows `entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
 Tests compare it with the broker's objects, counter by counter, on random access records.
 
 Invariant: an entry is cached once in the ring, at the slot that its own field `slot` names. A slot whose entry names

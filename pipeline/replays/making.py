@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.observe.cache_events import Op
 from pipeline.replays.accesses import (
     APPEND,
     CONFIGURE,

@@ -1,7 +1,7 @@
 """Replays an access record through the broker's own cache objects, under other settings.
 
 It serves policies without machine code, and tests compare the machine code with it.
-`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
+`entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Both act on
 `ReplayedObjects`: `WhatIf` applies itself the inputs in `_OTHERWISE`, and has the others repeated by `RepeatedInputs`.
 Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
 not. A read that is a hit here alone moves its cursor when it was asked for, under a policy that watches cursors.
@@ -14,18 +14,18 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
-from broker.entry_cache.listener import Redelivery
-from broker.entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
-from broker.entry_cache.observe.recorded import Recorded
-from broker.entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
-from broker.entry_cache.observe.replay import OUTPUTS, Replay
-from broker.entry_cache.observe.totals import totals_of
-from broker.entry_cache.reader import LOOKS_ONLY
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.recorder.record_reader import BrokerLifetime, events, events_of
 from broker.recorder.schema import COLUMNS
+from entry_cache.listener import Redelivery
+from entry_cache.observe.cache_events import HIT_MOVES, HIT_REDELIVERY, Op
+from entry_cache.observe.recorded import Recorded
+from entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
+from entry_cache.observe.replay import OUTPUTS, Replay
+from entry_cache.observe.totals import totals_of
+from entry_cache.reader import LOOKS_ONLY
+from entry_cache.settings import CacheSettings
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 from pipeline.replays.accesses import REST_NS
 from pipeline.replays.inputs import InputBatch
 from pipeline.replays.replay import Outcome
@@ -63,7 +63,7 @@ class _NothingPinned:
 class WhatIf:
     """A replay with settings other than the recorded ones."""
 
-    def __init__(self, settings: EntryCacheSettings, tick_ns: int) -> None:
+    def __init__(self, settings: CacheSettings, tick_ns: int) -> None:
         """`settings` hold from start to end, whatever SETTINGS events say.
 
         `tick_ns`: between two periodic passes.
@@ -329,7 +329,7 @@ def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
 def replay_objects(
     lifetime: BrokerLifetime,
     batches: Iterable[InputBatch],
-    settings: Sequence[EntryCacheSettings],
+    settings: Sequence[CacheSettings],
     tick_ns: int,
 ) -> list[Outcome]:
     """Replay a broker lifetime, given its inputs or a sample of them, under each of the settings.
@@ -348,7 +348,7 @@ def replay_objects(
 
 def own_totals(lifetime: BrokerLifetime) -> Outcome:
     """Replay a broker lifetime as recorded, with the broker's own settings and any policy."""
-    replay = Replay(EntryCacheSettings.from_text(lifetime.files[0].facts.settings))
+    replay = Replay(CacheSettings.from_text(lifetime.files[0].facts.settings))
     for batch in events(lifetime):
         replay.feed(batch)
     replay.finish(cut_off=lifetime.files[-1].facts.totals is None)

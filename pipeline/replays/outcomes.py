@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker.entry_cache.observe.cache_events import Op
+from entry_cache.observe.cache_events import Op
 from pipeline.replays.accesses import (
     CAME_TO_NOTHING,
     COALESCED,

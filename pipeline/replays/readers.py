@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import NOT_COUNTED, NOT_OFFERED
 from pipeline.replays.columns import Columns, read_batches

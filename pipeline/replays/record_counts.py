@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
+from entry_cache.observe.cache_events import Op
 from pipeline.machine_code import compiled
 from pipeline.replays.columns import Columns, columns_of, read_batches
 from pipeline.replays.numbering import Runs, number_entries

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.config.policy_names import FIFO_TTL, PIP430
-from broker.entry_cache.eviction import TRIGGER
-from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
-from broker.entry_cache.settings import EntryCacheSettings
+from entry_cache.eviction import TRIGGER
+from entry_cache.policy_names import FIFO_TTL, PIP430
+from entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
+from entry_cache.settings import CacheSettings
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import Accesses, Rows
 from pipeline.replays.cache_arrays import ENTRY, Cache
@@ -27,7 +27,7 @@ class Outcome:
     """The counters of a replayed cache."""
 
     totals: Mapping[str, int]
-    """By the names of `broker.entry_cache.observe.totals`."""
+    """By the names of `entry_cache.observe.totals`."""
     peak_bytes: int
     """The largest use of the cache."""
     new_misses: int
@@ -54,11 +54,11 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
     A complete access record gives exactly the broker's own counters.
     """
-    own = [EntryCacheSettings.from_text(text) for text in accesses.settings]
+    own = [CacheSettings.from_text(text) for text in accesses.settings]
     return _replay(accesses, own, as_recorded=True)
 
 
-def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
+def replay_with(accesses: Accesses, settings: CacheSettings) -> Outcome:
     """Replay with other settings.
 
     Readers read at the recorded times, and a missed entry arrives at once.
@@ -66,7 +66,7 @@ def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
     return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
-def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
+def scaled(settings: CacheSettings, accesses: Accesses) -> CacheSettings:
     """Return settings with the sample's share of the size.
 
     Its hit ratio is about that of all entries.
@@ -76,7 +76,7 @@ def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettin
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
 
 
-def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
+def _replay(accesses: Accesses, settings: Sequence[CacheSettings], *, as_recorded: bool) -> Outcome:
     cache = _new_cache(accesses, settings[0])
     values = np.array([_setting_values(one) for one in settings], np.int64)
     rows = Rows(*map(np.ascontiguousarray, accesses.rows))
@@ -90,7 +90,7 @@ def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_re
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
 
 
-def _profile_of(settings: EntryCacheSettings) -> Profile:
+def _profile_of(settings: CacheSettings) -> Profile:
     """Return the decisions of the policy.
 
     ValueError for a policy without machine code.
@@ -100,7 +100,7 @@ def _profile_of(settings: EntryCacheSettings) -> Profile:
     return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]
 
 
-def _setting_values(settings: EntryCacheSettings) -> list[int]:
+def _setting_values(settings: CacheSettings) -> list[int]:
     """Return the settings in the order of the counters from ENABLED on."""
     protects = _profile_of(settings).protects
     return [
@@ -113,7 +113,7 @@ def _setting_values(settings: EntryCacheSettings) -> list[int]:
     ]
 
 
-def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
+def _new_cache(accesses: Accesses, settings: CacheSettings) -> Cache:
     profile = _profile_of(settings)
     s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
     s[c.TICK_NS] = accesses.tick_ns

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.observe.cache_events import HIT_MOVES, REASONS, STILL_EXPECTED, Op
+from entry_cache.cache_stats import Reason
+from entry_cache.observe.cache_events import HIT_MOVES, REASONS, STILL_EXPECTED, Op
 from pipeline.machine_code import compiled
 from pipeline.replays.columns import Columns
 

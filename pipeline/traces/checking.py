@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import (
     BrokerLifetime,
@@ -26,6 +25,7 @@ from broker.recorder.record_reader import (
     look_at,
 )
 from broker.recorder.sampling import Ints
+from entry_cache.observe.cache_events import COUNTS_READS, Op
 
 CLOCK_STEP_US: Final = 1_000_000
 """The step back in `ts`, in microseconds, that counts as a clock jump.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from foundation.tls.errors import TlsError
 from protocol import answers, requests
 from protocol.commands import parse_command
 from protocol.frame import FRAME_PADDING_BYTES
@@ -25,7 +26,6 @@ from pyspark_pulsar.client.security import Security
 from pyspark_pulsar.client.tls_refusals import closed_early, refusal
 from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, TlsRefused
-from tls.errors import TlsError
 
 CLIENT_VERSION = "pyspark-pulsar"
 """Name of this client in brokers' logs and statistics."""

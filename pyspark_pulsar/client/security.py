@@ -10,8 +10,8 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from foundation.tls.contexts import ClientFiles, client_context
 from pyspark_pulsar.client.oauth2 import ClientCredentials
-from tls.contexts import ClientFiles, client_context
 
 
 class Credentials(NamedTuple):

@@ -16,7 +16,7 @@ from bookie_stub.base.record import KEY, frame
 from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
-from broker.ledger_client.digest import seal
+from bookkeeper.client.digest import seal
 from tests.bookie_stub.bookie_process import Process
 
 MASTER_KEY = b"k" * 20

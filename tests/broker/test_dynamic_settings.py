@@ -8,20 +8,20 @@ from collections.abc import Mapping
 
 import pytest
 
+from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.compose.cache_settings import EntryCacheSettings
+from broker.compose.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.errors import MetadataError
 from broker.net.settings import NetSettings
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.settings import ServiceSettings
-from settings.errors import MissingProtection, NotDynamic, SettingsError
-from settings.keys import Key
-from settings.settings import Settings
+from foundation.model.errors import MetadataError
+from foundation.settings.errors import MissingProtection, NotDynamic, SettingsError
+from foundation.settings.keys import Key
+from foundation.settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
 
 SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"

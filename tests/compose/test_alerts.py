@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from autorecovery.exposition import render as render_copies
-from autorecovery.stats import RecoveryStats
 from bookie_stub.http.exposition import render
+from bookkeeper.repair.exposition import render as render_copies
+from bookkeeper.repair.stats import RecoveryStats
 from broker.metrics import broker_families, topic_families
 from tests.bookie_stub.conftest import Bench
 from tests.test_docs import anchors_of

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 import pulsar
 import pytest
 
-from autorecovery.exposition import IN_A_BOOKIE
-from autorecovery.exposition import render as render_copies
-from autorecovery.stats import RecoveryStats
 from bookie_stub.http.exposition import render
+from bookkeeper.repair.exposition import IN_A_BOOKIE
+from bookkeeper.repair.exposition import render as render_copies
+from bookkeeper.repair.stats import RecoveryStats
 from broker.service.settings import ServiceSettings
 from tests.bookie_stub.conftest import Bench
 from tests.compose.test_alerts import FILES, alerts

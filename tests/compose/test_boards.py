@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autorecovery.exposition import render as render_copies
-from autorecovery.stats import RecoveryStats
+from bookkeeper.repair.exposition import render as render_copies
+from bookkeeper.repair.stats import RecoveryStats
 from broker.metrics import broker_families, topic_families
 from tests.compose.boards import queries
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bookie_stub.base.record import explicit_lac_of
-from broker.ledger_client.digest import seal
+from bookkeeper.client.digest import seal
 from protocol.bookie_frame import (
     FLAG_RECOVERY_ADD,
     AddResponse,

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import pulsar
 
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger.managed_ledger_info import (
     cursor_key,
     decode_cursor_info,
     decode_ledger_info,
     managed_ledger_key,
 )
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.service.compaction.topic_compaction import LEDGER_PROPERTY
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from protocol.ledger_metadata import ledger_key

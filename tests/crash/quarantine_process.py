@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.__main__ import main
 from magnetar.audit import command, quarantine
 from tests.crash.crash_points import POINT

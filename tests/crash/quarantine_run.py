@@ -21,8 +21,8 @@ from typing import Final
 
 import pulsar
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-from leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
+from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key, node_record_key
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.audit.quarantine import export_path
 from protocol.ledger_metadata import ledger_key
 from tests.crash.broker_process import ROOT, BrokerProcess

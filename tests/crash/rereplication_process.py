@@ -15,21 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from autorecovery import copying, worker
-from autorecovery.auditor import Auditor
-from autorecovery.copying import Copying
-from autorecovery.marks import Marks
-from autorecovery.pace import Pace
-from autorecovery.settings import AutoRecoverySettings
-from autorecovery.stats import RecoveryStats
-from autorecovery.worker import ReplicationWorker
-from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.own_ledger import RecoveringLedger
-from broker.ledger_client.settings import QuarantineSettings
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.own_ledger import RecoveringLedger
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.repair import copying, worker
+from bookkeeper.repair.auditor import Auditor
+from bookkeeper.repair.copying import Copying
+from bookkeeper.repair.marks import Marks
+from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.stats import RecoveryStats
+from bookkeeper.repair.worker import ReplicationWorker
+from broker.compose.ledger_settings import QuarantineSettings
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from magnetar.process.recovery_settings import AutoRecoverySettings
 
 POINT, COUNT = "CRASH_POINT", "CRASH_COUNT"
 WORKER_POINTS: Final = (

@@ -20,18 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from autorecovery.fragments import bookies_needed, fragments_of
-from autorecovery.marks import Marks
-from autorecovery.replicas import read_entry
-from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.digest import DEFAULT_DIGEST
-from broker.ledger_client.ensemble_writer import EnsembleWriter
-from broker.ledger_client.own_ledger import OwnLedger, read_metadata
-from broker.ledger_client.settings import QuarantineSettings
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.client.digest import DEFAULT_DIGEST
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ensemble_writer import EnsembleWriter
+from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.repair.fragments import bookies_needed, fragments_of
+from bookkeeper.repair.marks import Marks
+from bookkeeper.repair.replicas import read_entry
+from broker.compose.ledger_settings import QuarantineSettings
+from foundation.loop import clock
+from foundation.loop.turn import Turn
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from tests.crash.broker_process import ROOT
 from tests.crash.rereplication_process import BOOKIE_POINTS, COUNT, POINT, WORKER_POINTS

@@ -11,7 +11,7 @@ pytest.importorskip("pulsar", reason="needs the official client, pip install pul
 
 import pulsar
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from protocol.ledger_metadata import ledger_key
 from tests.crash.bookie_leftovers import left_on_bookie
 from tests.crash.broker_process import BrokerProcess

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from broker.ledger_client.ledgers import Ledgers
+from bookkeeper.ensembles.ledgers import Ledgers
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from magnetar.__main__ import main

@@ -19,8 +19,8 @@ from typing import Final
 
 import pulsar
 
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from protocol.ledger_metadata import ledger_key
 from tests.crash.bookie_leftovers import left_on_bookie
 from tests.crash.broker_process import BrokerProcess

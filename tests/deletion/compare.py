@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from tests.deletion.kinds import KINDS, delete, dump, topic, with_namespace
 from tests.fakes.stage import Stage
 

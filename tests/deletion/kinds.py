@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.position import EARLIEST
-from broker.model.topic_name import TopicName, parse_topic_name
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.schemas.schema import Schema, SchemaType
 from broker.security.authorization.permissions import Action
 from broker.service.compaction.topic_compaction import CompactionStatus
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.broker.service.test_compaction import compact
 from tests.fakes.stage import Stage
 

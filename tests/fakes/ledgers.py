@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.ledger_client.bookies import OneBookie
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.settings import LedgerSettings
-from broker.metadata.metadata_store import MetadataStore
+from bookkeeper.client.ledger_client import LedgerClient
+from bookkeeper.ensembles.bookies import OneBookie
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.metadata_store import MetadataStore
+from broker.compose.ledger_settings import LedgerSettings
 
 ADDRESS = "127.0.0.1:3181"
 

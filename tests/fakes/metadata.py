@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import VALUE_BYTES_MAX, MetadataStore, Put, Versioned
-from broker.model.errors import MetadataError
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, MetadataStore, Put, Versioned
+from foundation.model.errors import MetadataError
 
 
 class FakeMetadata(MemoryMetadataStore):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
 from broker.service.ports import ProducerPort
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 
 Key: TypeAlias = tuple[int, int]
 

@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_ids import LedgerIdSource
-from broker.ledger_client.ledgers import Ledgers
-from broker.loop.turn import Turn
+from bookkeeper.ensembles.ledger_ids import LedgerIdSource
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import ABSENT
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
@@ -21,11 +19,13 @@ from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import ABSENT
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.range_set import EntryRange
+from entry_cache.compose import ComposedCache
+from entry_cache.entry_cache_manager import EntryCacheManager
+from entry_cache.reader import Reader
+from foundation.loop.turn import Turn
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.range_set import EntryRange
 
 EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 """(the whole range in order, None), or ([], the error)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.model.entry import Buffer
 from broker.service.producer import Producer
+from foundation.model.entry import Buffer
 
 
 def send(

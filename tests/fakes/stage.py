@@ -10,16 +10,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
+from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.ensembles.ledger_ids import LedgerIds
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.compaction.passes import PassesSettings
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_ids import LedgerIds
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.loop.turn import Turn
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.topic_name import parse_topic_name
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.deletion.deletions import Deletions
@@ -31,6 +29,8 @@ from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from foundation.loop.turn import Turn
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.compaction import InlineWorker
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message

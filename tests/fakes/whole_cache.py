@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.policy import Removed
-from broker.model.entry import Entry
+from entry_cache.cache_stats import Reason
+from entry_cache.compose import ComposedCache
+from entry_cache.policy import Removed
+from foundation.model.entry import Entry
 
 
 class WholeCache(ComposedCache):

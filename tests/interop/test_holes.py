@@ -18,9 +18,9 @@ from contextlib import contextmanager
 import pulsar
 import pytest
 
-from broker.model.entry import Entry
 from broker.net.ports import ConsumerOnConnection
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.entry import Entry
 from tests.interop.support import SILENCE_MS, Admin, connect, wait_until
 from tests.support.memory_broker import memory_broker
 from tests.vectors.broker_process import REPOSITORY, BrokerProcess

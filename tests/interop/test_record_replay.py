@@ -16,9 +16,9 @@ from typing import Final
 import pulsar
 import pytest
 
-from broker.entry_cache.observe.replay import Replay
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime, events, find
+from entry_cache.observe.replay import Replay
 from tests.interop.support import Admin, numbered, publish, read, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 

@@ -21,15 +21,15 @@ from typing import Final
 import pytest
 from kazoo.client import KazooClient
 
-from autorecovery.fragments import bookies_needed
-from autorecovery.replicas import read_entry
-from autorecovery.zookeeper_locks import ZookeeperElection
 from bookie_stub.config.rules import load_bookie_settings
 from bookie_stub.config.settings import BookieSettings
-from broker.ledger_client.digest import DEFAULT_DIGEST, digest_of
-from broker.ledger_client.ensemble_writer import EnsembleWriter
-from broker.ledger_client.own_ledger import OwnLedger, read_metadata
-from broker.ledger_client.placement import write_set
+from bookkeeper.client.digest import DEFAULT_DIGEST, digest_of
+from bookkeeper.ensembles.ensemble_writer import EnsembleWriter
+from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
+from bookkeeper.ensembles.placement import write_set
+from bookkeeper.repair.fragments import bookies_needed
+from bookkeeper.repair.replicas import read_entry
+from bookkeeper.repair.zookeeper_locks import ZookeeperElection
 from magnetar.process.rereplication import Cluster, joined
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from protocol.underreplication import ELECTION, LOCKS

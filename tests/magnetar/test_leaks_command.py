@@ -16,10 +16,10 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.model.topic_name import parse_topic_name
-from leaks.quarantine import ledger_record_key
-from leaks.rules import NO_PERSISTENT_TOPIC, PARTITION
+from bookkeeper.leaks.quarantine import ledger_record_key
+from bookkeeper.leaks.rules import NO_PERSISTENT_TOPIC, PARTITION
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from foundation.model.topic_name import parse_topic_name
 from magnetar.__main__ import main
 from protocol.ledger_metadata import LedgerMetadata, Segment, encode, ledger_key
 from tests.crash.broker_process import BrokerProcess

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from foundation.settings.errors import MissingProtection, SettingsError
 from magnetar.process.process_settings import load_standalone_settings
-from settings.errors import MissingProtection, SettingsError
 
 
 def test_each_side_reads_its_own_keys(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from leaks.quarantine import ledger_record_key, node_record_key
+from bookkeeper.leaks.quarantine import ledger_record_key, node_record_key
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from magnetar.audit.facts import gather, judge
 from magnetar.audit.quarantine import delete, export, put_in
 from magnetar.snapshot.node_rows import Node

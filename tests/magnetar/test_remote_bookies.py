@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.config import load_broker_settings
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from foundation.loop import clock
+from foundation.loop.turn import Turn
 from magnetar.process import remote_bookies
 from tests.support.ports import free_port
 

@@ -11,6 +11,7 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.managed_ledger_info import (
     CursorInfo,
@@ -19,12 +20,11 @@ from broker.managed_ledger.managed_ledger_info import (
     encode_cursor_info,
     encode_ledger_info,
 )
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.position import Position
 from broker.schemas.compatibility import Strategy
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import SchemaStore
+from foundation.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 AFTER_READY = (
     "broker.console",
-    "broker.entry_cache.policies.magnetar.magnetar",
-    "broker.entry_cache.policies.stash",
+    "entry_cache.policies.magnetar.magnetar",
+    "entry_cache.policies.stash",
     "broker.faults",
     "broker.metrics",
     "broker.recorder.recorder",

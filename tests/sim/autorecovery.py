@@ -7,15 +7,15 @@ import random
 from dataclasses import dataclass
 from typing import Protocol
 
-from autorecovery.auditor import Auditor
-from autorecovery.copying import Copying
-from autorecovery.marks import Marks
-from autorecovery.pace import Pace
-from autorecovery.settings import AutoRecoverySettings
-from autorecovery.stats import RecoveryStats
-from autorecovery.worker import ReplicationWorker
-from broker.ledger_client.ledgers import Ledgers
-from broker.model.errors import BrokerError, MetadataError
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.repair.auditor import Auditor
+from bookkeeper.repair.copying import Copying
+from bookkeeper.repair.marks import Marks
+from bookkeeper.repair.pace import Pace
+from bookkeeper.repair.stats import RecoveryStats
+from bookkeeper.repair.worker import ReplicationWorker
+from foundation.model.errors import BrokerError, MetadataError
+from magnetar.process.recovery_settings import AutoRecoverySettings
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop
 from tests.sim.metadata import SharedState, SimMetadataStore

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from autorecovery.copying import _Copy
 from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.replay import Replay
-from broker.ledger_client import recovery
-from broker.ledger_client.bookies import Bookies
-from broker.ledger_client.ensemble_writer import EnsembleWriter, _Member
-from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger
-from broker.ledger_client.result_codes import UNREACHABLE
+from bookkeeper.client.result_codes import UNREACHABLE
+from bookkeeper.ensembles import recovery
+from bookkeeper.ensembles.bookies import Bookies
+from bookkeeper.ensembles.ensemble_writer import EnsembleWriter, _Member
+from bookkeeper.ensembles.own_ledger import OwnLedger, RecoveringLedger
+from bookkeeper.repair.copying import _Copy
 from protocol.bookie_frame import RC_NO_ENTRY, RC_NO_LEDGER
 from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.autorecovery import LocksOf, SimLock

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import VALUE_BYTES_MAX, Put, Versioned
-from broker.model.errors import MetadataError
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import VALUE_BYTES_MAX, Put, Versioned
+from foundation.model.errors import MetadataError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode, ledger_key
 from tests.sim.network import Client
 

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
-from broker.ledger_client.result_codes import UNREACHABLE
+from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from bookkeeper.client.result_codes import UNREACHABLE
 from protocol.bookie_frame import LAST_ENTRY
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from broker.ledger_client.settings import LedgerSettings
+from broker.compose.ledger_settings import LedgerSettings
 from protocol.ledger_metadata import DigestType
 from tests.sim.network import Faults
 

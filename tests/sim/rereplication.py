@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autorecovery.fragments import bookies_needed, fragments_of
-from autorecovery.replicas import is_good
-from broker.ledger_client.digest import digest_of
-from broker.ledger_client.own_ledger import OwnLedger, read_metadata
-from broker.model.errors import BrokerError, MetadataError
+from bookkeeper.client.digest import digest_of
+from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
+from bookkeeper.repair.fragments import bookies_needed, fragments_of
+from bookkeeper.repair.replicas import is_good
+from foundation.model.errors import BrokerError, MetadataError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 from tests.sim.autorecovery import SESSION_S, Processes
 from tests.sim.bookie import SimBookie

@@ -6,13 +6,13 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.digest import Digest, digest_of, last_add_confirmed, ledger_length
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.placement import write_set
-from broker.ledger_client.settings import QuarantineSettings
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, PersistenceError
+from bookkeeper.client.digest import Digest, digest_of, last_add_confirmed, ledger_length
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.ensembles.placement import write_set
+from broker.compose.ledger_settings import QuarantineSettings
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop, run

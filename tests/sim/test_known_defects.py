@@ -14,13 +14,13 @@ from functools import partial
 
 import pytest
 
-from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.digest import master_key, seal
-from broker.ledger_client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import PersistenceError
+from bookkeeper.client.digest import master_key, seal
+from bookkeeper.client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
+from foundation.model.errors import PersistenceError
 from protocol.bookie_frame import LAST_ENTRY
 from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.bookie import SimBookie

@@ -6,11 +6,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.ledger_client.own_ledger import OwnLedger
-from broker.loop.turn import Turn
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
+from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.own_ledger import OwnLedger
+from foundation.loop.turn import Turn
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
 from tests.sim.metadata import LEDGER, Broken
 from tests.sim.network import Client
 

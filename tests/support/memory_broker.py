@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.loop import clock
-from broker.loop.turn import Turn
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.security.authentication.make import make_authenticator
+from foundation.loop import clock
+from foundation.loop.turn import Turn
 from tests.fakes.ledgers import on_one_bookie
 
 

@@ -46,8 +46,8 @@ LONG: Final = (
     "tests/test_decision_vectors.py",
     "tests/tidy/",
     "tests/bench/",
-    "tests/broker/entry_cache/",
-    "tests/broker/metadata/",
+    "tests/entry_cache/",
+    "tests/bookkeeper/metadata/",
 )
 """Groups, files and folders in the order in which they begin; all others come last."""
 

@@ -11,13 +11,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
     "protocol",
-    "settings",
-    "tls",
-    "zookeeper",
-    "leaks",
+    "foundation",
+    "bookkeeper",
+    "entry_cache",
     "broker",
     "bookie_stub",
-    "autorecovery",
     "magnetar",
     "pipeline",
     "pyspark_pulsar",

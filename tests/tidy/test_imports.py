@@ -11,39 +11,39 @@ import pytest
 
 from tests.tidy.sources import HELPERS, PRODUCT, Source, invented, nodes_of, report, sources
 
-LEVELS = {
-    "protocol": 0,
-    "settings": 0,
-    "tls": 0,
-    "zookeeper": 0,
-    "leaks": 0,
-    # The table of keys, the cache and the pipeline's replays share these names.
-    "broker.config.policy_names": 0,
-    "broker.model": 1,
-    "broker.config": 1,
-    "broker.loop": 1,
-    "broker.ledger_client": 2,
-    "broker.entry_cache": 2,
-    "broker.metadata": 2,
-    "broker.compaction": 2,
-    "broker.managed_ledger": 3,
-    "broker.schemas": 3,
-    "broker.security": 3,
-    "broker.service": 4,
-    "broker.net": 5,
-    "broker.admin": 5,
-    "broker.websocket": 5,
-    "broker.metrics": 5,
-    "broker.recorder": 5,
-    "broker.faults": 5,
-    "broker.console": 5,
-    "broker.compose": 6,
-    "magnetar": 6,
-}
+_FROM_THE_BOTTOM_UP = (
+    # The names of the cache's policies are in the table of keys, too.
+    (
+        "protocol",
+        "foundation.settings",
+        "foundation.tls",
+        "foundation.zookeeper",
+        "bookkeeper.leaks",
+        "entry_cache.policy_names",
+    ),
+    ("foundation.model", "foundation.loop", "broker.config"),
+    ("entry_cache", "bookkeeper.metadata", "bookkeeper.client", "broker.compaction"),
+    ("bookkeeper.ensembles",),
+    ("broker.managed_ledger", "broker.schemas", "broker.security"),
+    ("broker.service",),
+    (
+        "broker.net",
+        "broker.admin",
+        "broker.websocket",
+        "broker.metrics",
+        "broker.recorder",
+        "broker.faults",
+        "broker.console",
+    ),
+    ("broker.compose", "magnetar"),
+)
+LEVELS = {room: level for level, rooms in enumerate(_FROM_THE_BOTTOM_UP) for room in rooms}
 """A room is a package or a module; the longest name that fits counts. It imports itself and lower levels."""
+TOP_LEVEL = len(_FROM_THE_BOTTOM_UP) - 1
+ROOFS = ("broker", "bookkeeper", "foundation")
+"""Packages of rooms: every module in them belongs to a room."""
 
 SAME_LEVEL = {
-    ("broker.ledger_client", "broker.metadata"): "ledger ids are given out by the metadata store",
     ("broker.console", "broker.admin"): "the console's data are routes of the admin API",
 }
 """Exceptions to "lower levels only", each with its reason; never both ways."""
@@ -62,44 +62,58 @@ BOOKIE = (
     "tools",
 )
 """Rooms of the bookie from the bottom up: each may import those before it."""
-_CACHE = ("broker.recorder", "broker.entry_cache", "broker.model", "broker.config.policy_names")
+_CACHE = ("broker.recorder", "entry_cache", "foundation.model", "entry_cache.policy_names")
 ONLY = {
-    "bookie_stub": {"protocol", "settings", "zookeeper", *(f"bookie_stub.{room}" for room in BOOKIE)},
+    # Libraries: these are all the rooms of ours that they may use, so no settings, and nothing of the broker.
+    "entry_cache": {"entry_cache.policy_names", "foundation.model"},
+    "bookkeeper.metadata": {"protocol", "foundation.model", "foundation.zookeeper"},
+    "bookkeeper.client": {"protocol", "foundation.model", "foundation.loop", "foundation.tls"},
+    "bookkeeper.ensembles": {
+        "protocol",
+        "foundation.model",
+        "foundation.loop",
+        "bookkeeper.client",
+        "bookkeeper.metadata",
+    },
+    "bookkeeper.repair": {
+        "protocol",
+        "foundation.model",
+        "bookkeeper.client",
+        "bookkeeper.ensembles",
+        "bookkeeper.metadata",
+    },
+    "bookie_stub": {
+        "protocol",
+        "foundation.settings",
+        "foundation.zookeeper",
+        *(f"bookie_stub.{room}" for room in BOOKIE),
+    },
     **{
         f"bookie_stub.{room}": {
             "protocol",
-            "settings",
-            "zookeeper",
+            "foundation.settings",
+            "foundation.zookeeper",
             *(f"bookie_stub.{lower}" for lower in BOOKIE[:height]),
         }
         for height, room in enumerate(BOOKIE)
     },
-    # A client of bookies and of the metadata store, with the keys of bookkeeper.conf.
-    "autorecovery": {
-        "protocol",
-        "settings",
-        "bookie_stub.config",
-        "broker.ledger_client",
-        "broker.metadata",
-        "broker.model",
-    },
     "pipeline": {"protocol"},
     # Jobs on access records: the broker's own reader of them, and the policies that decided.
-    "pipeline.traces": {"broker.recorder", "broker.entry_cache"},
+    "pipeline.traces": {"broker.recorder", "entry_cache"},
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
-    "pipeline.audits": {"pipeline", "pipeline.jobs", "leaks"},
-    "pyspark_pulsar": {"protocol", "tls"},
-    # The bare package runs before each of its rooms and must not drag any of them in.
-    "broker": set[str](),
+    "pipeline.audits": {"pipeline", "pipeline.jobs", "bookkeeper.leaks"},
+    "pyspark_pulsar": {"protocol", "foundation.tls"},
+    # A bare package runs before each of its rooms and must not drag any of them in.
+    **{roof: set[str]() for roof in ROOFS},
 }
-"""Rooms outside of the levels, and all that they may import of ours."""
+"""Rooms outside of the levels, and libraries: all that each may import of ours."""
 
 WITHOUT_WAITING = (
     "protocol",
-    "leaks",
-    "broker.model",
-    "broker.entry_cache",
+    "bookkeeper.leaks",
+    "foundation.model",
+    "entry_cache",
     "broker.schemas.avro_resolution",
     "broker.schemas.avro_schema",
     "broker.schemas.compatibility",
@@ -133,7 +147,7 @@ IMPURE_MODULES = frozenset(
     )
 )
 
-_ATTACHMENTS = tuple(f"broker.entry_cache.{part}" for part in ("observe", "policies", "bounds"))
+_ATTACHMENTS = tuple(f"entry_cache.{part}" for part in ("observe", "policies", "bounds"))
 NOT_FROM = dict.fromkeys(("broker.managed_ledger", "broker.service", "broker.net"), _ATTACHMENTS)
 """Parts of a lower room that a room may not import: they attach to the cache from outside, so its users do without."""
 
@@ -172,14 +186,14 @@ def may_import(room: str, other: str) -> bool:
         return True
     if room in ONLY:
         return other in ONLY[room]
-    # Level 6 composes everything, the bookie included; what has no level is closed to all others.
-    return LEVELS[room] == 6 or (other in LEVELS and LEVELS[other] < LEVELS[room])
+    # The top composes everything, the bookie included; what has no level is closed to all others.
+    return LEVELS[room] == TOP_LEVEL or (other in LEVELS and LEVELS[other] < LEVELS[room])
 
 
 def upward_imports(modules: Iterable[Source]) -> Iterator[str]:
     for module in modules:
         room = room_of(module.name)
-        if room is None or (room == "broker" and module.name != "broker"):
+        if room is None or (room in ROOFS and module.name != room):
             yield f"{module.path}: it is in no room; give its room a level in LEVELS"
             continue
         for line, target in imports(module.tree):
@@ -244,12 +258,12 @@ def test_users_of_the_cache_do_not_import_its_attachments() -> None:
 
 def test_imports_of_attachments_are_found() -> None:
     files = {
-        "broker/managed_ledger/a.py": "from broker.entry_cache.observe.cache_events import Op",
-        "broker/compose/a.py": "from broker.entry_cache.observe.cache_events import Op",
-        "broker/net/a.py": "from broker.entry_cache.listener import HitKind",
+        "broker/managed_ledger/a.py": "from entry_cache.observe.cache_events import Op",
+        "broker/compose/a.py": "from entry_cache.observe.cache_events import Op",
+        "broker/net/a.py": "from entry_cache.listener import HitKind",
     }
     assert list(imports_of_attachments(invented(files))) == [
-        "broker/managed_ledger/a.py:1: broker.managed_ledger may not import broker.entry_cache.observe.cache_events.Op"
+        "broker/managed_ledger/a.py:1: broker.managed_ledger may not import entry_cache.observe.cache_events.Op"
     ]
 
 
@@ -314,23 +328,30 @@ def test_import_circles_are_found_and_named(files: dict[str, str], circles: list
     [
         ("broker.service", "broker.managed_ledger", True),
         ("broker.net", "broker.service", True),
-        ("broker.managed_ledger", "settings", True),
+        ("broker.managed_ledger", "foundation.settings", True),
         ("magnetar", "bookie_stub", True),
         ("broker.compose", "bookie_stub", True),
         ("bookie_stub", "protocol", True),
-        ("broker.model", "broker.loop", False),
+        ("foundation.model", "foundation.loop", False),
         ("broker.service", "broker.net", False),
         ("broker.net", "broker.admin", False),
-        ("broker.entry_cache", "broker.metadata", False),
+        ("entry_cache", "bookkeeper.metadata", False),
+        ("entry_cache", "foundation.model", True),
+        ("entry_cache", "foundation.settings", False),
+        ("bookkeeper.client", "bookkeeper.ensembles", False),
+        ("bookkeeper.ensembles", "foundation.settings", False),
+        ("bookkeeper.repair", "bookkeeper.ensembles", True),
+        ("bookkeeper.repair", "bookie_stub.config", False),
+        ("broker.service", "bookkeeper.repair", False),
         ("broker.service", "bookie_stub", False),
-        ("bookie_stub", "broker.model", False),
-        ("protocol", "settings", False),
-        ("settings", "broker.model", False),
+        ("bookie_stub", "foundation.model", False),
+        ("protocol", "foundation.settings", False),
+        ("foundation.settings", "foundation.model", False),
         ("broker.net", "magnetar", False),
-        ("pipeline", "broker.model", False),
+        ("pipeline", "foundation.model", False),
         ("pipeline", "protocol", True),
         ("pipeline", "pipeline.jobs", False),
-        ("pipeline.replays", "broker.entry_cache", True),
+        ("pipeline.replays", "entry_cache", True),
         ("pipeline.replays", "pipeline.jobs", False),
         ("pipeline.jobs", "broker.service", False),
         ("broker.recorder", "pipeline.traces", False),

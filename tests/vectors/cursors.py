@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.entry_cache.active_cursors import ActiveCursors, count_to
-from broker.model.position import Position
+from entry_cache.active_cursors import ActiveCursors, count_to
+from foundation.model.position import Position
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 

@@ -6,15 +6,15 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.expected_reads import has_expected_reads
-from broker.entry_cache.policy import Removed
-from broker.entry_cache.reader import Reader
-from broker.entry_cache.removal_queue import RemovalQueue
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.model.entry import Entry
-from broker.model.position import Position
+from broker.compose.cache_settings import EntryCacheSettings
+from entry_cache.cache_stats import Reason
+from entry_cache.entry_cache import EntryCache
+from entry_cache.expected_reads import has_expected_reads
+from entry_cache.policy import Removed
+from entry_cache.reader import Reader
+from entry_cache.removal_queue import RemovalQueue
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 from tests.fakes.whole_cache import Removals, WholeCache
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts

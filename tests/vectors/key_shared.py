@@ -6,13 +6,13 @@ from pathlib import Path
 
 import crc32c
 
-from broker.model.errors import ConsumerAssignError
 from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     sticky_hash_of,
     sticky_key_hash,
 )
+from foundation.model.errors import ConsumerAssignError
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, Replay, run_scripts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.managed_ledger import inflight_reads_limiter
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter, Permits
-from broker.model.errors import TooManyRequests
+from foundation.model.errors import TooManyRequests
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, PersistenceError
-from broker.model.range_set import EntryRange
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.range_set import EntryRange
 from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts

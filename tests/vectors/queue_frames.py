@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.entry_cache.policy import Removed
+from entry_cache.policy import Removed
 from tests.vectors.eviction import EvictionReplay
 from tests.vectors.scripts import Op, differences
 

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
-from broker.model.errors import BrokerError
 from broker.service.administration.bundles import OwnedBundles
 from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.clusters import ClusterNotFound
 from broker.service.namespaces import Json
+from foundation.model.errors import BrokerError
 
 
 class BrokerNotFound(BrokerError):

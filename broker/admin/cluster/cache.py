@@ -18,18 +18,18 @@ from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.listener import Obstacle
-from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
-from broker.entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
-from broker.entry_cache.observe.usage import SORTS, CacheUsage, usage_of
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json
-from settings.keys import format_value
+from entry_cache.cache_stats import ReadStats
+from entry_cache.entry_cache_manager import EntryCacheManager
+from entry_cache.listener import Obstacle
+from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
+from entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
+from entry_cache.observe.usage import SORTS, CacheUsage, usage_of
+from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
+from foundation.settings.keys import format_value
 
 CACHES_PER_SLICE: Final = 256
 """Caches that are looked at between two turns of the loop."""

@@ -11,10 +11,10 @@ from aiohttp import web
 from broker.admin.http.answers import NotBuilt, answer, done, empty, is_true
 from broker.admin.http.fields import fields_of, names_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.model.errors import BrokerError
 from broker.service.clusters import PEERS
 from broker.service.namespaces import Json
 from broker.service.policies.forms import Flag, Form, Names, Text
+from foundation.model.errors import BrokerError
 
 _CLUSTER = "/admin/v2/clusters/{cluster}"
 _FLAGS: Final = ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore")

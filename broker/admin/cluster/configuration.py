@@ -13,9 +13,9 @@ from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer
 from broker.admin.service_view import BROKER
-from settings.errors import NotDynamic, SettingsError
-from settings.keys import format_value, mask
-from settings.settings import DYNAMIC, Note
+from foundation.settings.errors import NotDynamic, SettingsError
+from foundation.settings.keys import format_value, mask
+from foundation.settings.settings import DYNAMIC, Note
 
 NOT_UPDATED = "Can't update non-dynamic configuration"
 """Pulsar's words for a key that must not change at run time."""

@@ -11,17 +11,17 @@ from typing import Final
 
 from aiohttp import web
 
+from bookkeeper.ensembles.own_ledger import read_metadata
+from bookkeeper.leaks.quarantine import ledger_record_key
+from bookkeeper.leaks.rules import is_owned
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done
 from broker.admin.service_view import BROKER
-from broker.ledger_client.own_ledger import read_metadata
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import ledgers_of
-from broker.model.errors import TopicNotFound
 from broker.service.namespaces import Json
-from leaks.quarantine import ledger_record_key
-from leaks.rules import is_owned
+from foundation.model.errors import TopicNotFound
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 
 PAGE_BYTES: Final = 512 << 10

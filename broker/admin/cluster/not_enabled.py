@@ -11,7 +11,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import Conflict, PreconditionFailed
 from broker.admin.http.pulsar_routes import pulsar_routes
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 
 _PACKAGES: Final = "/admin/v3/packages/"
 _PACKAGE_TYPES: Final = ("function", "sink", "source")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.transaction_states import Transaction, TxnStatus
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 
 def coordinator_stats(coordinator: Coordinator) -> dict[str, Json]:

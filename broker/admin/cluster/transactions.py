@@ -25,21 +25,21 @@ from broker.admin.http.answers import BadRequest, NotAcceptable, answer, body_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.internals import ledger_stats
 from broker.admin.topics.topic_access import existing_persistent, subscription_of
-from broker.model.errors import (
+from broker.service.namespaces import Json
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import Subscription
+from broker.service.transactions.coordinator import Coordinator
+from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX, Coordinators
+from foundation.model.errors import (
     CoordinatorNotFound,
     InvalidTopicName,
     ServiceNotReady,
     SubscriptionNotFound,
     TransactionNotFound,
 )
-from broker.model.position import Position
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
-from broker.service.namespaces import Json
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
-from broker.service.transactions.coordinator import Coordinator
-from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS_MAX, Coordinators
+from foundation.model.position import Position
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 
 TRANSACTIONS_PER_SLICE = 100
 """Transactions described between two pauses, so that thousands of slow ones do not hold the loop."""

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
 from broker.admin.http.http_limits import FAULTS_OF_PEERS
-from broker.model.errors import BrokerError, InvalidTopicName
-from broker.model.position import EARLIEST, LATEST, Position
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json
-from settings.keys import INT_MAX, LONG_MAX
+from foundation.model.errors import BrokerError, InvalidTopicName
+from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.settings.keys import INT_MAX, LONG_MAX
 
 BODY_TIMEOUT_S = web.AppKey("BODY_TIMEOUT_S", float)
 """Time in which the body of a request must arrive; no limit where the key is missing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from broker.service.namespaces import Json
-from settings.keys import LONG_MAX
+from foundation.settings.keys import LONG_MAX
 
 DEPTH_MAX = 100
 """Levels of lists and objects in each other. Pulsar's own parser stops at 1,000; no request needs more than five."""

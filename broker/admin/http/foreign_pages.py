@@ -13,8 +13,8 @@ from aiohttp.typedefs import Middleware
 
 from broker.admin.http.answers import refused
 from broker.admin.http.request_path import shown_path
+from foundation.settings.settings import Settings
 from protocol.foreign_pages import UPLOAD, ForeignPages
-from settings.settings import Settings
 
 log = logging.getLogger("magnetar")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from broker.loop.rare_lines import RareLines
+from foundation.loop.rare_lines import RareLines
 
 log = logging.getLogger("magnetar")
 

@@ -26,10 +26,10 @@ from broker.admin.http.http_limits import Handler
 from broker.admin.http.request_classes import CLASSES, RequestClass, class_of
 from broker.admin.http.request_path import shown_path, template_of
 from broker.config.fields import broker_key
-from broker.loop.rare_lines import RareLines
-from broker.model.errors import BrokerError, TooManyRequests
 from broker.service.limits.token_bucket import NS_PER_SECOND, TokenBucket
-from settings.fields import RoomSettings
+from foundation.loop.rare_lines import RareLines
+from foundation.model.errors import BrokerError, TooManyRequests
+from foundation.settings.fields import RoomSettings
 
 log = logging.getLogger("magnetar")
 

@@ -24,7 +24,7 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.principal import NOBODY, Principal
-from tls.peer import common_name
+from foundation.tls.peer import common_name
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """The rest of the middlewares, and the route behind them."""

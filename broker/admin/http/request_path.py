@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from broker.security.audit import shown
-from settings.keys import MASK, mask
+from foundation.settings.keys import MASK, mask
 
 _CONFIGURATION: Final = "/admin/v2/brokers/configuration/"
 _KEY_WITHOUT_ROUTE: Final = re.compile(r"(.*?/configuration/+[^/]+/).", re.IGNORECASE | re.DOTALL)

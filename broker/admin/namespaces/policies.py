@@ -27,13 +27,13 @@ from broker.admin.http.answers import (
 )
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
-from broker.model.errors import NotAllowed, TopicNotFound
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, Structure, Whole, WrongType
 from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest
 from broker.service.policies.values import Retention
+from foundation.model.errors import NotAllowed, TopicNotFound
+from foundation.model.topic_name import TopicName
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """A function behind a route."""

@@ -13,10 +13,10 @@ from broker.admin.http.request_path import shown_path, template_of
 from broker.admin.rights.needs import ROUTE_WITHOUT_ROW, Need, Right, parts_of_path
 from broker.admin.rights.table import RIGHTS
 from broker.admin.service_view import BROKER, BrokerView
-from broker.model.errors import InvalidTopicName
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.security.authorization.permissions import Action
 from broker.security.principal import Principal
+from foundation.model.errors import InvalidTopicName
+from foundation.model.topic_name import TopicName, parse_topic_name
 
 
 @web.middleware

@@ -13,8 +13,6 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, answer, body_of, done, namespace_of, topic_of
 from broker.admin.http.principal import PRINCIPAL
 from broker.admin.service_view import BROKER, BrokerView
-from broker.model.errors import TopicNotFound, Unauthorized
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.security.authentication.credentials import AuthenticationFailed, checked_role
 from broker.security.authorization.permissions import (
     Action,
@@ -24,6 +22,8 @@ from broker.security.authorization.permissions import (
     stored_grants,
 )
 from broker.service.namespaces import Json, NamespaceNotFound
+from foundation.model.errors import TopicNotFound, Unauthorized
+from foundation.model.topic_name import TopicName, parse_topic_name
 
 TOPICS_MAX: Final = 1000
 """Topics that one request may name."""

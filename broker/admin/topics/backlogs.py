@@ -31,9 +31,6 @@ from broker.admin.topics.topic_access import (
     parts,
     subscription_of,
 )
-from broker.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.service.backlog.analysis import analyze
 from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
 from broker.service.backlog.open_runs import nth_open
@@ -41,6 +38,9 @@ from broker.service.backlog.sizes import bytes_behind
 from broker.service.internal_cursors import INTERNAL_CURSORS
 from broker.service.namespaces import Json
 from broker.service.subscription import Subscription
+from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"

@@ -15,8 +15,6 @@ from aiohttp import web
 from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
-from broker.model.errors import LOST_ENTRY, BrokerError
-from broker.model.position import Position
 from broker.service.backlog.evictions import Eviction
 from broker.service.backlog.hole_report import HoleReport, HoleRun, report
 from broker.service.backlog.hole_watch import Look
@@ -25,6 +23,8 @@ from broker.service.namespaces import Json
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.policies.values import HoleRedelivery
 from broker.service.subscription import Subscription
+from foundation.model.errors import LOST_ENTRY, BrokerError
+from foundation.model.position import Position
 
 LIMIT: Final = 100
 """Runs of holes that `why` answers by default."""

@@ -11,6 +11,7 @@ from collections.abc import Container
 
 from aiohttp import web
 
+from bookkeeper.ensembles.own_ledger import read_metadata
 from broker.admin.http.answers import answer, is_true, topic_of
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import (
@@ -20,17 +21,16 @@ from broker.admin.topics.topic_access import (
     partition_topics,
     partitioned_shown,
 )
-from broker.ledger_client.own_ledger import read_metadata
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
-from broker.model.range_set import RangeSet
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import OWN_PROPERTIES, PersistentTopic
 from broker.service.topic import Topic
+from foundation.model.range_set import RangeSet
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

@@ -18,8 +18,8 @@ from aiohttp import web
 
 from broker.compaction.codecs import unpack
 from broker.compaction.entry_content import read_entry
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
 from protocol.broker_entry_metadata import decode
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import CompressionType, MessageMetadata

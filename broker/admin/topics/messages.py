@@ -13,12 +13,12 @@ from broker.admin.http.answers import PreconditionFailed, answer, message_id, to
 from broker.admin.service_view import BROKER
 from broker.admin.topics.message_answer import entry_answer
 from broker.admin.topics.topic_access import existing_persistent, one_persistent
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotAllowed
-from broker.model.position import EARLIEST, Position
 from broker.service.backlog.open_runs import nth_open
 from broker.service.entry_facts import facts_of
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotAllowed
+from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import decode
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

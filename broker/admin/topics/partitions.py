@@ -19,8 +19,8 @@ from broker.admin.http.answers import (
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import clients, parts
-from broker.model.errors import BrokerError, TopicNotFound
 from broker.service.namespaces import Json, NamespaceNotFound
+from foundation.model.errors import BrokerError, TopicNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 

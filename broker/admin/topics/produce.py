@@ -24,14 +24,14 @@ from broker.admin.topics.message_requests import (
     read_request,
 )
 from broker.admin.topics.topic_access import check_namespace
-from broker.model.errors import BrokerError, TopicNotFound
-from broker.model.topic_name import TopicName
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.namespaces import Json
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
 from broker.service.topic_schemas import version_bytes, version_of
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.topic_name import TopicName
 
 _TOPIC: Final = "/topics/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _MESSAGES_PER_SLICE: Final = 50

@@ -23,10 +23,10 @@ from broker.admin.http.answers import (
 from broker.admin.namespaces.policies import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
-from broker.model.errors import BrokerError, InvalidTopicName, NotAllowed
-from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
 from broker.service.namespaces import GLOBAL, Json
+from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _CLUSTERS = "replicationClusters"

@@ -9,18 +9,18 @@ from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, answer, empty, is_true, object_of
 from broker.admin.service_view import BROKER
-from broker.model.errors import (
+from broker.schemas import key_value
+from broker.schemas.schema import Schema, SchemaType, VersionedSchema
+from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.topic_schemas import TopicSchemas, schema_id
+from foundation.model.errors import (
     BrokerError,
     IncompatibleSchema,
     InvalidSchemaData,
     InvalidTopicName,
     TopicNotFound,
 )
-from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
-from broker.schemas import key_value
-from broker.schemas.schema import Schema, SchemaType, VersionedSchema
-from broker.service.namespaces import Json, NamespaceNotFound
-from broker.service.topic_schemas import TopicSchemas, schema_id
+from foundation.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 
 _TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _FORGOTTEN = -1

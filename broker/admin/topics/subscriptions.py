@@ -29,12 +29,12 @@ from broker.admin.topics.topic_access import (
     parts,
     subscription_of,
 )
-from broker.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
-from broker.model.position import LATEST
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.replicated_subscriptions import keep_replicated
 from broker.service.topic import Topic
+from foundation.model.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicNotFound
+from foundation.model.position import LATEST
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"

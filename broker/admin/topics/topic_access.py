@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 from broker.admin.http.answers import PreconditionFailed
 from broker.admin.service_view import BrokerView
-from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
+from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from foundation.model.topic_name import TopicName
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are looked at before other work of the loop; about 2 ms of statistics."""

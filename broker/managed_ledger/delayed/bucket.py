@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from broker.model.position import EARLIEST, Position
+from foundation.model.position import EARLIEST, Position
 
 _MAGIC: Final = b"MDS1"
 _HEAD: Final = struct.Struct("<4sII")

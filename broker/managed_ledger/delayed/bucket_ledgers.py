@@ -19,14 +19,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.ledger_client.own_ledger import OwnLedger, read_metadata
-from broker.ledger_client.result_codes import error_of
+from bookkeeper.client.result_codes import error_of
+from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.own_ledger import OwnLedger, read_metadata
 from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, Segment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, MetadataError
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, MetadataError
 from protocol.ledger_metadata import LedgerState
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.managed_ledger.delayed.bucket import BYTES_PER_ENTRY, Bucket, Key
-from broker.model.position import Position
-from broker.model.range_set import RangeSet
+from foundation.model.position import Position
+from foundation.model.range_set import RangeSet
 
 _PAGE_BYTES: Final = 150
 """About the memory of one page of `held`, 256 entries."""

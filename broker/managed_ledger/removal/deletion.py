@@ -13,15 +13,15 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
-from broker.ledger_client.ledgers import Ledgers
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from broker.managed_ledger.managed_ledger_info import (
     ManagedLedgerInfo,
     decode_ledger_info,
     encode_ledger_info,
     managed_ledger_key,
 )
-from broker.metadata.metadata_store import MetadataStore, Put
-from broker.model.errors import BadVersion
+from foundation.model.errors import BadVersion
 
 REMOVED_AT_ONCE: Final = 50
 """Cursors and ledgers that are deleted at the same time. Each takes the loop for 0.1 ms."""

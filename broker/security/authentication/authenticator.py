@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.loop.rare_lines import RareLines
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.security.authentication.credentials import (
     AuthenticationFailed,
@@ -14,6 +13,7 @@ from broker.security.authentication.credentials import (
 )
 from broker.security.authentication.failed_logins import FailedLogins
 from broker.security.authentication.settings import AuthenticationSettings
+from foundation.loop.rare_lines import RareLines
 
 
 class Authenticator:

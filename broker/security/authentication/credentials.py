@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 
 ROLE_CHARACTERS_MAX: Final = 1024
 """Longest role, in characters."""

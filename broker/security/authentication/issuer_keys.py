@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.loop.rare_lines import RareLines
 from broker.security.authentication.credentials import AuthenticationFailed
 from broker.security.authentication.settings import AuthenticationSettings
 from broker.security.authentication.signatures import Claims, KeyRing
+from foundation.loop.rare_lines import RareLines
 
 NS_PER_S = 10**9
 RETRY_NS = 1 * NS_PER_S

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from broker.config.security_keys import BASIC_PROVIDER, OPENID_PROVIDER, TLS_PROVIDER, TOKEN_PROVIDER
-from broker.loop import clock
-from broker.loop.rare_lines import RareLines
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authentication.credentials import Provider
 from broker.security.authentication.key_files import key_paths
 from broker.security.authentication.settings import AuthenticationSettings
-from settings.errors import SettingsError
-from settings.settings import Settings
-from tls.reloaded import Reloaded
+from foundation.loop import clock
+from foundation.loop.rare_lines import RareLines
+from foundation.settings.errors import SettingsError
+from foundation.settings.settings import Settings
+from foundation.tls.reloaded import Reloaded
 
 T = TypeVar("T")
 

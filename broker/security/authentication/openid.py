@@ -13,7 +13,7 @@ from broker.security.authentication.issuer_keys import IssuerKeys
 from broker.security.authentication.settings import AuthenticationSettings
 from broker.security.authentication.signatures import check_times, unverified_part, verified_claims
 from broker.security.authentication.tokens import TOKEN, check_audience, role_in
-from settings.settings import Settings
+from foundation.settings.settings import Settings
 
 
 class OpenIdProvider:

@@ -28,8 +28,8 @@ from broker.security.authentication.credentials import (
     checked_role,
 )
 from broker.security.authentication.key_files import read_key
-from settings.settings import Settings
-from tls.reloaded import Reloaded
+from foundation.settings.settings import Settings
+from foundation.tls.reloaded import Reloaded
 
 BASIC: Final = "basic"
 """The method's word in CONNECT."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.config.fields import broker_key
-from settings.fields import RoomSettings
+from foundation.settings.fields import RoomSettings
 
 
 class AuthenticationSettings(RoomSettings):

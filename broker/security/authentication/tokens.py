@@ -21,8 +21,8 @@ from broker.security.authentication.signatures import (
     secret_key,
     verified_claims,
 )
-from settings.settings import Settings
-from tls.reloaded import Reloaded
+from foundation.settings.settings import Settings
+from foundation.tls.reloaded import Reloaded
 
 TOKEN: Final = "token"
 """The method's word in CONNECT."""

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from broker.model.topic_name import TopicName
 from broker.security.authorization.permissions import Action, NamespacePermissions, is_granted
 from broker.security.authorization.roles import original_fault, roles_to_check
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
+from foundation.model.topic_name import TopicName
 
 
 class Grants(Protocol):

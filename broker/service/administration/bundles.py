@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.model.errors import BrokerError
-from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json, Namespaces
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
 
 BUNDLES: Final = 4
 """Bundles of a namespace that was created without a number of them; Pulsar's default."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from urllib.parse import quote, unquote
 
-from broker.metadata.metadata_store import MetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces import Json
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from broker.model.errors import BrokerError, TopicNotFound
-from broker.model.topic_name import parse_topic_name
 from broker.service.administration.bundles import Bundle
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
 
 
 class SubscriptionInUse(BrokerError):

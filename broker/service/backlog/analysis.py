@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.service.backlog.open_runs import open_runs
 from broker.service.entry_facts import facts_of, messages_of
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 SLICE_ENTRIES = 100
 """Entries that are parsed before other work of the loop; about 1 ms."""

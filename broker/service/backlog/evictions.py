@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final, NamedTuple
 
-from broker.model.position import Position
+from foundation.model.position import Position
 
 KEPT: Final = 100
 """Evictions of one topic that are kept in memory; older ones are in the log alone."""

@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.position import EARLIEST, Position
-from broker.model.range_set import EntryRange, RangeSet
 from broker.service.entry_facts import facts_of
+from foundation.model.entry import Entry
+from foundation.model.position import EARLIEST, Position
+from foundation.model.range_set import EntryRange, RangeSet
 
 _READ_AT_ONCE: Final = 100
 """Entries of one read."""

@@ -5,9 +5,9 @@ By a time, the rule is that of the time to live (`MessageExpiry`). Through a pos
 
 from __future__ import annotations
 
-from broker.model.errors import BrokerError
-from broker.model.position import Position
 from broker.service.subscription import Subscription
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
 
 
 class NotExpired(BrokerError):

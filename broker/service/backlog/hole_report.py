@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.model.position import EARLIEST, Position
 from broker.service.backlog.hole_watch import Look, read_between
 from broker.service.backlog.holes import Hole, next_holes, serving_dispatcher
 from broker.service.backlog.open_runs import open_runs
 from broker.service.dispatch.places import Place, Whereabouts
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.subscription import Subscription
+from foundation.model.position import EARLIEST, Position
 
 
 @dataclass(slots=True)

@@ -20,10 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import EARLIEST, Position
-from broker.model.range_set import EntryRange
 from broker.service.backlog.hole_watch import HoleWatch, passed_before
 from broker.service.backlog.holes import next_holes, place_of, serving_dispatcher
 from broker.service.backlog.rounds import Defects
@@ -34,6 +30,10 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.subscription import Subscription
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import EARLIEST, Position
+from foundation.model.range_set import EntryRange
 
 log = logging.getLogger("magnetar")
 

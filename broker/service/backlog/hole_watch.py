@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.position import EARLIEST, Position
+from foundation.model.position import EARLIEST, Position
 
 LOOKS_KEPT: Final = 16
 """Looks of one subscription that are kept; beyond that every second one goes, so that the oldest times stay known."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker.model.position import Position
 from broker.service.dispatch.places import Place, Whereabouts
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
+from foundation.model.position import Position
 
 ENTRIES_PER_SLICE: Final = 500
 """Entries that are looked up before other work of the loop; 0.8 ms at 1.7 µs each."""

@@ -21,10 +21,6 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.errors import LOST_ENTRY
-from broker.model.position import Position
-from broker.model.range_set import EntryRange, RangeSet
-from broker.model.topic_name import TopicName
 from broker.service.backlog.expiring_delays import ExpiringDelays
 from broker.service.backlog.open_runs import open_runs
 from broker.service.delayed_delivery import DelayedDelivery
@@ -34,6 +30,10 @@ from broker.service.policies.table import MESSAGE_TTL
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_positions import TopicPositions
+from foundation.model.errors import LOST_ENTRY
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange, RangeSet
+from foundation.model.topic_name import TopicName
 
 _MS_PER_S: Final = 1000
 _ACKS_PER_SLICE: Final = 1000

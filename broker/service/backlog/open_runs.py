@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 
 RUNS_PER_SLICE = 500
 """Runs that are looked at before other work of the loop; well below a millisecond."""

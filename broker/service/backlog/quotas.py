@@ -14,9 +14,6 @@ import logging
 from typing import Final, NamedTuple, Protocol
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.errors import BrokerError, QuotaExceeded, QuotaRefused
-from broker.model.position import Position
-from broker.model.topic_name import TopicName
 from broker.service.backlog.evictions import Eviction, Evictions
 from broker.service.backlog.sizes import bytes_behind, position_leaving
 from broker.service.effective_policies import EffectivePolicies
@@ -25,6 +22,9 @@ from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_positions import TopicPositions
+from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
 

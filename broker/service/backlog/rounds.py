@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker.model.errors import BrokerError
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError
 
 log = logging.getLogger("magnetar")
 

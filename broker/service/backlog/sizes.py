@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.model.position import Position
+from foundation.model.position import Position
 
 
 def bytes_behind(ledgers: LedgerList, position: Position) -> int:

@@ -5,12 +5,12 @@ Its entries keep the positions that they have in the log, in rising order. The l
 
 from __future__ import annotations
 
+from bookkeeper.ensembles.ledgers import Ledgers
 from broker.compaction.compacted_entry import decode
 from broker.compaction.entry_content import batch_messages, read_entry, unpacked
-from broker.ledger_client.ledgers import Ledgers
 from broker.managed_ledger.awaited_reads import read_entries
-from broker.model.entry import Entry
-from broker.model.position import EARLIEST, Position
+from foundation.model.entry import Entry
+from foundation.model.position import EARLIEST, Position
 from protocol.errors import ProtocolError
 
 NO_MESSAGE = (EARLIEST, 0)

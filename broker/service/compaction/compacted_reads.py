@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from broker.managed_ledger.forward_read import ReadyEntries
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import EARLIEST, Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.topic_compaction import TopicCompaction
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import EARLIEST, Position
 
 
 class CompactedReads:

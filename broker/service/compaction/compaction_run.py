@@ -17,18 +17,18 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.compaction.latest_messages import KEEP, REWRITE
 from broker.compaction.passes import PassOneResult
 from broker.compaction.worker_process import Worker
-from broker.ledger_client.own_ledger import OwnLedger
-from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import CompactionSource, Run
 from broker.service.compaction.ledger_output import LedgerOutput
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 

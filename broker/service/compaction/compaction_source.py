@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from bookkeeper.ensembles.ledgers import Ledgers
 from broker.compaction.compacted_entry import decode
-from broker.ledger_client.ledgers import Ledgers
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.model.entry import Entry
-from broker.model.errors import ReadTimedOut
-from broker.model.position import Position
 from broker.service.compaction.compacted_ledger import CompactedLedger
+from foundation.model.entry import Entry
+from foundation.model.errors import ReadTimedOut
+from foundation.model.position import Position
 
 RUN_ENTRIES_MAX: Final = 400
 """Entries of one read. More would hold the event loop for longer at a time: one costs about 10 µs."""

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from bookkeeper.client.result_codes import error_of
+from bookkeeper.ensembles.ledger_handle import LedgerHandle
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.ensembles.own_ledger import OwnLedger
 from broker.compaction.compacted_entry import encode_head
-from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.own_ledger import OwnLedger
-from broker.ledger_client.result_codes import error_of
-from broker.loop.turn import Turn
-from broker.loop.uninterrupted import uninterrupted
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import BrokerError
+from foundation.loop.turn import Turn
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import BrokerError
 
 IN_FLIGHT_BYTES_MAX: Final = 4 << 20
 """Bytes that are added and not confirmed."""

@@ -22,17 +22,17 @@ from typing import Final
 
 from broker.compaction.passes import PassesSettings
 from broker.compaction.worker_process import Worker
-from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.errors import BadVersion, BrokerError, MetadataError
-from broker.model.position import LATEST
-from broker.model.topic_name import TopicName
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_run import CompactionRun, RunCounts
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.settings import ServiceSettings
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import BadVersion, BrokerError, MetadataError
+from foundation.model.position import LATEST
+from foundation.model.topic_name import TopicName
 
 log = logging.getLogger("magnetar")
 

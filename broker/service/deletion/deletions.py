@@ -22,12 +22,12 @@ from functools import partial
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import decide_deletion
-from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
-from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
 from broker.service.deletion.steps import DeletionSteps, Work
 from broker.service.namespaces import DELETED, NamespaceNotFound, NotEmpty
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 
 log = logging.getLogger("magnetar")
 

@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import quote, unquote
 
-from broker.loop.uninterrupted import uninterrupted
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.model.errors import MetadataError
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import MetadataError
 
 ROOT: Final = "/admin/deletions"
 """Path in the metadata store; Magnetar's own, Pulsar has no such key."""

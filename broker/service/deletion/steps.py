@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.removal.deletion import delete_managed_ledger
-from broker.model.errors import MetadataError, TopicNotFound
-from broker.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 from broker.service.deletion.intents import Intent, Intents, Kind
 from broker.service.topic_registry import TopicRegistry
+from foundation.model.errors import MetadataError, TopicNotFound
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
 
 AT_ONCE: Final = 3
 """Topics or schemas that are deleted at the same time.

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
-from broker.model.entry import Entry
-from broker.model.errors import ConsumerBusy
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatch.draining_hashes import DrainingHashes
 from broker.service.dispatch.key_shared import (
@@ -25,6 +23,8 @@ from broker.service.dispatch.key_shared import (
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.entry_facts import facts_of
 from broker.service.settings import ServiceSettings
+from foundation.model.entry import Entry
+from foundation.model.errors import ConsumerBusy
 from protocol.message_metadata import NO_KEY
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.loop.clock import CallLater
 from broker.service.dispatch.read_retry import ReadRetry
 from broker.service.limits.token_bucket import NS_PER_SECOND
+from foundation.loop.clock import CallLater
 
 if TYPE_CHECKING:
-    from broker.loop.turn import Turn
     from broker.managed_ledger.managed_cursor import ManagedCursor
-    from broker.model.entry import Entry
     from broker.service.consumer import Consumer
     from broker.service.delayed_delivery import DelayedDelivery
     from broker.service.dispatch.entry_reads import CompactedView, EntryReads
     from broker.service.limits.dispatch_limit import DispatchLimits
     from broker.service.limits.unacked_limit import UnackedLimit
     from broker.service.settings import ServiceSettings
+    from foundation.loop.turn import Turn
+    from foundation.model.entry import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

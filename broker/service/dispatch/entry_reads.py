@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-from broker.model.position import Position
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import Position
 
 
 class EntryReads(Protocol):

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from broker.model.errors import ConsumerAssignError
+from foundation.model.errors import ConsumerAssignError
 
 RANGE_SIZE: Final = 1 << 16
 """Range of hashes for auto split and sticky ranges: 1 to 65535, because 0 stands for "no hash"."""

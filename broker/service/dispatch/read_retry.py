@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.loop.clock import CallLater
+from foundation.loop.clock import CallLater
 
 DELAY_MS_MIN = 100
 """Delay after the first failure."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 if TYPE_CHECKING:
     from broker.managed_ledger.ledger_context import ReadView

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.model.entry import Entry
 from broker.service.consumer import Consumer
 from broker.service.entry_facts import messages_left, messages_of
+from foundation.model.entry import Entry
 
 if TYPE_CHECKING:
     from broker.service.dispatch.consumer_set import ConsumerSet

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from functools import partial
 
 from broker.managed_ledger.managed_cursor import NOTHING_DEFERRED
-from broker.model.entry import Entry
-from broker.model.range_set import RangeSet
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
 from broker.service.dispatch.consumer_set import ConsumerSet
@@ -27,6 +25,8 @@ from broker.service.dispatch.redelivery import Redelivery
 from broker.service.dispatch.redelivery_queue import Key
 from broker.service.dispatch.shared_delivery import SharedDelivery
 from broker.service.settings import ServiceSettings
+from foundation.model.entry import Entry
+from foundation.model.range_set import RangeSet
 
 ROUNDS_PER_TURN = 8
 """Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""

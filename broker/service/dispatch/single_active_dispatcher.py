@@ -9,7 +9,6 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 
 from __future__ import annotations
 
-from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.dispatch.active_consumer import choose_active
 from broker.service.dispatch.by_key import hash_in
@@ -17,6 +16,7 @@ from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.dispatch.entry_reads import CompactedView
 from broker.service.dispatch.key_shared import StickyRangesSelector
 from broker.service.entry_facts import messages_left, messages_of
+from foundation.model.entry import Entry
 
 RUNS_PER_TURN = 8
 """Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""

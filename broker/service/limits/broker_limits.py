@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.loop.clock import CallLater
-from broker.model.topic_name import TopicName
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits, Published
 from broker.service.limits.publish_limit import PublishLimit
@@ -20,6 +18,8 @@ from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.policies import table
 from broker.service.policies.values import DispatchRate, PublishRate, ResourceGroupRates
 from broker.service.settings import ServiceSettings
+from foundation.loop.clock import CallLater
+from foundation.model.topic_name import TopicName
 
 
 class GroupLimits(NamedTuple):

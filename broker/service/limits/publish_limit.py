@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.loop.clock import CallLater
 from broker.service.limits.token_bucket import NS_PER_SECOND, SHORTEST_WAIT_NS, TokenBucket
 from broker.service.policies.values import PublishRate
+from foundation.loop.clock import CallLater
 
 
 class Pausable(Protocol):

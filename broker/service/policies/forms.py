@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import Field, field, fields
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from broker.model.errors import BrokerError
 from broker.service.namespaces import Json
+from foundation.model.errors import BrokerError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.model.errors import NotAllowed
+from foundation.model.errors import NotAllowed
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic that the broker creates at most. Each is a topic with a log of its own: about 20 KiB of memory

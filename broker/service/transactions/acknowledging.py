@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from broker.model.errors import BrokerError, NotAllowed
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.consumer import Consumer
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.entry_facts import messages_left
 from broker.service.subscription import Subscription
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
+from foundation.model.errors import BrokerError, NotAllowed
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 
 def acknowledge_in_transaction(

@@ -20,9 +20,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
-from broker.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.transaction_limits import (
     OpenTransactions,
     TooManyTransactions,
@@ -41,6 +38,9 @@ from broker.service.transactions.transaction_states import (
     apply,
     check_change,
 )
+from foundation.model.errors import BrokerError, InvalidTxnStatus, NotAllowed, TransactionNotFound
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 log = logging.getLogger("magnetar")
 

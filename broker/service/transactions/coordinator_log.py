@@ -15,10 +15,6 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, PersistenceError
-from broker.model.position import EARLIEST, Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.log_reading import entries_behind
 from broker.service.transactions.transaction_states import (
     Begun,
@@ -28,6 +24,10 @@ from broker.service.transactions.transaction_states import (
     SubscriptionsAdded,
     TxnStatus,
 )
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.position import EARLIEST, Position
+from foundation.model.txn_id import TxnId
 from protocol import transaction_log_pb2 as pb
 from protocol.broker_entry_metadata import EntryStamp
 

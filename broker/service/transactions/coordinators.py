@@ -18,14 +18,14 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import BrokerError, CoordinatorNotFound
-from broker.model.topic_name import TopicName, parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.transactions.coordinator import Coordinator, Participants, Spawn
 from broker.service.transactions.coordinator_log import LOG_PREFIX, LOGS_NAMESPACE, CoordinatorLog
 from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.service.transactions.transaction_states import Subscribed, Transaction, TxnStatus
+from foundation.model.errors import BrokerError, CoordinatorNotFound
+from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.txn_id import TxnId
 
 log = logging.getLogger("magnetar")
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.position import Position
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 
 
 async def entries_behind(ledger: ManagedLedger, position: Position) -> AsyncIterator[Entry]:

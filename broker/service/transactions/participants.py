@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.model.errors import InvalidTopicName, NotAllowed, TopicNotFound
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
 from broker.service.transactions.acknowledging import end_on_subscription
 from broker.service.transactions.transaction_states import Subscribed
+from foundation.model.errors import InvalidTopicName, NotAllowed, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 
 
 class RegistryParticipants:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.managed_ledger.acks import WORD_BITS, WORDS_MAX, bits_of, words_of
-from broker.model.errors import TransactionConflict
-from broker.model.position import Position
-from broker.model.range_set import RangeSet
-from broker.model.txn_id import TxnId
+from foundation.model.errors import TransactionConflict
+from foundation.model.position import Position
+from foundation.model.range_set import RangeSet
+from foundation.model.txn_id import TxnId
 
 Key = tuple[int, int]
 """(ledger id, entry id)"""

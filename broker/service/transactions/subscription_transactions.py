@@ -12,10 +12,10 @@ from typing import Final
 
 from broker.managed_ledger.acks import words_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.errors import MetadataError, TooManyRequests
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry, PendingAcks, TransactionAcks
+from foundation.model.errors import MetadataError, TooManyRequests
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 PENDING_MAX: Final = 100_000
 """Entries of one subscription that open transactions may have acknowledged; each write of the cursor has all."""

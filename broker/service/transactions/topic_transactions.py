@@ -15,13 +15,8 @@ import asyncio
 import logging
 from typing import Final
 
-from broker.loop.clock import CallLater
 from broker.managed_ledger.ledger_context import Divided
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, NotAllowed, TopicTerminated
-from broker.model.position import LATEST, Position
-from broker.model.txn_id import TxnId
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import TRANSACTIONS_CURSOR
 from broker.service.ports import ProducerPort
@@ -31,6 +26,11 @@ from broker.service.transactions.coordinators import TransactionStates
 from broker.service.transactions.log_reading import entries_behind
 from broker.service.transactions.pending_acks import PendingAcks
 from broker.service.transactions.transaction_buffer import TransactionBuffer
+from foundation.loop.clock import CallLater
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, NotAllowed, TopicTerminated
+from foundation.model.position import LATEST, Position
+from foundation.model.txn_id import TxnId
 from protocol.frame import message_body
 from protocol.message_metadata import TXN_ABORT, TXN_COMMIT
 from protocol.pulsar_api_pb2 import MessageMetadata

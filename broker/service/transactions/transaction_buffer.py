@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 from protocol.message_metadata import TXN_ABORT, TXN_COMMIT, MessageFacts
 
 

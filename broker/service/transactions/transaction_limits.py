@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.model.errors import BrokerError
 from broker.service.settings import ServiceSettings
+from foundation.model.errors import BrokerError
 
 OPEN_MAX: Final = 20_000
 """Open transactions of a coordinator where no setting limits them; each takes about 1.5 KB."""

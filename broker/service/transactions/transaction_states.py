@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from broker.model.errors import InvalidTxnStatus, TransactionNotFound
-from broker.model.position import Position
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
+from foundation.model.errors import InvalidTxnStatus, TransactionNotFound
+from foundation.model.position import Position
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 
 
 class TxnStatus(enum.IntEnum):

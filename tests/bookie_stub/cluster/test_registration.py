@@ -17,6 +17,7 @@ from bookie_stub.base.errors import ForeignDirectory, RegistrationError
 from bookie_stub.cluster.registration import LAYOUT, Registration
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
+from foundation.zookeeper.url import ZookeeperUrl
 from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
 from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
@@ -24,7 +25,6 @@ from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
-from zookeeper.url import ZookeeperUrl
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
 SESSION_S: Final = 2.0

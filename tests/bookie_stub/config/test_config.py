@@ -10,7 +10,7 @@ from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
 from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings
 from bookie_stub.disk.read_cache import POLICIES
-from settings.errors import SettingsError
+from foundation.settings.errors import SettingsError
 
 
 def load(*overrides: str) -> BookieSettings:

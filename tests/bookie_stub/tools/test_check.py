@@ -17,8 +17,8 @@ from bookie_stub.disk.entry_log import LogScan
 from bookie_stub.disk.rocks import Rocks
 from bookie_stub.journal.journal_file import journal_ids
 from bookie_stub.journal.journal_reader import JournalReader
-from broker.ledger_client.digest import check as check_digest
-from broker.model.errors import PersistenceError
+from bookkeeper.client.digest import check as check_digest
+from foundation.model.errors import PersistenceError
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import cut, flip, run, zero
 

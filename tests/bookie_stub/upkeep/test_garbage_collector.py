@@ -15,10 +15,10 @@ from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, for_directory
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import ForcedRound
+from foundation.zookeeper.nodes import ZookeeperNodes
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
-from zookeeper.nodes import ZookeeperNodes
 
 OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"

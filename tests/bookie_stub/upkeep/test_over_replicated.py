@@ -10,12 +10,12 @@ from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers, members_of_c
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, for_directory
 from bookie_stub.disk.entry_log import log_ids
+from foundation.zookeeper.nodes import ZookeeperNodes
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
 from tests.bookie_stub.upkeep.test_garbage_collector import Store
-from zookeeper.nodes import ZookeeperNodes
 
 OK, NO_LEDGER, NO_ENTRY, FENCED, UNAUTHORIZED = 0, 1, 2, 104, 102
 HERE, B, C = "127.0.0.1:3181", "127.0.0.1:31810", "b:3181"

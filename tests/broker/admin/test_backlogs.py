@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.subscription import Subscription
+from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.admin.publishing import publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from aiohttp import ClientSession
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Versioned
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Versioned
 from tests.broker.admin.test_rest import call, refusal
 
 RACKS = "/admin/v2/bookies/racks-info"

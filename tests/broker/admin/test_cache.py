@@ -12,10 +12,10 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.entry_cache.cache_stats import Reason
-from broker.model.position import Position
-from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
+from entry_cache.cache_stats import Reason
+from foundation.model.position import Position
+from foundation.model.topic_name import parse_topic_name
 
 CACHE = "/admin/v2/magnetar/cache"
 WHY = f"{CACHE}/why/persistent/public/default"

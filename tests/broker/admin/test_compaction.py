@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.topic_name import parse_topic_name
 
 ROOT = "/admin/v2/persistent/public/default"
 

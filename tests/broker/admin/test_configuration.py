@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
+from broker.compose.dynamic_configuration import load_dynamic_configuration
 from broker.config.keys import BROKER_KEYS
-from broker.metadata.dynamic_configuration import load_dynamic_configuration
 from tests.broker.admin.test_rest import call, refusal
 from tests.vectors.folder import find_vectors_folder
 

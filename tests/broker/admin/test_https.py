@@ -15,10 +15,10 @@ from broker.admin.server import Admin, start_admin
 from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings
 from broker.net.listener import bind
+from foundation.tls.certificates import Certificates
+from foundation.tls.contexts import ServerFiles, server_context
+from foundation.tls.peer import common_name
 from tests.support.certificates import Certificates as Made
-from tls.certificates import Certificates
-from tls.contexts import ServerFiles, server_context
-from tls.peer import common_name
 
 CONNECTIONS_MAX = 2
 

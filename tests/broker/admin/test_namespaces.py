@@ -9,12 +9,12 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.errors import TopicNotFound
-from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
 from broker.service.administration import namespace_topics
 from broker.service.administration.bundles import bundles_of
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.errors import TopicNotFound
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
 from tests.broker.admin.test_rest import call, refusal
 
 NAMESPACES = "/admin/v2/namespaces/public"

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.topic_name import parse_topic_name
 from broker.service.policies.table import POLICIES, Policy, Rest
+from foundation.model.topic_name import parse_topic_name
 from tests.broker.admin.test_rest import call, persistent, refusal
 
 NAMESPACE = "/admin/v2/namespaces/public/default"

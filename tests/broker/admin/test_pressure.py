@@ -25,7 +25,7 @@ from broker.admin.http.request_classes import (
 from broker.admin.server import answer_errors, create_app
 from broker.compose.broker_service import BrokerService
 from broker.faults.routes import CLOCK
-from broker.loop import clock
+from foundation.loop import clock
 
 Answered = tuple[int, str]
 Client = TestClient[web.Request, web.Application]

@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 
 from broker.compaction.entry_content import read_entry
 from broker.compose.broker_service import BrokerService
-from broker.model.position import Position
+from foundation.model.position import Position
 from tests.broker.admin.publishing import publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 

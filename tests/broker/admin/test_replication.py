@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.position import EARLIEST
+from foundation.model.position import EARLIEST
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"

@@ -10,10 +10,10 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from broker.compose.broker_service import BrokerService
-from broker.model.errors import NotAllowed
-from broker.model.position import LATEST, Position
-from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.errors import NotAllowed
+from foundation.model.position import LATEST, Position
+from foundation.model.topic_name import parse_topic_name
 
 TOPICS = "/admin/v2/persistent/public/default"
 PERSISTENT = "persistent://public/default"

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.topic_name import parse_topic_name
+from foundation.model.topic_name import parse_topic_name
 from tests.broker.admin.test_rest import call, refusal
 
 TOPIC = "/admin/v2/persistent/public/default/props"

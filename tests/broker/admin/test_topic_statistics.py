@@ -8,7 +8,7 @@ from typing import cast
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.position import EARLIEST, Position
+from foundation.model.position import EARLIEST, Position
 from tests.broker.admin.publishing import FIRST_PUBLISH_MS, publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
 from tests.support.raw_client import RawConnection

@@ -11,9 +11,9 @@ from aiohttp import ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from broker.compose.broker_service import BrokerService
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.net.slices import IDS_PER_SLICE
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 from protocol.pulsar_api_pb2 import MessageMetadata, ServerError
 from tests.support.command_json import Json
 from tests.support.mover import SOURCE, TARGET, Mover

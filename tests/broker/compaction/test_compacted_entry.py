@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.compaction.compacted_entry import decode, encode_head
-from broker.model.entry import Entry
-from broker.model.errors import PersistenceError
-from broker.model.position import Position
+from foundation.model.entry import Entry
+from foundation.model.errors import PersistenceError
+from foundation.model.position import Position
 from protocol.pulsar_api_pb2 import MessageIdData
 
 HEADER = b"\x0e\x02\0\0\0\x02\x08\x01"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.compose.cache_counts import CacheCounts
-from broker.model.topic_name import parse_topic_name
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import Stage
 
 

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from broker.compose.health_port import CONNECTIONS_MAX, HealthPort
-from broker.loop.loop_watch import LoopWatch
+from foundation.loop.loop_watch import LoopWatch
 
 
 def ask(port: int, path: str = "/live") -> tuple[int, dict[str, object]]:

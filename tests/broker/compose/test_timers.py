@@ -8,10 +8,10 @@ import time
 import pytest
 
 from broker.compose.cache_passes import CachePasses
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.compose.timers import Timers
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.loop.turn import Turn
+from entry_cache.compose import ComposedCache
+from foundation.loop.turn import Turn
 
 
 async def test_action_is_repeated_until_the_timers_stop() -> None:

@@ -12,16 +12,16 @@ import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import BOOKIE_RULES
+from broker.compose.cache_settings import EntryCacheSettings
+from broker.compose.ledger_settings import LedgerSettings
 from broker.config import changed_settings, load_broker_settings
 from broker.config.keys import BROKER_KEYS
 from broker.config.rules import BROKER_RULES
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.settings import LedgerSettings
+from foundation.settings.computed import Rule
+from foundation.settings.errors import SettingsError
+from foundation.settings.keys import PROFILES, Key, KeyTable
+from foundation.settings.settings import Note, Settings
 from magnetar.clients.client_keys import CLIENT_KEYS
-from settings.computed import Rule
-from settings.errors import SettingsError
-from settings.keys import PROFILES, Key, KeyTable
-from settings.settings import Note, Settings
 
 MEMORY = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}
 
@@ -325,7 +325,7 @@ def test_loading_imports_no_library() -> None:
     run = subprocess.run(
         [sys.executable, "-S", "-c", program], cwd=root, check=True, capture_output=True, text=True
     )
-    assert run.stdout.split() == ["broker", "settings", "tls"]
+    assert run.stdout.split() == ["broker", "entry_cache", "foundation"]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config.keys import BROKER_KEYS
+from foundation.settings.keys import KeyTable
+from foundation.settings.load import PROFILE_KEY
 from magnetar.clients.client_keys import CLIENT_KEYS
-from settings.keys import KeyTable
-from settings.load import PROFILE_KEY
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = (
@@ -46,7 +46,7 @@ def texts_in(*folders: str) -> set[str]:
 
 READ_IN = {
     BROKER_KEYS: ("broker", "magnetar"),
-    BOOKIE_KEYS: ("bookie_stub", "magnetar", "autorecovery"),
+    BOOKIE_KEYS: ("bookie_stub", "magnetar"),
     CLIENT_KEYS: ("magnetar",),
 }
 # Read by the loader itself: the first to choose the defaults of all others, the second to refuse all values but one.

@@ -9,8 +9,8 @@ import pytest
 
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
-from settings.errors import SettingsError
-from settings.keys import Key, format_value
+from foundation.settings.errors import SettingsError
+from foundation.settings.keys import Key, format_value
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 MEMORY: Final = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}

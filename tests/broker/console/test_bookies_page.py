@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bookkeeper.client.bookkeeper import BookKeeperLedgerClient
+from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.ensembles.bookies import BookieSet, OneBookie
+from broker.compose.ledger_settings import QuarantineSettings
 from broker.console import bookies as page_module
 from broker.console.bookie_http import NoAnswer, fetch_text
 from broker.console.bookie_metrics import metrics_of
 from broker.console.bookies import LINGER_NS, NO_HTTP, SILENT, BookiesPage
-from broker.ledger_client.bookies import BookieSet, OneBookie
-from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.ledger_client.settings import QuarantineSettings
-from broker.loop import clock
-from broker.loop.turn import Turn
-from tests.broker.ledger_client.test_contract import Caller
+from foundation.loop import clock
+from foundation.loop.turn import Turn
+from tests.bookkeeper.client.test_contract import Caller
 from tests.support.bookies import BookieProcess, BookieProcesses
 
 FRAME_BYTES_MAX = 1 << 20

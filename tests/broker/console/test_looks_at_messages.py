@@ -12,10 +12,10 @@ from broker.compose.broker_service import BrokerService
 from broker.console import messages
 from broker.console.topic_rows import hit_ratio_of
 from broker.console.traffic import Traffic
-from broker.entry_cache.cache_stats import PendingReadStats, ReadStats
-from broker.entry_cache.observe.miss_ratio import MissRatios
-from broker.model.position import Position
 from broker.service.persistent_topic import PersistentTopic
+from entry_cache.cache_stats import PendingReadStats, ReadStats
+from entry_cache.observe.miss_ratio import MissRatios
+from foundation.model.position import Position
 from tests.fakes.stage import EXCLUSIVE, Stage
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from broker.console import topic_detail
 from broker.console.topic_detail import cached_ranges, newest_ranges, ranges_of
-from broker.entry_cache.range_cache import CachedLog, RangeCache
-from broker.model.entry import Entry
+from entry_cache.range_cache import CachedLog, RangeCache
+from foundation.model.entry import Entry
 
 
 @pytest.mark.parametrize(

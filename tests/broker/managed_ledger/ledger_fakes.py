@@ -7,21 +7,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
-from broker.ledger_client.ledger_ids import LedgerIds
-from broker.loop.turn import Turn
+from bookkeeper.client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
+from bookkeeper.ensembles.ledger_ids import LedgerIds
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore, Put
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.removal.deletion import decide_deletion, delete_managed_ledger
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore, Put
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, MetadataError
-from broker.model.position import EARLIEST, Position
+from foundation.loop.turn import Turn
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, MetadataError
+from foundation.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import EntryStamp, decode
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.whole_cache import WholeCache

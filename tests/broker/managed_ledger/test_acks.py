@@ -13,8 +13,8 @@ from broker.managed_ledger.acks import WORDS_MAX, Acks, bits_of, words_of
 from broker.managed_ledger.cursor_info_writer import encode_within
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.managed_ledger_info import decode_cursor_info, encode_cursor_info
-from broker.model.errors import MetadataError
-from broker.model.position import LATEST, Position
+from foundation.model.errors import MetadataError
+from foundation.model.position import LATEST, Position
 
 BATCH = 3
 COUNTS = [4, 0, 300, 5]

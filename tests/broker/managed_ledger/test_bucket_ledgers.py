@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Put
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put
-from broker.model.errors import MetadataError
-from broker.model.position import EARLIEST, Position
+from foundation.model.errors import MetadataError
+from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import ledger_key
 from tests.broker.managed_ledger.ledger_fakes import FakeLedgers, World, delete, fill, until
 

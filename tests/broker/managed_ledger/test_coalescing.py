@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies
 
-from broker.entry_cache.reader import Reader as CacheReader
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import plan_read
 from broker.managed_ledger.storage_reads import StorageReads
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, PersistenceError
-from broker.model.range_set import EntryRange
+from entry_cache.reader import Reader as CacheReader
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.range_set import EntryRange
 from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger import cursor_info_writer, ledger_cursors
 from broker.managed_ledger.cursor_info_writer import CursorInfoWriter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger_info import cursor_key
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.model.errors import MetadataError
-from broker.model.position import EARLIEST, LATEST, Position
+from foundation.model.errors import MetadataError
+from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,
     World,

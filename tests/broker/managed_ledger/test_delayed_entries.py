@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.managed_ledger.delayed.bucket import BrokenSegment, Bucket, Segment
 from broker.managed_ledger.delayed.delayed_entries import DelayedEntries
-from broker.model.position import Position
+from foundation.model.position import Position
 
 YEAR_9999_MS = 253_402_300_799_000
 times = st.one_of(st.integers(0, 50), st.sampled_from([-(2**63), YEAR_9999_MS, 2**63 - 1]))

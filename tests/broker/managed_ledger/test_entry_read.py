@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.observe.cache_events import Op
-from broker.ledger_client.embedded import EmbeddedLedgerClient
-from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
-from broker.ledger_client.stored_entries import decode_run
+from bookkeeper.client.embedded import EmbeddedLedgerClient
+from bookkeeper.client.ledger_client import BatchReadDone, LedgerClient
+from bookkeeper.ensembles.stored_entries import decode_run
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.read_plan import gaps_between
 from broker.managed_ledger.settings import NS_PER_SECOND
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
-from broker.model.position import EARLIEST
-from broker.model.range_set import EntryRange
+from entry_cache.cache_stats import ReadStats
+from entry_cache.observe.cache_events import Op
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
+from foundation.model.position import EARLIEST
+from foundation.model.range_set import EntryRange
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, FakeLedgers, World, fill, numbers, read, until
 from tests.fakes.reads import RangeRequest
 

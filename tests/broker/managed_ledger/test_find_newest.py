@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.managed_ledger import single_entry
-from broker.model.entry import Entry
-from broker.model.errors import TooManyRequests
-from broker.model.position import Position
+from foundation.model.entry import Entry
+from foundation.model.errors import TooManyRequests
+from foundation.model.position import Position
 from tests.broker.managed_ledger.ledger_fakes import World, fill
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter, Permits
-from broker.model.errors import TooManyRequests
+from foundation.model.errors import TooManyRequests
 
 
 def ignore(permits: Permits | None) -> None:

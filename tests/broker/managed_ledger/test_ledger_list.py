@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.model.position import EARLIEST, LATEST, Position
+from foundation.model.position import EARLIEST, LATEST, Position
 
 sizes = st.lists(st.integers(0, 4), min_size=1, max_size=5)
 anywhere = st.builds(Position, st.integers(-1, 14), st.integers(-1, 6)) | st.sampled_from([EARLIEST, LATEST])

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Put
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import ledgers_of
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put
-from broker.model.errors import MetadataError, NotEnoughBookies
-from broker.model.position import EARLIEST
+from foundation.model.errors import MetadataError, NotEnoughBookies
+from foundation.model.position import EARLIEST
 from tests.broker.managed_ledger.ledger_fakes import NAME, World, all_bodies, fill, recorder, shape, until
 
 

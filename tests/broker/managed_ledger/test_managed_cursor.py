@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.ledger_client.stored_entries import decode_run
+from bookkeeper.ensembles.stored_entries import decode_run
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.errors import PersistenceError
-from broker.model.position import EARLIEST, LATEST, Position
+from foundation.model.entry import Entry
+from foundation.model.errors import PersistenceError
+from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,
     PLENTY,

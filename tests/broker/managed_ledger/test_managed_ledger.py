@@ -8,11 +8,8 @@ import pytest
 
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
-from broker.model.errors import (
-    LedgerFenced,
-    PersistenceError,
-)
-from broker.model.position import EARLIEST, Position
+from foundation.model.errors import LedgerFenced, PersistenceError
+from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.ledger_client.memory import MemoryLedgerClient
+from bookkeeper.client.memory import MemoryLedgerClient
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-from broker.model.errors import (
+from foundation.model.errors import (
     LedgerFenced,
     MetadataError,
     NoSuchEntry,
@@ -22,7 +22,7 @@ from broker.model.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from broker.model.position import EARLIEST, LATEST, Position
+from foundation.model.position import EARLIEST, LATEST, Position
 from protocol.ledger_metadata import ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     WRITE_FAILED,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.entry_cache.cache_stats import Reason
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.position import EARLIEST, LATEST
+from entry_cache.cache_stats import Reason
+from foundation.model.entry import Entry
+from foundation.model.position import EARLIEST, LATEST
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, numbers, read, turns, until
 
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.ledger_context import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import NS_PER_SECOND
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ServiceNotReady, TooManyRequests
-from broker.model.position import EARLIEST
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, ServiceNotReady, TooManyRequests
+from foundation.model.position import EARLIEST
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, delete, fill, numbers, turns, until
 
 ENTRIES = 30

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.listener import Redelivery
-from broker.entry_cache.observe.decisions import Decisions
-from broker.entry_cache.observe.replay import Replay
-from broker.entry_cache.observe.totals import totals_of
-from broker.entry_cache.policy import NO_LIMIT
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Entry
-from broker.model.position import EARLIEST, LATEST, Position
 from broker.recorder.record_reader import events, find
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
+from entry_cache.entry_cache_manager import EntryCacheManager
+from entry_cache.listener import Redelivery
+from entry_cache.observe.decisions import Decisions
+from entry_cache.observe.replay import Replay
+from entry_cache.observe.totals import totals_of
+from entry_cache.policy import NO_LIMIT
+from foundation.model.entry import Entry
+from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import Clock, World, delete, recorder, until
 from tests.fakes.whole_cache import WholeCache
 

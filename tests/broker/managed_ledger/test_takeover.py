@@ -12,14 +12,14 @@ from functools import partial
 
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Put, Versioned
 from broker.managed_ledger.ledger_writer import ManagedLedgerState
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put, Versioned
-from broker.model.entry import Entry
-from broker.model.errors import LedgerFenced
-from broker.model.position import EARLIEST, Position
+from foundation.model.entry import Entry
+from foundation.model.errors import LedgerFenced
+from foundation.model.position import EARLIEST, Position
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker.entry_cache.cache_stats import ReadStats
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.observe.expected_level import ExpectedLevel
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.metrics.broker_reading import BrokerReading
-from broker.model.time_histogram import TimeHistogram
 from broker.security.authentication.counts import AuthenticationCounts
 from broker.service.deletion.last_audit import LastAudit
 from broker.service.topic_registry import QUOTA_CHECK_BOUNDS_NS
+from entry_cache.cache_stats import ReadStats
+from entry_cache.compose import ComposedCache
+from entry_cache.observe.expected_level import ExpectedLevel
+from foundation.model.time_histogram import TimeHistogram
 
 
 @dataclass

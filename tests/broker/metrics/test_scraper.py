@@ -13,9 +13,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.observe.curve import Curve, Point
-from broker.entry_cache.observe.expected_level import ExpectedLevel
 from broker.metrics import broker_families, topic_families
 from broker.metrics.broker_reading import BrokerReading
 from broker.metrics.exposition import ExpositionSettings
@@ -24,6 +21,9 @@ from broker.metrics.network import NetworkSettings
 from broker.metrics.readings import SubscriptionReading, TopicReading
 from broker.metrics.scraper import Scraper
 from broker.metrics.topic_reader import NO_READINGS
+from entry_cache.cache_stats import Reason
+from entry_cache.observe.curve import Curve, Point
+from entry_cache.observe.expected_level import ExpectedLevel
 from tests.broker.metrics.network_of import interface
 from tests.broker.metrics.readings_of import reading_of, reads
 from tests.metrics_check import core_names, names_in

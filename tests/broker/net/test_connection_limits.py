@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from broker.loop.rare_lines import RareLines
 from broker.net import connection_limits, lookup_handlers, producer_handlers, read_gate
 from broker.net.command_check import LIST_MAX, TEXT_CHARACTERS_MAX
 from broker.net.connection_limits import ConnectionLimits
 from broker.net.read_gate import PENDING_REQUESTS
 from broker.net.server_cnx import FRAMES_PER_TURN_MAX
 from broker.net.settings import NetSettings
+from foundation.loop.rare_lines import RareLines
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from tests.fakes.client import Client, Port

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.model.topic_name import parse_topic_name
 from broker.net.slices import IDS_PER_SLICE
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
+from foundation.model.topic_name import parse_topic_name
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import BaseCommand, CommandAck
 from tests.fakes.client import Client, Port

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from broker.model.topic_name import parse_topic_name
 from broker.net.connection_limits import SHARES_MAX
+from foundation.model.topic_name import parse_topic_name
 from protocol.pulsar_api_pb2 import BaseCommand, CommandScalableTopicSubscribe, ServerError
 from tests.fakes.client import Client, Port
 from tests.fakes.stage import Stage

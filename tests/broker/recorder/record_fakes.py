@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.entry_cache.observe.cache_events import Op, Row
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
+from entry_cache.observe.cache_events import Op, Row
 
 SETTINGS_TEXT = EntryCacheSettings(1 << 20).to_text()
 OFFSET_US = 1_763_758_800_000_000

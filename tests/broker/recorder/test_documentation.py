@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Op
 from broker.recorder.schema import COLUMNS
+from entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Op
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "access_record.md").read_text(

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import batches, events, find
 from broker.recorder.schema import FACTS_KEY, part_name
+from entry_cache.observe.cache_events import Op
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.observe.cache_events import Op
-from broker.entry_cache.observe.recorded import Recorded
 from broker.recorder.record_reader import BrokerLifetime, events, find
 from broker.recorder.record_writer import RETRY_S
 from broker.recorder.schema import file_name, part_name
+from entry_cache.observe.cache_events import Op
+from entry_cache.observe.recorded import Recorded
 from tests.broker.recorder.record_fakes import (
     SETTINGS_TEXT,
     START,

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.names import NamesRead, NamesWriter
 from broker.recorder.row_encoder import Columns, RowEncoder
 from broker.recorder.sampling import in_sample
+from entry_cache.observe.cache_events import Op
 from tests.broker.recorder.record_fakes import append, hit, row
 
 

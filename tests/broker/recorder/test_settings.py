@@ -9,7 +9,7 @@ import pytest
 from broker.compose.room_settings import record_settings
 from broker.config import load_broker_settings
 from broker.recorder.settings import RecordSettings
-from settings.errors import SettingsError
+from foundation.settings.errors import SettingsError
 
 ADDRESS = ("advertisedAddress=broker:1/x", "brokerServicePort=6651")
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore, Put
-from broker.model.errors import BadVersion, IncompatibleSchema, InvalidSchemaData, MetadataError
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from broker.schemas import schema_store
 from broker.schemas.compatibility import Strategy
 from broker.schemas.definitions import SCHEMA_BYTES_MAX
 from broker.schemas.schema import Schema, SchemaType
 from broker.schemas.schema_registry import SchemaRegistry
 from broker.schemas.schema_store import CACHE_BYTES_MAX, ROOT, SchemaStore
+from foundation.model.errors import BadVersion, IncompatibleSchema, InvalidSchemaData, MetadataError
 
 TOPIC = "public/default/orders%2F & co"
 NOW_MS = 1_700_000_000_000

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.topic_name import parse_topic_name
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.administration.bundles import (
     BUNDLES_MAX,
     HASH_MAX,
@@ -21,6 +20,7 @@ from broker.service.administration.bundles import (
     hash_of,
 )
 from broker.service.namespaces import Namespaces
+from foundation.model.topic_name import parse_topic_name
 
 NAME = "persistent://t1/n6/"
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.compaction.entry_content import read_entry
-from broker.loop.uninterrupted import uninterrupted
 from broker.managed_ledger.managed_ledger_info import cursor_key, decode_cursor_info, decode_ledger_info
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import NotAllowed, ReadTimedOut
-from broker.model.position import EARLIEST, LATEST, Position
-from broker.model.topic_name import parse_topic_name
 from broker.service.compaction.compaction_source import CompactionSource, segments_of
 from broker.service.compaction.topic_compaction import LEDGER_PROPERTY, CompactionRunning, CompactionStatus
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.table import COMPACTION
+from foundation.loop.uninterrupted import uninterrupted
+from foundation.model.errors import NotAllowed, ReadTimedOut
+from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.model.topic_name import parse_topic_name
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.batches import Item, batch, items_of, single
 from tests.fakes.metadata import WritesUntilCrash

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from tests.broker.service.test_compaction import check_view, compact, ledgers_of, lived_until_dead, referenced
 from tests.fakes.metadata import LateWrites
 from tests.fakes.stage import Stage

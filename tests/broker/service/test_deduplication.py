@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import NotAllowed, PersistenceError
 from broker.service.deduplication import Deduplication, Verdict
 from broker.service.internal_cursors import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.errors import NotAllowed, PersistenceError
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import Stage, port_of

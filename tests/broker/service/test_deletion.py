@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.deletion.intents import ROOT, Intent, Kind
 from broker.service.namespaces import NotEmpty
 from broker.service.topic_registry import TopicBusy
+from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from tests.deletion.compare import compare
 from tests.deletion.kinds import KINDS, NAMESPACE, delete, dump, make_plain, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata, WritesUntilCrash

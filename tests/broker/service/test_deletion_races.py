@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service.deletion.intents import Intent, Kind
+from foundation.model.errors import BrokerError, MetadataError, ServiceNotReady, TopicNotFound
 from tests.broker.service.test_deletion import RefusesDeletes
 from tests.deletion.kinds import NAMESPACE, dump, opened, topic, with_namespace
 from tests.fakes.metadata import FakeMetadata

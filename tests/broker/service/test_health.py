@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.ledger_client.ledger_client import AddDone, EntryParts
-from broker.ledger_client.ledger_ids import LedgerIds
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.model.errors import ServiceNotReady
+from bookkeeper.client.ledger_client import AddDone, EntryParts
+from bookkeeper.ensembles.ledger_ids import LedgerIds
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service import health
 from broker.service.health import ENTRIES_PER_LEDGER, HealthProbe
+from foundation.model.errors import ServiceNotReady
 from protocol.ledger_metadata import ledger_key
 from tests.fakes.ledgers import on_one_bookie
 

@@ -8,11 +8,11 @@ import pytest
 
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.topic_name import parse_topic_name
 from broker.service.inactive_topics import InactiveTopics
 from broker.service.namespaces import Json
 from broker.service.policies import table
 from broker.service.settings import ServiceSettings
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import SHARED, TOPIC, Stage
 
 S = 1_000_000_000

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
-from broker.model.errors import InvalidTopicName, MetadataError
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import ABSENT, VALUE_BYTES_MAX, Put, Versioned
 from broker.security.authorization.permissions import Action, NamespacePermissions, stored_permissions
 from broker.service.namespaces import (
     DOCUMENT_BYTES_MAX,
@@ -21,6 +20,7 @@ from broker.service.namespaces import (
     Namespaces,
     NotEmpty,
 )
+from foundation.model.errors import InvalidTopicName, MetadataError
 
 
 class DictStore:

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from broker.model.errors import MetadataError, NotAllowed
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.partitioned_topics import PARTITIONS_PER_SLICE
 from broker.service.policies.partition_limit import PARTITIONS_MAX
 from broker.service.topic import Topic
+from foundation.model.errors import MetadataError, NotAllowed
+from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.stage import Stage
 
 NAME = parse_topic_name("persistent://public/default/parts")

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from broker.config.keys import BROKER_KEYS
-from broker.model.errors import NotAllowed, ProducerBusy
-from broker.model.topic_name import parse_topic_name
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import GLOBAL, ROOT, Json, Namespaces
 from broker.service.persistent_topic import PersistentTopic
@@ -28,6 +26,8 @@ from broker.service.policies.values import (
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from broker.service.topic import EncryptionRequired
+from foundation.model.errors import NotAllowed, ProducerBusy
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeProducerPort

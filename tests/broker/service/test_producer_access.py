@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from broker.service.producer import AccessMode, Producer
 from broker.service.producer_access import ProducerAccess
+from foundation.model.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from tests.fakes.ports import FakeProducerPort
 from tests.fakes.stage import Stage, port_of
 

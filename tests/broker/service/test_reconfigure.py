@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
-from broker.model.topic_name import parse_topic_name
 from broker.service.dispatch.key_shared import sticky_hash_of
+from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.stage import KEY_SHARED, TOPIC, Stage
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import (
+from broker.service.consumer import SubscriptionType
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import END_TOLD_AFTER_SECONDS
+from foundation.model.errors import (
     ConsumerBusy,
     MetadataError,
     NotAllowed,
     PersistenceError,
     SubscriptionNotFound,
 )
-from broker.model.position import EARLIEST, LATEST, Position
-from broker.model.topic_name import parse_topic_name
-from broker.service.consumer import SubscriptionType
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import END_TOLD_AFTER_SECONDS
+from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage, port_of

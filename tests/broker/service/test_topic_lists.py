@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.model.errors import MetadataError
 from broker.service.topic_lists import NAMES_PER_SLICE, PatternNotLinear, TopicsPattern
+from foundation.model.errors import MetadataError
 
 
 @pytest.mark.parametrize(

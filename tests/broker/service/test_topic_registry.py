@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from broker.model.errors import LedgerFenced, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
+from foundation.model.errors import LedgerFenced, NotAllowed, ServiceNotReady, TopicNotFound
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import TOPIC, Stage, port_of

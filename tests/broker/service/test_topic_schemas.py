@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from broker.model.errors import IncompatibleSchema, InvalidSchemaData
-from broker.model.topic_name import TopicName, parse_topic_name
 from broker.schemas.schema import Schema, SchemaType
 from broker.service.namespaces import Json
 from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_schemas import NO_VERSION, TopicSchemas, schema_id, version_bytes
+from foundation.model.errors import IncompatibleSchema, InvalidSchemaData
+from foundation.model.topic_name import TopicName, parse_topic_name
 from tests.fakes.stage import TOPIC, Stage
 
 NAME = parse_topic_name(TOPIC)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Put, Versioned
-from broker.model.errors import MetadataError
-from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import Put, Versioned
 from broker.service.backlog.hole_rounds import HoleRounds
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.persistent_topic import PersistentTopic
+from foundation.model.errors import MetadataError
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
 from magnetar.audit.facts import gather, judge
 from tests.fakes.stage import SHARED, TOPIC, Stage
 from tests.sim.lives.store import walk

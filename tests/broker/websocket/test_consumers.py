@@ -10,12 +10,12 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import Producer
 from broker.service.subscription import Subscription
 from broker.websocket.bodies import Sender, batch_body, single_body
 from broker.websocket.json_forms import SendRequest, read_send
+from foundation.model.topic_name import parse_topic_name
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 from tests.broker.websocket.conftest import Connect, Socket, a_broker, b64, until

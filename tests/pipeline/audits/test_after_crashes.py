@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
 
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
 from tests.crash import deletion_run, quarantine_run, trimming_run
 from tests.crash.spark_audit import findings, snapshot
 

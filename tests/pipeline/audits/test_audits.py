@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from bench.generated_cluster.generator import generate
-from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from foundation.zookeeper.url import parse_store_url
 from magnetar.__main__ import main
 from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit, without_repeats
@@ -25,7 +26,6 @@ from pipeline.jobs.report import Cell, heading, shown
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
-from zookeeper.url import parse_store_url
 
 TOPICS = 3000
 LEAKS = 7
@@ -249,7 +249,7 @@ async def opened(url: str) -> MetadataStore:
     zookeeper = parse_store_url(url)
     if zookeeper is None:
         return SqliteMetadataStore(Path(url.removeprefix("file:")))
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+    from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
     return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, timeout_s=30)
 

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
 from bench.made_record import SETTINGS, Ints, make_record
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from magnetar.commands.pipeline_command import _memory, _parser, _price, _rate
 from pipeline.jobs.budget import (
     Budget,

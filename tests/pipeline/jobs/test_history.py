@@ -18,11 +18,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from broker.entry_cache.observe.cache_events import Op
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
 from broker.recorder.record_file import RecordFile
 from broker.recorder.schema import FileFacts, file_name, names_name
+from entry_cache.observe.cache_events import Op
 from magnetar.commands import pipeline_command
 from pipeline.jobs.history import Thresholds, failures, history
 from pipeline.jobs.history_runs import READS, HistoryError, Run, RunFolder

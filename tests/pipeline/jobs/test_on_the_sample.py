@@ -16,9 +16,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from broker.config.policy_names import POLICY_NAMES
-from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import find
+from entry_cache.observe.cache_events import Op
+from entry_cache.policy_names import POLICY_NAMES
 from magnetar.commands.pipeline_command import JOBS, _parser
 from pipeline.jobs.bounds import baseline_of, requests_of
 from pipeline.jobs.budget import POLICY_WORTH

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install WHEEL[spark]")
 
-from broker.entry_cache.observe.cache_events import Op
+from entry_cache.observe.cache_events import Op
 from pipeline.jobs.thrashing import (
     amplification,
     cold_readers,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from broker.entry_cache.observe.cache_events import (
+from broker.recorder.record_reader import BrokerLifetime, find
+from entry_cache.observe.cache_events import (
     BY_MARK_DELETE,
     COUNTS_READS,
     HIT_MOVES,
@@ -17,7 +18,6 @@ from broker.entry_cache.observe.cache_events import (
     Op,
     Row,
 )
-from broker.recorder.record_reader import BrokerLifetime, find
 from tests.broker.recorder.record_fakes import append, new_writer, row, settings_row
 
 READERS = ("a", "b", "c", "__peek")

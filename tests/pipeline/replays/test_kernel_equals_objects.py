@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from pipeline.replays.inputs import read_inputs
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects

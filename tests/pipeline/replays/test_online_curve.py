@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.observe import miss_ratio
-from broker.entry_cache.observe.cache_events import Op
-from broker.entry_cache.observe.miss_ratio import ENTRIES_MAX, FACTORS, MissRatios
-from broker.entry_cache.observe.replay import Replay
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import events, find
+from entry_cache.observe import miss_ratio
+from entry_cache.observe.cache_events import Op
+from entry_cache.observe.miss_ratio import ENTRIES_MAX, FACTORS, MissRatios
+from entry_cache.observe.replay import Replay
 from pipeline.replays.making import accesses_of
 from pipeline.replays.replay import replay_with
 

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from broker.entry_cache.listener import CursorChange, StorageRead
-from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
-from broker.entry_cache.observe.recorded import Recorded
-from broker.entry_cache.observe.totals import totals_of
-from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.model.entry import Entry
-from broker.model.position import Position
+from broker.compose.cache_settings import EntryCacheSettings
+from entry_cache.listener import CursorChange, StorageRead
+from entry_cache.observe.cache_events import COUNTS_READS, Op
+from entry_cache.observe.recorded import Recorded
+from entry_cache.observe.totals import totals_of
+from entry_cache.reader import Reader
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 from pipeline.replays.objects import WhatIf
-from tests.broker.entry_cache.test_replay import Recording
+from tests.entry_cache.test_replay import Recording
 
 US = 1000
 MS = 1_000_000

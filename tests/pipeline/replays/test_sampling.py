@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bench.made_record import make_record
-from broker.entry_cache.observe.cache_events import HIT_MOVES, Op
-from broker.entry_cache.settings import EntryCacheSettings
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime, find
 from broker.recorder.sampling import in_sample
+from entry_cache.observe.cache_events import HIT_MOVES, Op
 from pipeline.replays.accesses import APPEND, INVALIDATE, TICK, Accesses, runs_expanded
 from pipeline.replays.inputs import MOVES_PER_ENTRY, read_inputs
 from pipeline.replays.making import accesses_of

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_file import SCHEMA, RecordFile
 from broker.recorder.schema import FACTS_KEY, FileFacts
+from entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op
 from pipeline.traces.checking import Checked, apply_checks, check_file, find_files, no_record
 from tests.broker.recorder.record_fakes import (
     OFFSET_US,

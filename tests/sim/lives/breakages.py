@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from unittest import mock
 
+from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from broker.managed_ledger import trimming
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.metadata.metadata_store import MetadataStore, Put
-from broker.model.errors import BrokerError
-from broker.model.position import LATEST, Position
 from broker.service.backlog import message_expiry
 from broker.service.backlog.message_expiry import MessageExpiry
 from broker.service.compaction import topic_compaction
@@ -18,6 +16,8 @@ from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import Segment, segments_of
 from broker.service.deletion.intents import Intent, Intents
 from broker.service.deletion.steps import DeletionSteps
+from foundation.model.errors import BrokerError
+from foundation.model.position import LATEST, Position
 from magnetar.audit import quarantine
 from magnetar.audit.facts import Found, gather, judge
 from tests.sim.lives.operator import Operator

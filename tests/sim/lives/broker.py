@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from bookkeeper.ensembles.ledger_ids import LedgerIds
 from broker.compaction.passes import PassesSettings
-from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_ids import LedgerIds
-from broker.loop.turn import Turn
+from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import BrokerError
 from broker.service.backlog.rounds import TopicRounds
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.deletion.deletions import Deletions
@@ -23,6 +20,9 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
 from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
+from entry_cache.compose import ComposedCache
+from foundation.loop.turn import Turn
+from foundation.model.errors import BrokerError
 from tests.fakes.compaction import InlineWorker
 from tests.sim.lives.life import KINDS
 from tests.sim.metadata import SimMetadataStore

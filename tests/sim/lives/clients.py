@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError, TopicNotFound
-from broker.model.position import EARLIEST
-from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.internal_cursors import COMPACTION_CURSOR
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.subscription import Subscription
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.position import EARLIEST
+from foundation.model.topic_name import parse_topic_name
 from tests.fakes.messages import message
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
 from tests.fakes.sends import send

@@ -19,16 +19,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
 
-from autorecovery.fragments import bookies_needed
-from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
+from bookkeeper.ensembles.bookies import BookieSet
+from bookkeeper.ensembles.ledgers import Ledgers
+from bookkeeper.leaks.quarantine import LEDGERS, NODES, ledger_record_key
+from bookkeeper.repair.fragments import bookies_needed
+from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
-from broker.model.errors import BrokerError, PersistenceError
-from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
-from leaks.quarantine import LEDGERS, NODES, ledger_record_key
+from foundation.model.errors import BrokerError, PersistenceError
+from foundation.model.topic_name import parse_topic_name
 from magnetar.audit.facts import Found, gather, judge
 from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.sim.autorecovery import SESSION_S, Processes

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
+from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.admin.cluster.ledgers import delete as delete_route
 from broker.admin.service_view import BROKER
-from broker.metadata.metadata_store import MetadataStore
-from broker.model.errors import BrokerError
+from foundation.model.errors import BrokerError
 from magnetar.audit import quarantine
 from magnetar.audit.facts import Found, gather, judge
 from magnetar.clients.client import CommandError

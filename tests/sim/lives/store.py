@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from urllib.parse import unquote
 
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore
-from leaks.quarantine import NODES, node_record_key
+from bookkeeper.leaks.quarantine import NODES, node_record_key
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
 from magnetar.snapshot.node_rows import Node
 from protocol.ledger_metadata import LedgerMetadata, decode, ledger_key
 from tests.sim.metadata import Broken, SharedState, check_step, is_move

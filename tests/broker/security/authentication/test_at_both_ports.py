@@ -21,7 +21,7 @@ from broker.net.server_cnx import ServerCnx
 from broker.security.authentication import failed_logins
 from broker.security.authentication.make import make_authenticator
 from broker.security.principal import Principal
-from settings.errors import SettingsError
+from foundation.settings.errors import SettingsError
 from tests.support.command_json import Json
 from tests.support.memory_broker import memory_broker
 from tests.support.raw_client import Frame, RawConnection

@@ -20,13 +20,13 @@ from joserfc.jwk import ECKey
 
 from broker.config import load_broker_settings
 from broker.config.security_keys import OPENID_PROVIDER, TOKEN_PROVIDER
-from broker.loop.rare_lines import RareLines
 from broker.security.authentication.credentials import AuthenticationFailed, Credentials
 from broker.security.authentication.discovery import ANSWER_BYTES_MAX, Discovery
 from broker.security.authentication.issuer_keys import NS_PER_S, RETRY_NS, IssuerKeys
 from broker.security.authentication.make import make_authenticator
 from broker.security.authentication.settings import AuthenticationSettings
 from broker.security.authentication.signatures import KeyRing, key_set
+from foundation.loop.rare_lines import RareLines
 from tests.support.tokens import SECRET_URL, token
 
 HEADER: Final = {"alg": "ES256", "kid": "one"}

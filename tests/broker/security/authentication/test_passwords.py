@@ -19,7 +19,7 @@ from broker.security.authentication.passwords import (
     PasswordProvider,
     parse_htpasswd,
 )
-from tls.reloaded import Reloaded
+from foundation.tls.reloaded import Reloaded
 
 LINES = (
     "# people\n"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.topic_name import parse_topic_name
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.permissions import Action, NamespacePermissions
 from broker.security.authorization.roles import original_fault
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import NOBODY, Principal
+from foundation.model.topic_name import parse_topic_name
 
 TOPIC = parse_topic_name("persistent://t/n/a")
 PARTITION = TOPIC.with_partition(4)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.model.position import Position
 from broker.service.backlog.evictions import KEPT, Eviction, Evictions
+from foundation.model.position import Position
 
 
 def test_evictions_are_counted_by_type_and_the_newest_are_kept() -> None:

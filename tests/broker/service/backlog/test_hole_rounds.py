@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 from broker.managed_ledger import single_entry
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.redelivery_reads import RedeliveryReads
-from broker.model.errors import EntryDamaged, PersistenceError
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
 from broker.service.backlog import hole_rounds
 from broker.service.backlog.hole_rounds import HoleRounds, joined
 from broker.service.backlog.hole_watch import LOOKS_KEPT, Look, passed_before, read_between, thinned
@@ -29,6 +26,9 @@ from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
 from broker.service.subscription import Subscription
+from foundation.model.errors import EntryDamaged, PersistenceError
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage

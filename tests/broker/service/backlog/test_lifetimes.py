@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.model.position import Position
 from broker.service.backlog.message_expiry import last_closed_before
+from foundation.model.position import Position
 from tests.broker.service.backlog.test_message_expiry import HOUR_MS, MINUTE_MS, left, look, unread
 from tests.fakes.stage import Stage
 

@@ -10,16 +10,16 @@ import pytest
 
 from broker.managed_ledger import managed_ledger, single_entry
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.entry import Entry
-from broker.model.errors import EntryDamaged
-from broker.model.position import EARLIEST, Position
-from broker.model.range_set import EntryRange
 from broker.service.backlog import expiring_delays, message_expiry
 from broker.service.backlog.expiry import expire_older
 from broker.service.namespaces import Json
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
 from broker.service.subscription import Subscription
+from foundation.model.entry import Entry
+from foundation.model.errors import EntryDamaged
+from foundation.model.position import EARLIEST, Position
+from foundation.model.range_set import EntryRange
 from tests.fakes.messages import message
 from tests.fakes.sends import send
 from tests.fakes.stage import SHARED, TOPIC, Stage

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.model.errors import BrokerError, QuotaExceeded, QuotaRefused
-from broker.model.position import Position
 from broker.service.backlog.quota_rounds import QuotaRounds
 from broker.service.backlog.sizes import bytes_behind, position_leaving
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
 from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, HOLD, SIZE
 from broker.service.subscription import Subscription
+from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
+from foundation.model.position import Position
 from tests.fakes.stage import SHARED, TOPIC, Stage, port_of
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.model.position import EARLIEST, Position
 from broker.service.consumer import SubscriptionType
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from foundation.model.position import EARLIEST, Position
 from tests.fakes.crowd import Crowd
 from tests.fakes.messages import message
 from tests.fakes.sends import send

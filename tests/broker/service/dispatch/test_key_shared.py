@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies
 
-from broker.model.errors import ConsumerAssignError
 from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
@@ -15,6 +14,7 @@ from broker.service.dispatch.key_shared import (
     murmur3_32,
     sticky_hash_of,
 )
+from foundation.model.errors import ConsumerAssignError
 
 comings = strategies.lists(strategies.tuples(strategies.booleans(), strategies.integers(0, 8)), max_size=30)
 

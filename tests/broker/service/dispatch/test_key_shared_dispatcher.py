@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.model.errors import ConsumerAssignError, ConsumerBusy
-from broker.model.position import Position
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
+from foundation.model.errors import ConsumerAssignError, ConsumerBusy
+from foundation.model.position import Position
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import KEY_SHARED, Stage

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from broker.model.position import LATEST
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies import table
 from broker.service.subscription import Subscription
+from foundation.model.position import LATEST
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, TOPIC, Stage
 
 LIMIT = 10

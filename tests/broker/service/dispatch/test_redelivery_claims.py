@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache.policies.magnetar.magnetar import Magnetar
-from broker.model.entry import Entry
-from broker.model.position import Position
 from broker.service.consumer import Consumer
 from broker.service.dispatch import redelivery
 from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
+from entry_cache.policies.magnetar.magnetar import Magnetar
+from foundation.model.entry import Entry
+from foundation.model.position import Position
 from protocol.bookie_frame import RC_IO_ERROR
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import KEY_SHARED, SHARED, Stage

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.model.entry import Entry
-from broker.model.position import Position
-from broker.model.range_set import EntryRange
 from broker.service.consumer import Consumer
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
+from foundation.model.entry import Entry
+from foundation.model.position import Position
+from foundation.model.range_set import EntryRange
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import SHARED, TOPIC, Stage

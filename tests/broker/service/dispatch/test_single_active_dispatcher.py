@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import ConsumerAssignError, ConsumerBusy
-from broker.model.position import Position
 from broker.service.dispatch.key_shared import sticky_hash_of
 from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
+from foundation.model.errors import ConsumerAssignError, ConsumerBusy
+from foundation.model.position import Position
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, SHARED, Stage
 
 PARTITION = "persistent://public/default/t-partition-1"

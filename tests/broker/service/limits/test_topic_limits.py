@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import NotAllowed
 from broker.service.consumer import SubscriptionType
 from broker.service.policies import table
 from broker.service.policies.table import Policy
 from broker.service.policies.values import DispatchRate, PublishRate
 from broker.service.settings import ServiceSettings
+from foundation.model.errors import NotAllowed
 from tests.fakes.sends import send
 from tests.fakes.stage import EXCLUSIVE, KEY_SHARED, SHARED, TOPIC, Stage, port_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.topic_name import parse_topic_name
-from broker.model.txn_id import TxnId
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.participants import RegistryParticipants
 from broker.service.transactions.transaction_limits import TransactionLimits
+from foundation.model.topic_name import parse_topic_name
+from foundation.model.txn_id import TxnId
 from protocol.message_metadata import in_transaction
 from tests.fakes.messages import message
 from tests.fakes.sends import send

@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 
 import pytest
 
-from broker.model.errors import InvalidTxnStatus, NotAllowed, PersistenceError, TransactionNotFound
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.coordinator import Coordinator
 from broker.service.transactions.transaction_limits import (
     OpenTransactions,
@@ -18,6 +15,9 @@ from broker.service.transactions.transaction_limits import (
     TransactionLimits,
 )
 from broker.service.transactions.transaction_states import Change, Subscribed, TxnStatus
+from foundation.model.errors import InvalidTxnStatus, NotAllowed, PersistenceError, TransactionNotFound
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
 SUBSCRIBED = (("persistent://public/default/a", "s"),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.errors import CoordinatorNotFound
-from broker.model.txn_id import TxnId
 from broker.service.transactions.coordinator_log import CoordinatorLog, decode, encode
 from broker.service.transactions.coordinators import ASSIGN_TOPIC, COORDINATORS, COORDINATORS_MAX
 from broker.service.transactions.transaction_states import Begun
+from foundation.model.errors import CoordinatorNotFound
+from foundation.model.txn_id import TxnId
 from tests.broker.service.transactions.bench import Bench
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.model.errors import TransactionConflict
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.pending_acks import BATCH_MAX, AckedEntry, PendingAcks
+from foundation.model.errors import TransactionConflict
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 A, B = TxnId(0, 1), TxnId(0, 2)
 START = Position(1, -1)

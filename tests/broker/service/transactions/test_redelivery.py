@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.ledger_client.memory import MemoryLedgerClient
+from bookkeeper.client.memory import MemoryLedgerClient
 from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.pending_acks import AckedEntry

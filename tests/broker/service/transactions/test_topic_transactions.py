@@ -8,14 +8,14 @@ import pytest
 
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
-from broker.model.entry import Entry
-from broker.model.errors import NotAllowed, PersistenceError, TransactionConflict
-from broker.model.position import EARLIEST, Position
-from broker.model.txn_id import TxnId
 from broker.service.consumer import SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.transactions.acknowledging import acknowledge_in_transaction
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
+from foundation.model.entry import Entry
+from foundation.model.errors import NotAllowed, PersistenceError, TransactionConflict
+from foundation.model.position import EARLIEST, Position
+from foundation.model.txn_id import TxnId
 from protocol.frame import message_body
 from protocol.pulsar_api_pb2 import MessageMetadata
 from tests.broker.service.transactions.bench import Bench

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.transaction_buffer import TransactionBuffer
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 from protocol.message_metadata import TXN_ABORT, TXN_COMMIT, MessageFacts
 from protocol.pulsar_api_pb2 import MessageMetadata
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.errors import InvalidTxnStatus, TransactionNotFound
-from broker.model.position import Position
-from broker.model.txn_id import TxnId
 from broker.service.transactions.coordinator_log import decode, encode
 from broker.service.transactions.transaction_states import (
     Begun,
@@ -19,6 +16,9 @@ from broker.service.transactions.transaction_states import (
     apply,
     check_change,
 )
+from foundation.model.errors import InvalidTxnStatus, TransactionNotFound
+from foundation.model.position import Position
+from foundation.model.txn_id import TxnId
 
 TXN = TxnId(3, 7)
 BEGUN = Begun(timeout_ms=5000, started_ms=1_700_000_000_000)

@@ -1,0 +1,1 @@
+"""One bookie as writers and readers of ledgers see it: over TCP, embedded, in memory."""

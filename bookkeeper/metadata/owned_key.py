@@ -1,0 +1,74 @@
+"""OwnedKey: compare-and-set of one key that a single process writes, also when the answer to a write was lost.
+
+A version that does not match means that another process has the key now. The same mismatch follows a write that was
+carried out without this process learning of it: its caller was cancelled, or the store failed in between. So the values of
+such writes are kept until the next success. A mismatch whose stored value is one of them is our own, and the write is
+asked again with the version found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from bookkeeper.metadata.metadata_store import ABSENT, MetadataStore, Put
+from foundation.model.errors import BadVersion
+
+T = TypeVar("T")
+
+
+class OwnedKey:
+    """A key with the version that this process has written or read last. One write at a time."""
+
+    __slots__ = ("_key", "_store", "_unsure", "version")
+
+    def __init__(self, store: MetadataStore, key: str, version: int) -> None:
+        """`version`: of the value stored now, or ABSENT."""
+        self.version = version
+        """Version of the last write that was answered, or ABSENT."""
+        self._store = store
+        self._key = key
+        # Values of writes since then whose outcome is unknown.
+        self._unsure: list[bytes] = []
+
+    async def put(self, value: bytes) -> None:
+        """Writes the value. Raises BadVersion when another process has written the key, MetadataError otherwise."""
+        await self.put_beside(value, self._put_alone)
+
+    async def put_beside(self, value: bytes, write: Callable[[Put], Awaitable[tuple[T, int]]]) -> T:
+        """Writes the value by `write`, which stores more in the same transaction and returns the key's new version too.
+
+        Raises as `put`, and what `write` raises.
+        """
+        while True:
+            try:
+                result, self.version = await write(Put(self._key, value, self.version))
+            except BadVersion:
+                if not await self._is_own():
+                    raise
+            except BaseException:
+                # CancelledError too: a store goes on with a write whose caller no longer waits.
+                self._unsure.append(value)
+                raise
+            else:
+                self._unsure.clear()
+                return result
+
+    async def _put_alone(self, put: Put) -> tuple[None, int]:
+        return None, await self._store.put(*put)
+
+    async def _is_own(self) -> bool:
+        """Takes over the version of a stored value that came from here. Returns False for any other value."""
+        if not self._unsure:
+            return False
+        found = await self._store.get(self._key)
+        # A second write by another process has a higher version, even of an equal value.
+        if (
+            found is None
+            or found.value not in self._unsure
+            or self.version not in (ABSENT, found.version - 1)
+        ):
+            return False
+        self.version = found.version
+        self._unsure.clear()
+        return True

@@ -1,0 +1,140 @@
+"""ZookeeperMetadataStore: the metadata store that brokers and bookies share, one node of ZooKeeper per key.
+
+Nodes are laid out as Pulsar and BookKeeper lay them out, so their tools find them. This module joins the parts:
+`zookeeper_requests` asks, `zookeeper_writes` compares and sets, `write_groups` keeps the order of writes. Pulsar's name
+for the same thing: ZKMetadataStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from kazoo.exceptions import NoNodeError
+
+from bookkeeper.metadata.metadata_store import Put, Versioned
+from bookkeeper.metadata.write_groups import WriteGroups
+from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from bookkeeper.metadata.zookeeper_writes import ZookeeperWrites
+from foundation.model.errors import MetadataError
+from foundation.zookeeper.tls import ZookeeperTls
+from foundation.zookeeper.url import ZookeeperUrl
+
+VALUE_BYTES_MAX = 1_000_000
+"""A server drops a connection that sends a frame of 1 MiB (its jute.maxbuffer)."""
+
+
+class ZookeeperMetadataStore:
+    """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
+
+    value_bytes_max: Final = VALUE_BYTES_MAX
+    """See MetadataStore."""
+
+    def __init__(self, requests: ZookeeperRequests, timeout_s: float) -> None:
+        """`timeout_s` limits each read, and the writes during `close`."""
+        self.requests = requests
+        """Also for ledger ids and available bookies, which live in the same session."""
+        self._writes = ZookeeperWrites(requests)
+        self._groups = WriteGroups()
+        self._timeout_s = timeout_s
+
+    @classmethod
+    async def open(
+        cls,
+        url: ZookeeperUrl,
+        *,
+        session_timeout_s: float,
+        timeout_s: float,
+        tls: ZookeeperTls | None = None,
+    ) -> ZookeeperMetadataStore:
+        """Connects, with TLS if `tls` is given.
+
+        Raises MetadataError when no ZooKeeper answers within the session's timeout.
+        """
+        return cls(await ZookeeperRequests.connect(url, session_timeout_s, tls), timeout_s)
+
+    async def get(self, key: str) -> Versioned | None:
+        """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
+        path = self._path(key)
+        async with self._reading(key):
+            found = await self._writes.node(path)
+        # A node without bytes only carries the keys below it, and counts as absent (law 2 of `zookeeper_writes`).
+        return found if found is not None and found.value else None
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        """Waits while ZooKeeper is away.
+
+        Raises MetadataError for a value of more than 1,000,000 bytes.
+        """
+        path = self._path(key)
+        _check_size(key, value)
+        (version,) = await self._groups.submit(
+            frozenset((key,)), lambda: self._writes.put(path, value, expected)
+        )
+        return version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """As `put`, for all values together.
+
+        They have at most 1,000,000 bytes, because they are one request.
+        """
+        _check_size(puts[0].key, b"".join(put.value for put in puts))
+        at_paths = [put._replace(key=self._path(put.key)) for put in puts]
+        return await self._groups.submit(
+            frozenset(put.key for put in puts), lambda: self._writes.put_all(at_paths)
+        )
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        """Waits while ZooKeeper is away."""
+        path = self._path(key)
+        await self._groups.submit(frozenset((key,)), lambda: self._writes.delete(path, expected))
+
+    async def children(self, key: str) -> list[str]:
+        """Raises MetadataError when ZooKeeper does not answer within the store's timeout."""
+        path = self._path(key.rstrip("/")) or "/"
+        async with self._reading(key):
+            answer = await self.requests.ask(lambda: self.requests.client.get_children_async(path))
+        if answer.refused(NoNodeError):
+            return []
+        names = answer.value_or_raise()
+        assert isinstance(names, list)
+        return sorted(names)
+
+    async def close(self) -> None:
+        """Finish the writes that wait, then end the session.
+
+        Writes that wait for ZooKeeper longer than the store's timeout raise MetadataError, and so do later ones.
+        """
+        try:
+            await self._groups.drain(self._timeout_s)
+        finally:
+            # Before `ended`: writes that still wait for ZooKeeper get their error from the closed session.
+            await self.requests.close()
+            await self._groups.ended()
+
+    def _path(self, key: str) -> str:
+        # ZooKeeper refuses these parts itself, but with an error that does not name the key.
+        parts = key.split("/")[1:]
+        if any(part in ("", ".", "..") for part in parts):
+            raise MetadataError(f"{key!r} cannot be a node of ZooKeeper")
+        return self.requests.url.root + key
+
+    @contextlib.asynccontextmanager
+    async def _reading(self, key: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except TimeoutError:
+            hosts = self.requests.url.hosts
+            raise MetadataError(
+                f"ZooKeeper at {hosts} did not answer for {key} within {self._timeout_s:g} s"
+            ) from None
+
+
+def _check_size(key: str, value: bytes) -> None:
+    if not 0 < len(value) <= VALUE_BYTES_MAX:
+        raise MetadataError(
+            f"{key}: {len(value)} bytes, and a node of ZooKeeper takes 1 to {VALUE_BYTES_MAX}"
+        )

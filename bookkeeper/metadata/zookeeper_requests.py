@@ -1,0 +1,200 @@
+"""ZookeeperRequests: requests to ZooKeeper as futures on the event loop, asked again until they are answered.
+
+The law: a request that was out when the connection broke may have been carried out. `Answer.asked` tells the caller how
+often it was asked, and the caller must look whether the node is already as wanted (`zookeeper_writes`).
+
+Requests wait while ZooKeeper is away: what the broker has open goes on without it. The broker keeps nothing in its
+session, so one that expired costs nothing but the wait for the next. Nothing here blocks the loop: kazoo answers in
+threads of its own, and each answer is passed to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutError, SessionExpiredError
+
+from foundation.model.errors import MetadataError
+from foundation.zookeeper.errors import ZookeeperError
+from foundation.zookeeper.session import ZookeeperSession
+from foundation.zookeeper.tls import ZookeeperTls
+from foundation.zookeeper.url import ZookeeperUrl
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.05
+"""Between two attempts at a request, so that a flapping connection does not spin."""
+
+
+class Pending(Protocol):
+    """kazoo's object for a request that is out (its IAsyncResult)."""
+
+    @property
+    def exception(self) -> BaseException | None:
+        """Why the request failed; None for success, and until it is answered."""
+        ...
+
+    def get_nowait(self) -> object:
+        """The answer, which must be there."""
+        ...
+
+    def rawlink(self, callback: Callable[[Pending], object]) -> None:
+        """Call `callback` in a thread of kazoo's when the request is answered."""
+        ...
+
+
+class Answer(NamedTuple):
+    """ZooKeeper's answer to a request."""
+
+    value: object
+    """None when there is a refusal."""
+    refusal: KazooException | None
+    """Why ZooKeeper did not do it."""
+    asked: int
+    """1, or more when a connection broke in between; an earlier attempt may then have been carried out."""
+
+    def refused(self, reason: type[KazooException]) -> bool:
+        """True for a refusal of that kind."""
+        return isinstance(self.refusal, reason)
+
+    def value_or_raise(self) -> object:
+        """The value.
+
+        Raises MetadataError for a refusal, after the caller has handled those it expects.
+        """
+        if self.refusal is not None:
+            raise MetadataError(f"ZooKeeper refused: {type(self.refusal).__name__} {self.refusal}")
+        return self.value
+
+
+class ZookeeperRequests:
+    """The loop's side of one ZooKeeper session, and its listener."""
+
+    def __init__(self, session: ZookeeperSession) -> None:
+        """Use `connect`. Belongs to the running loop."""
+        self.session = session
+        """Replaces itself when ZooKeeper expires it; `close` ends it."""
+        self._loop = asyncio.get_running_loop()
+        self._connected = asyncio.Event()
+        self._connected.set()
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls, url: ZookeeperUrl, timeout_s: float, tls: ZookeeperTls | None = None
+    ) -> ZookeeperRequests:
+        """A new session whose root exists. Raises MetadataError when no ZooKeeper answers.
+
+        `timeout_s` is the session's, and how long to wait for ZooKeeper.
+        """
+
+        def open_session() -> ZookeeperSession:
+            session = ZookeeperSession.connect(url, timeout_s, tls=tls)
+            try:
+                if url.root:
+                    session.nodes.ensure(url.root)
+            except ZookeeperError:
+                session.close()
+                raise
+            return session
+
+        try:
+            requests = cls(await asyncio.to_thread(open_session))
+        except ZookeeperError as error:
+            raise MetadataError(str(error)) from error
+        requests.session.listen(requests)
+        log.info("metadata is kept in ZooKeeper at %s", url)
+        return requests
+
+    @property
+    def client(self) -> KazooClient:
+        """kazoo's client, whose `…_async` calls make the requests for `ask`."""
+        return self.session.client
+
+    @property
+    def url(self) -> ZookeeperUrl:
+        """The servers and the root of the broker's nodes."""
+        return self.session.url
+
+    async def ask(self, request: Callable[[], Pending]) -> Answer:
+        """ZooKeeper's answer to `request`, which is called once per attempt.
+
+        Waits while ZooKeeper is away.
+
+        Raises MetadataError after `close`.
+        """
+        asked = 0
+        while True:
+            await self._connected.wait()
+            if self._closed:
+                raise MetadataError("the metadata store is closed")
+            # Counted before the request: an attempt whose answer is lost may have been carried out.
+            asked += 1
+            try:
+                return Answer(await self._answer_of(request()), None, asked)
+            except (ConnectionLoss, SessionExpiredError, OperationTimeoutError):
+                await asyncio.sleep(_RETRY_S)
+            except KazooException as refusal:
+                return Answer(None, refusal, asked)
+
+    async def close(self) -> None:
+        """End the session. Requests that wait for ZooKeeper raise MetadataError."""
+        self._closed = True
+        self._connected.set()
+        await asyncio.to_thread(self.session.close)
+
+    def _answer_of(self, pending: Pending) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = self._loop.create_future()
+
+        def settle() -> None:
+            if future.done():  # The caller was cancelled.
+                return
+            if pending.exception is not None:
+                future.set_exception(pending.exception)
+            else:
+                future.set_result(pending.get_nowait())
+
+        pending.rawlink(lambda _: self._loop.call_soon_threadsafe(settle))
+        return future
+
+    # The session's listener, in kazoo's threads.
+
+    def connected(self, *, new_session: bool) -> None:
+        """Send the requests that wait."""
+        self._on_loop(self._resume, new_session)
+
+    def disconnected(self) -> None:
+        """Hold new requests back."""
+        self._on_loop(
+            self._pause,
+            f"ZooKeeper at {self.url.hosts} does not answer: what is open goes on, what needs metadata waits",
+        )
+
+    def expired(self) -> None:
+        """Hold new requests back until the next session."""
+        self._on_loop(
+            self._pause,
+            "the session with ZooKeeper has expired; a new one is opened, nothing was kept in the old one",
+        )
+
+    def _on_loop(self, call: Callable[..., None], argument: object) -> None:
+        # The loop may be closed as soon as `close` has begun, and a call into a closed loop raises.
+        if not self._closed:
+            self._loop.call_soon_threadsafe(call, argument)
+
+    def _resume(self, new_session: bool) -> None:
+        if self._closed:
+            return
+        self._connected.set()
+        how = "in a new session" if new_session else "in the same session"
+        log.info("ZooKeeper at %s answers again, %s", self.url.hosts, how)
+
+    def _pause(self, why: str) -> None:
+        # After `close` the event must stay set, or waiting requests would never learn that they are refused.
+        if not self._closed:
+            self._connected.clear()
+            log.warning("%s", why)

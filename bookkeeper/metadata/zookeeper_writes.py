@@ -1,0 +1,216 @@
+"""ZookeeperWrites: compare-and-set on ZooKeeper's nodes, also when a connection breaks in the middle.
+
+Three laws:
+
+1. A key's version is its node's version, so ZooKeeper itself compares.
+2. ZooKeeper keeps a tree: a node needs its parents. Those that no caller has put hold no bytes, count as absent, and are
+   removed with the last key below them. That is why a value has at least one byte.
+3. A write that was asked twice and then refused may be refused because of its own first attempt. The node tells: it has
+   our value, one version further. Without this look a log would give up its ledger for a write that succeeded.
+
+Writes that belong together are one transaction of ZooKeeper's (`multi`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+from kazoo.client import TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.states import ZnodeStat
+
+from bookkeeper.metadata.metadata_store import ABSENT, Put, Versioned
+from bookkeeper.metadata.zookeeper_requests import Answer, Pending, ZookeeperRequests
+from foundation.model.errors import BadVersion
+
+_ANY_VERSION = -1
+"""ZooKeeper's number for a write that does not compare."""
+
+
+class ZookeeperWrites:
+    """Compare-and-set writes of nodes by their paths.
+
+    Each returns when ZooKeeper has answered it for certain.
+    """
+
+    def __init__(self, requests: ZookeeperRequests) -> None:
+        self._requests = requests
+
+    async def put(self, path: str, value: bytes, expected: int | None) -> list[int]:
+        """Write one node; returns its new version.
+
+        Raises BadVersion; None as `expected` does not compare.
+        """
+        if expected is None:
+            return [await self._put_any(path, value)]
+        if expected == ABSENT:
+            return [await self._create(path, value)]
+        return [await self._set(path, value, expected)]
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """Write all of the nodes or none; returns their new versions.
+
+        `puts` have paths as keys. Raises BadVersion.
+        """
+        placeholders: dict[str, int] = {}
+        """Versions of nodes that are there without bytes, and count as absent."""
+        while True:
+            answer = await self._requests.ask(lambda: self._begin_transaction(puts, placeholders))
+            results = answer.value_or_raise()
+            assert isinstance(results, list)
+            refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)
+            if refused is None:
+                # A create returns its path, a set the node's description.
+                return [0 if isinstance(result, str) else version_of(result) for result in results]
+            put, why = refused
+            # Two refusals are mended and tried again: parents are missing, or a node without bytes is in the way.
+            if isinstance(why, NoNodeError) and put.expected == ABSENT and put.key not in placeholders:
+                await self._create_parents(put.key)
+            elif put.expected != ABSENT or not await self._is_absent(put.key, placeholders):
+                return await self._versions_if_ours(puts, placeholders, answer)
+
+    async def delete(self, path: str, expected: int | None) -> list[int]:
+        """Remove the node, and parents that nothing needs any more.
+
+        Raises BadVersion.
+        """
+        await self._delete_node(path, expected)
+        await self._delete_empty_parents(path)
+        return [0]
+
+    async def node(self, path: str) -> Versioned | None:
+        """The node as it is, None for a missing one.
+
+        A node without bytes is returned too.
+        """
+        answer = await self._requests.ask(lambda: self._requests.client.get_async(path))
+        if answer.refused(NoNodeError):
+            return None
+        pair = answer.value_or_raise()
+        assert isinstance(pair, tuple)
+        return Versioned(pair[0], version_of(pair[1]))
+
+    async def _put_any(self, path: str, value: bytes) -> int:
+        while True:
+            answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value))
+            if not answer.refused(NoNodeError):
+                return version_of(answer.value_or_raise())
+            with contextlib.suppress(BadVersion):  # Another client made it in between: set it.
+                return await self._create(path, value)
+
+    async def _create(self, path: str, value: bytes) -> int:
+        while True:
+            answer = await self._requests.ask(lambda: self._requests.client.create_async(path, value))
+            if answer.refused(NoNodeError):
+                await self._create_parents(path)
+            elif not answer.refused(NodeExistsError):
+                answer.value_or_raise()
+                return 0
+            elif (found := await self.node(path)) is None:
+                continue  # It was removed meanwhile.
+            elif not found.value:
+                return await self._set(path, value, found.version)
+            elif answer.asked > 1 and found == Versioned(value, 0):
+                return 0
+            else:
+                raise BadVersion(f"{path} exists, in version {found.version}")
+
+    async def _set(self, path: str, value: bytes, expected: int) -> int:
+        answer = await self._requests.ask(lambda: self._requests.client.set_async(path, value, expected))
+        if answer.refused(BadVersionError) or answer.refused(NoNodeError):
+            found = await self.node(path)
+            if answer.asked > 1 and found == Versioned(value, expected + 1):
+                return found.version
+            raise BadVersion(f"{path} does not have the expected version {expected}")
+        return version_of(answer.value_or_raise())
+
+    def _begin_transaction(self, puts: Sequence[Put], placeholders: dict[str, int]) -> Pending:
+        transaction: TransactionRequest = self._requests.client.transaction()
+        for path, value, expected in puts:
+            version = placeholders.get(path, expected)
+            if version == ABSENT:
+                transaction.create(path, value)
+            else:
+                transaction.set_data(path, value, version)
+        pending: Pending = transaction.commit_async()
+        return pending
+
+    async def _is_absent(self, path: str, placeholders: dict[str, int]) -> bool:
+        """Return True when the node counts as absent: then try again.
+
+        The transaction took it for one in another version.
+        """
+        placeholders.pop(path, None)
+        found = await self.node(path)
+        if found is not None and not found.value:
+            placeholders[path] = found.version
+        return found is None or not found.value
+
+    async def _versions_if_ours(
+        self, puts: Sequence[Put], placeholders: dict[str, int], answer: Answer
+    ) -> list[int]:
+        """Return the new versions if an earlier attempt was carried out.
+
+        Raises BadVersion otherwise: the refusal of the transaction stands.
+        """
+        wanted = [Versioned(value, placeholders.get(path, expected) + 1) for path, value, expected in puts]
+        if answer.asked > 1 and await asyncio.gather(*(self.node(put.key) for put in puts)) == wanted:
+            return [each.version for each in wanted]
+        raise BadVersion(f"{', '.join(put.key for put in puts)} do not all have the expected versions")
+
+    async def _delete_node(self, path: str, expected: int | None) -> None:
+        version = _ANY_VERSION if expected is None else expected
+        answer = await self._requests.ask(lambda: self._requests.client.delete_async(path, version))
+        if answer.refused(NotEmptyError):
+            # Keys below it stay, so the node does too, without bytes.
+            await self._set(path, b"", version)
+        elif answer.refused(NoNodeError):
+            # Asked twice, the first attempt may have removed it.
+            if expected is not None and answer.asked == 1:
+                raise BadVersion(f"{path} does not have the expected version {expected}")
+        elif answer.refused(BadVersionError):
+            raise BadVersion(f"{path} does not have the expected version {expected}")
+        else:
+            answer.value_or_raise()
+
+    async def _create_parents(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        answer = await self._requests.ask(lambda: self._requests.client.create_async(parent, b""))
+        if answer.refused(NoNodeError):
+            await self._create_parents(parent)
+        elif not answer.refused(NodeExistsError):  # Another writer made it first: fine.
+            answer.value_or_raise()
+
+    async def _delete_empty_parents(self, path: str) -> None:
+        # ZooKeeper compares version and children, so a node that gets a value or a child meanwhile is not deleted.
+        while (path := path.rpartition("/")[0]) != self._requests.url.root:
+            found = await self.node(path)
+            if found is None or found.value:
+                return
+            delete = partial(self._requests.client.delete_async, path, found.version)
+            if (await self._requests.ask(delete)).refusal is not None:
+                return
+
+
+def version_of(stat: object) -> int:
+    """The version in kazoo's description of a node."""
+    assert isinstance(stat, ZnodeStat)
+    return int(stat.version)
+
+
+def _is_refusal(result: object) -> bool:
+    """True for the operation that made its transaction fail; the others were undone, or not tried, because of it."""
+    return isinstance(result, KazooException) and not isinstance(
+        result, RolledBackError | RuntimeInconsistency
+    )

@@ -1,0 +1,136 @@
+"""ActiveCursors: the cursors of a managed ledger that count as readers, and how many stand before a position.
+
+PIP-430 asks two questions of it (ActiveManagedCursorContainer):
+
+* A new entry is to be read by all active cursors: `len(cursors)`.
+* An entry that a cursor reads from storage is to be read by the cursors at the same position or before it, which is
+  the cursor's `rank`.
+
+Pulsar answers with a linked list that it sorts late. Here the positions stand in one sorted list, which is exact at
+every moment: with tens of cursors a bisection is cheaper than any lazy state.
+
+The managed ledger owns this object and attaches it to its `EntryCache`. A policy that needs to know more about the
+cursors than where they stand watches them through a `CursorWatcher`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from entry_cache.cursor_watcher import Acknowledged, CursorWatcher
+from foundation.model.position import Position
+
+NAMES_KEPT: Final = 100
+"""An event names this many readers at most, so that it costs no more with ten thousand of them."""
+
+Place = tuple[int, int, str]
+"""(ledger id, entry id, name) of a cursor, in lists that are sorted by it."""
+
+
+class ActiveCursors:
+    """The active cursors of one managed ledger, by name, ordered by position."""
+
+    __slots__ = ("_changed_at_ns", "_positions", "continue_caching_ns", "first_names", "places", "watcher")
+
+    def __init__(self, continue_caching_ns: int, now_ns: int) -> None:
+        """`continue_caching_ns`: for how long new entries are cached after the last cursor left; 0 or less = not."""
+        self.continue_caching_ns = continue_caching_ns
+        """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`."""
+        self.places: list[Place] = []
+        """The cursors that have a position, sorted. Only this object writes it; others may read it."""
+        self.watcher: CursorWatcher | None = None
+        """Hears of every change, for a policy that judges by cursors."""
+        self.first_names: tuple[str, ...] = ()
+        """The first `NAMES_KEPT` names, for events: made when a cursor comes or leaves, not at each insert."""
+        self._positions: dict[str, Position | None] = {}
+        self._changed_at_ns = now_ns
+        """When a cursor left the last time."""
+
+    def __len__(self) -> int:
+        """Returns the number of active cursors, those without a position included."""
+        return len(self._positions)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._positions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def add(self, name: str, position: Position | None, acknowledged: Acknowledged | None = None) -> None:
+        """Makes a cursor active; without a position it counts as a reader but has no rank.
+
+        `acknowledged` is handed to the watcher: the cursor would begin there again after a reconnect.
+        """
+        if name not in self._positions:
+            self._positions[name] = None
+            self.first_names = tuple(islice(self._positions, NAMES_KEPT))
+        if self.watcher is not None:
+            self.watcher.added(name, acknowledged)
+        self.update(name, position)
+
+    def update(self, name: str, position: Position | None) -> None:
+        """Moves a cursor forward or back, or takes its position away. Ignored unless it is active.
+
+        Called for every run that a cursor reads.
+        """
+        positions = self._positions
+        before = positions.get(name)
+        if before == position or (before is None and name not in positions):
+            return
+        positions[name] = position
+        places = self.places
+        if before is not None:
+            del places[bisect_left(places, (before[0], before[1], name))]
+        if position is not None:
+            insort(places, (position[0], position[1], name))
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.moved(name, before, position)
+
+    def remove(self, name: str, now_ns: int) -> bool:
+        """Makes a cursor inactive. Returns True if it was active."""
+        if name not in self._positions:
+            return False
+        self.update(name, None)
+        del self._positions[name]
+        self.first_names = tuple(islice(self._positions, NAMES_KEPT))
+        self._changed_at_ns = now_ns
+        if self.watcher is not None:
+            self.watcher.removed(name, now_ns)
+        return True
+
+    def forget(self, name: str) -> None:
+        """Tells the watcher that the cursor was deleted; it must have been removed before."""
+        if self.watcher is not None:
+            self.watcher.forgotten(name)
+
+    def position(self, name: str) -> Position | None:
+        """Returns the position of a cursor; None if it has none or is not active."""
+        return self._positions.get(name)
+
+    def rank(self, name: str) -> int:
+        """Returns how many cursors stand at this one's position or before, itself included; 0 without a position.
+
+        PIP-430 calls it getNumberOfCursorsAtSamePositionOrBefore: the expected reads of what this cursor reads.
+        """
+        position = self._positions.get(name)
+        return 0 if position is None else count_to(self.places, position)
+
+    def slowest(self) -> Position | None:
+        """Returns the lowest position of a cursor; None if no cursor has a position."""
+        return Position(*self.places[0][:2]) if self.places else None
+
+    def should_cache_added(self, now_ns: int) -> bool:
+        """Returns True if a new entry is to be cached: a cursor is active, or was a short while ago.
+
+        Without the second case a reconnect of the only consumer would leave a gap in the cache.
+        """
+        return bool(self._positions) or now_ns - self._changed_at_ns < self.continue_caching_ns
+
+
+def count_to(places: Sequence[Place], position: tuple[int, int]) -> int:
+    """Returns how many of the sorted places are at `position` or before."""
+    return bisect_left(places, (position[0], position[1] + 1))

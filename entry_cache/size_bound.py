@@ -1,0 +1,89 @@
+"""SizeBound: what a strict policy brings along so that the cache never exceeds its size.
+
+The policy `pip430` has none: like Pulsar it may exceed the size until a size check has run. The one implementation is
+`bounds/strict_size.py`, for the policy `magnetar`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from entry_cache.active_cursors import ActiveCursors
+from entry_cache.cache_stats import Reason
+from entry_cache.listener import Obstacle
+from entry_cache.policy import Removed, Requeued
+from entry_cache.settings import CacheSettings
+from foundation.model.entry import Entry
+
+
+class BoundEviction(Protocol):
+    """The parts of `Eviction` that a bound uses."""
+
+    used_bytes: int
+    """See `Eviction.used_bytes`."""
+    size_visits: int
+    """See `Eviction.size_visits`."""
+
+    def charged_bytes(self) -> int:
+        """See `Eviction.charged_bytes`."""
+        ...
+
+    def check_size(self, now_ns: int, visits_max: int) -> bool:
+        """See `Eviction.check_size`."""
+        ...
+
+    def account_pass(
+        self, reason: Reason, removed: Removed, requeued: Requeued | None, now_ns: int
+    ) -> Removed:
+        """See `Eviction.account_pass`."""
+        ...
+
+
+class BoundCache(Protocol):
+    """The parts of `EntryCache` that a bound uses."""
+
+    cursors: ActiveCursors | None
+    """See `EntryCache.cursors`."""
+
+    @property
+    def eviction(self) -> BoundEviction:
+        """See `EntryCache.eviction`."""
+        ...
+
+    def insert_now(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
+        """See `EntryCache.insert_now`."""
+        ...
+
+    def not_cached(self, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
+        """See `EntryCache.not_cached`."""
+        ...
+
+
+class SizeBound(Protocol):
+    """Stands between the inserts and the caches, and says which bytes count against the size."""
+
+    def configure(self, settings: CacheSettings, used_bytes: int, *, pass_runs: bool) -> None:
+        """Takes over changed settings, with the bytes that are cached now; a size pass may have been cut."""
+        ...
+
+    def insert_run(
+        self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
+    ) -> int:
+        """Inserts a run through `EntryCache.insert_now` as far as there is space. Returns how many were inserted."""
+        ...
+
+    def charged_bytes(self, used_bytes: int, *, pass_runs: bool) -> int:
+        """Returns the bytes that count against the size: those of the entries, and those that they pin."""
+        ...
+
+    def share_of(self, bytes_to_free: int, used_bytes: int, charged_bytes: int) -> int:
+        """Returns how many bytes of entries to evict at first, so that about `bytes_to_free` become free.
+
+        They may be too few: then another size pass follows.
+        """
+        ...
+
+    def hold(self, eviction: BoundEviction, now_ns: int) -> int:
+        """Evicts at once until the charged bytes are within the bound, and returns them; called by each insert."""
+        ...

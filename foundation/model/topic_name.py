@@ -1,0 +1,145 @@
+"""TopicName: `domain://tenant/namespace/local`, and the partition that a trailing `-partition-N` names."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from foundation.model.errors import InvalidTopicName
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+SCALABLE = "topic://"
+"""Begins the names of scalable topics of Pulsar 5.0, which do not exist here."""
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
+_SYSTEM_TOPICS = frozenset(
+    (
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+    )
+)
+"""Pulsar's names of system topics that any namespace may have."""
+_NAME = re.compile(r"[-=:.\w]+", re.ASCII)
+"""Characters that Pulsar allows in a tenant or a namespace."""
+
+
+NAME_CHARACTERS_MAX = 4096
+"""Characters of a full topic name. The cache of parsed names keeps thousands of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A parsed topic name; made by `parse_topic_name`."""
+
+    domain: str
+    """`persistent` or `non-persistent`."""
+    tenant: str
+    """First part of the namespace."""
+    namespace_local: str
+    """The namespace without its tenant."""
+    local: str
+    """The topic's own name, with `-partition-N` if it is a partition."""
+
+    @property
+    def namespace(self) -> str:
+        """`tenant/namespace`, as labels and REST paths name it."""
+        return f"{self.tenant}/{self.namespace_local}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Entries of the topic are stored in a managed ledger."""
+        return self.domain == PERSISTENT
+
+    @property
+    def is_system(self) -> bool:
+        """True for a topic that belongs to brokers; users neither name nor configure it."""
+        return self.namespace == "pulsar/system" or self.base.local in _SYSTEM_TOPICS
+
+    @property
+    def partition(self) -> int:
+        """The partition's number, -1 for a topic that is none."""
+        match = self._partition_match()
+        return int(match[2]) if match else -1
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic of a partition, or the topic itself."""
+        match = self._partition_match()
+        return TopicName(self.domain, self.tenant, self.namespace_local, match[1]) if match else self
+
+    def _partition_match(self) -> re.Match[str] | None:
+        # The search first: it costs a tenth of the pattern, and most topics are no partitions.
+        return _PARTITION.fullmatch(self.local) if "-partition-" in self.local else None
+
+    def with_partition(self, index: int) -> TopicName:
+        """Return the name of this topic's partition."""
+        return TopicName(self.domain, self.tenant, self.namespace_local, f"{self.local}-partition-{index}")
+
+    @property
+    def ledger_name(self) -> str:
+        """The managed ledger's name, Pulsar's path in the metadata store.
+
+        The last part is percent-encoded, so that any topic name fits.
+        """
+        return f"{self.tenant}/{self.namespace_local}/{self.domain}/{quote(self.local, safe='')}"
+
+    @staticmethod
+    def local_from_ledger_name(last_part: str) -> str:
+        """Return the topic's own name from the last part of `ledger_name`."""
+        return unquote(last_part)
+
+    @staticmethod
+    def of_ledger_name(name: str) -> TopicName:
+        """Return the topic whose `ledger_name` this is."""
+        tenant, namespace, domain, local = name.split("/")
+        return TopicName(domain, tenant, namespace, unquote(local))
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
+
+
+# Clients send the same names with each connect, lookup and subscribe.
+@functools.lru_cache(maxsize=10_000)
+def parse_topic_name(text: str) -> TopicName:
+    """Parse a topic name, completing short ones as clients do.
+
+    `x` is persistent://public/default/x, `t/n/x` is persistent://t/n/x. Raises InvalidTopicName.
+    """
+    if len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidTopicName(
+            f"Topic name of {len(text)} characters, which begins with {text[:50]!r}: at most"
+            f" {NAME_CHARACTERS_MAX} are allowed"
+        )
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        return _complete(text)
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise InvalidTopicName(f"Invalid topic domain '{domain}': persistent or non-persistent is allowed")
+    parts = rest.split("/", 2)
+    if len(parts) < 3:
+        raise InvalidTopicName(f"Invalid topic name {text}: expected domain://tenant/namespace/topic")
+    tenant, namespace, local = parts
+    if not local.strip():
+        raise InvalidTopicName(f"Invalid topic name {text}: the topic's own name must not be blank")
+    # The old form had the cluster between tenant and namespace.
+    if local.count("/") >= 1:
+        raise InvalidTopicName(
+            f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {text}"
+        )
+    for part in (tenant, namespace):
+        if not _NAME.fullmatch(part):
+            raise InvalidTopicName(f"Invalid topic name {text}: '{part}' has a character that is not allowed")
+    return TopicName(domain, tenant, namespace, local)
+
+
+def _complete(text: str) -> TopicName:
+    parts = text.split("/")
+    if len(parts) == 1 and text:
+        return parse_topic_name(f"{PERSISTENT}://public/default/{text}")
+    if len(parts) == 3:
+        return parse_topic_name(f"{PERSISTENT}://{text}")
+    raise InvalidTopicName(f"Invalid short topic name '{text}': expected topic or tenant/namespace/topic")

@@ -1,0 +1,49 @@
+"""A metadata store of each kind; the one in ZooKeeper needs Java."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.metadata.memory_metadata_store import MemoryMetadataStore
+from bookkeeper.metadata.metadata_store import MetadataStore
+from bookkeeper.metadata.sqlite_metadata_store import SqliteMetadataStore
+from bookkeeper.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+from foundation.zookeeper.url import ZookeeperUrl
+from tests.support.java import ZooKeeper
+
+SESSION_S = 4.0
+
+
+async def open_store(address: str, root: str) -> ZookeeperMetadataStore:
+    url = ZookeeperUrl(address, root)
+    return await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=20)
+
+
+@pytest.fixture
+def root() -> str:
+    """A chroot of its own for each test."""
+    return f"/{uuid.uuid4().hex[:8]}/chroot"
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow]),
+    ]
+)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> AsyncIterator[MetadataStore]:
+    opened: MetadataStore
+    if request.param == "memory":
+        opened = MemoryMetadataStore()
+    elif request.param == "sqlite":
+        opened = SqliteMetadataStore(tmp_path / "m.db")
+    else:
+        zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+        opened = await open_store(zookeeper.address, root)
+    yield opened
+    await opened.close()

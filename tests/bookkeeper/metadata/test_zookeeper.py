@@ -1,0 +1,261 @@
+"""The store in a real ZooKeeper: nodes, lost connections and sessions, ledger ids, available bookies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
+
+from bookie_stub.cluster.registration import Registration
+from bookkeeper.ensembles.zookeeper_ledger_ids import ZookeeperLedgerIds
+from bookkeeper.metadata.available_bookies import AvailableBookies, Bookies
+from bookkeeper.metadata.metadata_store import ABSENT, Put, Versioned
+from bookkeeper.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
+from bookkeeper.metadata.zookeeper_requests import ZookeeperRequests
+from foundation.model.errors import BadVersion, MetadataError
+from foundation.zookeeper.session import ZookeeperSession
+from foundation.zookeeper.url import ZookeeperUrl
+from tests.bookkeeper.metadata.conftest import open_store
+from tests.interop.support import wait_until
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
+
+SESSION_S = 4.0
+
+
+async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
+    client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
+    session = ZookeeperSession(client, ZookeeperUrl("zk", ""))
+    requests = ZookeeperRequests(session)
+    store = ZookeeperMetadataStore(requests, 0.01)
+    requests.disconnected()
+    await asyncio.sleep(0)
+    writes = [asyncio.create_task(store.put("/a", b"%d" % number)) for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(store.close(), 30)
+    for write in writes:
+        with pytest.raises(MetadataError, match="the metadata store is closed"):
+            await write
+
+
+async def test_open_names_the_servers_when_no_zookeeper_answers() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
+        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, timeout_s=1)
+
+
+@pytest.fixture
+async def shared(zookeeper: ZooKeeper, root: str) -> AsyncIterator[ZookeeperMetadataStore]:
+    opened = await open_store(zookeeper.address, root)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def observer(zookeeper: ZooKeeper, root: str) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper.address + root)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def end_session(client: KazooClient, hosts: str) -> None:
+    """A client that takes a session over and ends it, ends it for its owner too."""
+    thief = KazooClient(hosts=hosts, client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+async def become(condition: Callable[[], object], what: str) -> None:
+    await asyncio.to_thread(wait_until, condition, what)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_key_is_stored_as_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
+    await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
+    await shared.put("/managed-ledgers/public/default/persistent/t", b'{"a":1}')
+    value, stat = await asyncio.to_thread(observer.get, "/managed-ledgers/public/default/persistent/t")
+    assert (value, stat.version) == (b'{"a":1}', 1)
+    assert await shared.get("/managed-ledgers/public/default") is None, (
+        "a parent without a value counts as absent"
+    )
+    await shared.delete("/managed-ledgers/public/default/persistent/t", 1)
+    left = await asyncio.to_thread(observer.get_children, "/")
+    assert "managed-ledgers" not in left, "nodes without a value are removed with the last key below them"
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_key_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
+    await shared.put("/a/b/c", b"1")
+    version = await shared.put("/a/b", b"2", ABSENT)
+    assert await shared.get("/a/b") == Versioned(b"2", version)
+    with pytest.raises(BadVersion):
+        await shared.put("/a/b", b"3", ABSENT)
+    await shared.delete("/a/b", version)
+    assert await shared.get("/a/b") is None
+    assert await shared.get("/a/b/c") == Versioned(b"1", 0)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_keys_and_values_that_no_node_can_have_are_refused(shared: ZookeeperMetadataStore) -> None:
+    assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
+    for value in (b"", b"x" * (VALUE_BYTES_MAX + 1)):
+        with pytest.raises(MetadataError, match="/v"):
+            await shared.put("/v", value)
+    for key in ("/a/./b", "/..", "//a", "/a/"):
+        with pytest.raises(MetadataError, match="cannot be a node"):
+            await shared.put(key, b"v")
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_expired_session_is_replaced(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="bookkeeper.metadata.zookeeper_requests")
+    version = await shared.put("/a", b"0")
+    before = shared.requests.client.client_id
+    writing = asyncio.create_task(count_up(shared, version, 300))
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
+    await become(lambda: "in a new session" in caplog.text, "a new session")
+    assert await writing == 300
+    assert await shared.get("/a") == Versioned(b"300", 300)
+    assert shared.requests.client.client_id != before
+    assert "the session with ZooKeeper has expired" in caplog.text
+
+
+async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> int:
+    """Each put compares with the version that the one before it returned."""
+    for number in range(version + 1, version + count + 1):
+        version = await store.put("/a", b"%d" % number, version)
+    return version
+
+
+async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
+    """Write an existing key and a new one together, as a log's list and its next ledger."""
+    version = ABSENT
+    for number in range(count):
+        puts = [Put("/list", b"%d" % number, version), Put(f"/l/{number}", b"v", ABSENT)]
+        version, fresh = await store.put_all(puts)
+        assert fresh == 0
+    return version
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
+    """Compare-and-set by one writer: a write that was carried out without an answer is known as its own."""
+    store = await open_store(mortal.address, root)
+    version = await store.put("/a", b"0")
+    writing = asyncio.create_task(count_up(store, version, 1500))
+    creating = [asyncio.create_task(store.put(f"/k/{number}", b"v", ABSENT)) for number in range(600)]
+    together = asyncio.create_task(begin_together(store, 600))
+    for _ in range(2):
+        await asyncio.to_thread(mortal.stop)
+        await asyncio.to_thread(mortal.start)
+    assert await writing == 1500
+    assert set(await asyncio.gather(*creating)) == {0}
+    assert len(await store.children("/k")) == 600
+    assert await together == 599
+    assert len(await store.children("/l")) == 600
+    await store.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeeper, root: str) -> None:
+    url = ZookeeperUrl(mortal.address, root)
+    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
+    await store.put("/a", b"0")
+    await asyncio.to_thread(mortal.stop)
+    with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
+        await store.get("/a")
+    waiting = asyncio.create_task(store.put("/a", b"1"))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(store.close(), 30)
+    with pytest.raises(MetadataError, match="the metadata store is closed"):
+        await waiting
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_ledger_ids_are_unique_among_clients(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
+) -> None:
+    other = await open_store(zookeeper.address, root)
+    one, two = ZookeeperLedgerIds(shared.requests), ZookeeperLedgerIds(other.requests)
+    given_out = await asyncio.gather(*((one if number % 3 else two).next() for number in range(200)))
+    assert sorted(given_out) == list(range(200))
+    assert await one.next(above=202) == 203
+    assert await asyncio.to_thread(observer.get_children, "/ledgers/idgen") == []
+    await other.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_available_bookies_follow_registrations(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
+) -> None:
+    seen: list[Bookies] = []
+    available = AvailableBookies(shared.requests, lambda bookies: seen.append(dict(bookies)))
+    assert await available.open() == {}
+
+    async def are(**wanted: tuple[str, str | None, bool]) -> None:
+        await become(lambda: available.bookies == wanted, f"{wanted}")
+
+    def register(name: str, port: int, http_port: int | None = None) -> Registration:
+        uri = ZookeeperUrl(zookeeper.address, f"{root}/ledgers")
+        registration = Registration.connect(uri, name, 2.0)
+        registration.announce("127.0.0.1", port, http_port, read_only=False)
+        return registration
+
+    first = await asyncio.to_thread(register, "first", 1)
+    await are(first=("127.0.0.1:1", None, False))
+    second = await asyncio.to_thread(register, "second", 2, 8000)
+    await are(first=("127.0.0.1:1", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", False))
+    await asyncio.to_thread(second.announce, "127.0.0.1", 2, 8000, read_only=True)
+    await are(first=("127.0.0.1:1", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", True))
+    await asyncio.to_thread(first.close)
+    await are(second=("127.0.0.1:2", "127.0.0.1:8000", True))
+    # A change during an expired session is seen in the next one.
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
+    first = await asyncio.to_thread(register, "first", 3)
+    await are(first=("127.0.0.1:3", None, False), second=("127.0.0.1:2", "127.0.0.1:8000", True))
+    assert seen[-1] == available.bookies
+    for registration in (first, second):
+        await asyncio.to_thread(registration.close)
+    await are()
+    await available.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_available_bookies_are_followed_after_a_refused_read(
+    shared: ZookeeperMetadataStore,
+    observer: KazooClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = "/ledgers/available"
+    await asyncio.to_thread(observer.create, f"{folder}/one:1", b"", makepath=True)
+    available = AvailableBookies(shared.requests, lambda _: None)
+    assert await available.open() == {"one:1": ("one:1", None, False)}
+    # The broker may not read this node. The refusal sets no watch, so only a repeated read finds a later change.
+    hidden = make_acl("world", "anyone", write=True, delete=True, admin=True)
+    await asyncio.to_thread(observer.create, f"{folder}/two:2", b"", [hidden])
+    await become(lambda: "not known" in caplog.text, "a log line")
+    await asyncio.to_thread(observer.set_acls, f"{folder}/two:2", [make_acl("world", "anyone", all=True)])
+    await become(lambda: "two:2" in available.bookies, "the new bookie")
+    await asyncio.to_thread(observer.delete, f"{folder}/one:1")
+    await become(lambda: available.bookies == {"two:2": ("two:2", None, False)}, "a later change")
+    assert caplog.text.count("not known") == 1
+    await available.close()
