@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from broker.admin.http.pulsar_routes import VARIABLE_PART, path_shapes, query_parameters
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Choice, Flag, Form, Fraction, Names, Subset, Text, Texts, Whole
 from broker.service.policies.table import POLICIES, Policy
 

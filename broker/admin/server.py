@@ -64,8 +64,8 @@ from broker.admin.topics.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.topics.topic_lists import LIST_ROUTES
 from broker.admin.topics.topic_properties import TOPIC_PROPERTY_ROUTES
 from broker.admin.topics.topics import TOPIC_ROUTES
-from broker.service.clusters import Clusters
-from broker.service.health import HealthProbe
+from broker.service.lifecycle.health import HealthProbe
+from broker.service.namespaces.clusters import Clusters
 from foundation.loop import clock
 from foundation.loop.rare_lines import RareLines
 from foundation.model.errors import BrokerError

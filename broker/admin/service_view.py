@@ -16,13 +16,13 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
-from broker.service.clusters import Clusters
-from broker.service.deletion.deletions import Deletions
-from broker.service.deletion.last_audit import LastAudit
-from broker.service.health import HealthProbe
-from broker.service.namespaces import Namespaces
-from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.topic_registry import TopicRegistry
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.lifecycle.health import HealthProbe
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.namespaces.clusters import Clusters
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from entry_cache.compose import ComposedCache
 from foundation.settings.settings import Note, Settings

@@ -12,12 +12,12 @@ from typing import Final
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
-from broker.service.backlog.hole_rounds import HoleRounds
-from broker.service.backlog.quota_rounds import QuotaRounds
-from broker.service.backlog.rounds import TopicRounds
-from broker.service.backlog.unused_subscriptions import delete_unused_subscriptions
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic_registry import TopicRegistry
+from broker.service.lifecycle.hole_rounds import HoleRounds
+from broker.service.lifecycle.quota_rounds import QuotaRounds
+from broker.service.lifecycle.rounds import TopicRounds
+from broker.service.lifecycle.unused_subscriptions import delete_unused_subscriptions
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
 
 _SECONDS_PER_MINUTE: Final = 60
 _HOLES_INTERVAL_S: Final = 1

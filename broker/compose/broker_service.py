@@ -55,16 +55,16 @@ from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.deletion.deletions import Deletions
-from broker.service.deletion.last_audit import LastAudit
-from broker.service.inactive_topics import InactiveTopics
-from broker.service.namespaces import Namespaces
-from broker.service.partitioned_topics import PartitionedTopics
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.lifecycle.inactive_topics import InactiveTopics
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.lifecycle.transaction_participants import RegistryParticipants
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topic_ownership import Listener, SingleBroker, TopicOwner
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.topic_ownership import Listener, SingleBroker, TopicOwner
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
-from broker.service.transactions.participants import RegistryParticipants
 from broker.service.transactions.transaction_limits import TransactionLimits
 from broker.websocket.context import WebSocketContext
 from broker.websocket.rights import end_withdrawn as end_withdrawn_sessions

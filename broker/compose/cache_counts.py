@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
 from typing import Final
 
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import BrokerError
 from foundation.model.topic_name import TopicName
 from protocol.frame import message_body

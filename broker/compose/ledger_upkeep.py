@@ -12,10 +12,10 @@ from typing import Final
 from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.timers import Timers
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
-from broker.service.backlog.rounds import TopicRounds, Work
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle.rounds import TopicRounds, Work
 from broker.service.policies.table import COMPACTION
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
 
 DUE_INTERVAL_S: Final = 0.2
 """Resolution of the deadlines of reads, and of the delay before acknowledgements are stored."""

@@ -15,11 +15,11 @@ from broker.metrics.topic_reader import NO_READINGS, TopicReader
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.security.authentication.counts import AuthenticationCounts
-from broker.service.administration.bundles import OwnedBundles
-from broker.service.deletion.deletions import Deletions
-from broker.service.deletion.last_audit import LastAudit
-from broker.service.namespaces import Namespaces
-from broker.service.topic_registry import TopicRegistry
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.namespaces.bundles import OwnedBundles
+from broker.service.namespaces.namespaces import Namespaces
+from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel, count_expected

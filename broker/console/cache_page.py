@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import Final
 
 from broker.console.curve import CurveSampling
-from broker.service.namespaces import Json
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
+from broker.service.namespaces.namespaces import Json
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
 from entry_cache.entry_cache import EntryCache

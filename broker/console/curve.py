@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from entry_cache.active_cursors import ActiveCursors
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.miss_ratio import MissRatios

@@ -15,12 +15,12 @@ from broker.console.topic_rows import backlog_of, cached_bytes_of, hit_ratio_of,
 from broker.console.traffic import whole_counts_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.service.consumer import Consumer
-from broker.service.namespaces import Json
-from broker.service.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.namespaces.namespaces import Json
 from broker.service.producer import Producer
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.position import Position
 
 PRODUCERS_MAX: Final = 100

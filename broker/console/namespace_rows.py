@@ -8,9 +8,9 @@ from typing import Final
 
 from broker.console.topic_rows import RATES, TOPICS_PER_SLICE, backlog_of
 from broker.console.traffic import Traffic
-from broker.service.namespaces import Json, Namespaces
+from broker.service.namespaces.namespaces import Json, Namespaces
 from broker.service.policies.table import POLICIES
-from broker.service.topic import Topic
+from broker.service.topics.topic import Topic
 
 _TITLES: Final = {policy.name: policy.title for policy in POLICIES if policy.name}
 """Titles of the policies by the keys under which a namespace stores them."""

@@ -27,7 +27,7 @@ from broker.console.topic_detail import topic_detail
 from broker.console.topic_history import TopicHistories
 from broker.console.topic_rows import LIMIT_MAX, SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from foundation.model.topic_name import parse_topic_name
 
 _TOPIC: Final = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

@@ -12,7 +12,7 @@ from bookkeeper.client.embedded import EmbeddedLedgerClient
 from bookkeeper.ensembles.bookies import Bookies
 from broker.console.samples import Reading
 from broker.console.traffic import Traffic
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.compose import ComposedCache
 
 WALK_SHARE: Final = 500

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.console.traffic import Counts, Levels
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 
 SECONDS_KEPT: Final = 300
 """Samples of one second that are kept: five minutes."""

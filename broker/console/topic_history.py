@@ -9,8 +9,8 @@ from typing import Final
 from broker.console.samples import TOPIC_HISTORY, History, Rates
 from broker.console.topic_rows import backlog_of
 from broker.console.traffic import whole_counts_of
-from broker.service.namespaces import Json
-from broker.service.topic import Topic
+from broker.service.namespaces.namespaces import Json
+from broker.service.topics.topic import Topic
 
 TOPICS_MAX: Final = 32
 """Topics that are sampled, the last ones that pages showed: 4 MB of samples."""

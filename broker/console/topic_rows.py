@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from broker.console.traffic import Traffic
-from broker.service.namespaces import Json
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic import Topic
+from broker.service.namespaces.namespaces import Json
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 
 TOPICS_PER_SLICE: Final = 1_000
 """Topics between two turns of the loop: some ms."""

@@ -13,9 +13,9 @@ from operator import add, sub
 from typing import Final, NamedTuple
 
 from broker.managed_ledger.stats import ADD_LATENCY_BOUNDS_NS
-from broker.service.non_persistent_topic import NonPersistentTopic
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic import Topic
+from broker.service.topics.non_persistent_topic import NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 
 TOPICS_PER_SLICE: Final = 1_000
 """Topics between two pauses: 2 ms."""

@@ -17,7 +17,7 @@ from broker.faults.faulty_storage import FaultyBookie, FaultyMetadata
 from broker.faults.filtered_connection import FilteredConnection
 from broker.faults.held_clock import HeldClock
 from broker.faults.script import FaultScript
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.errors import TopicNotFound
 from foundation.model.topic_name import parse_topic_name
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.security.authentication.counts import AuthenticationCounts
-from broker.service.deletion.last_audit import LastAudit
+from broker.service.lifecycle.deletion.last_audit import LastAudit
 from broker.service.transactions.coordinator import Coordinator
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache

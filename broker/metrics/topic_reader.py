@@ -19,15 +19,15 @@ from broker.metrics.readings import (
     TopicReading,
     TransactionsReading,
 )
-from broker.service.backlog.evictions import Evictions
 from broker.service.compaction.topic_compaction import TopicCompaction
 from broker.service.consumer import Consumer
-from broker.service.non_persistent_topic import NonPersistentTopic
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.policies.backlog_quota import AGE, SIZE
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
-from broker.service.topic_registry import TopicRegistry
+from broker.service.subscriptions.backlog.evictions import Evictions
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.non_persistent_topic import NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.transaction_buffer import TransactionBuffer
 
 NS_PER_US: Final = 1000

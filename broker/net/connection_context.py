@@ -14,8 +14,8 @@ from broker.net.settings import NetSettings
 from broker.security.audit import AuditTrail
 from broker.security.authentication.authenticator import Authenticator
 from broker.security.authorization.authorizer import Authorizer
-from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.topic_registry import TopicRegistry
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.service.transactions.coordinators import Coordinators
 from foundation.loop import clock
 from foundation.loop.clock import CallLater

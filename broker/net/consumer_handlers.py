@@ -17,9 +17,9 @@ from broker.net.rights import require_consume
 from broker.net.schema_handlers import schema_of
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
-from broker.service.dispatch.shared_dispatcher import SharedDispatcher
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
+from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.topic import Topic
 from foundation.model.errors import (
     BrokerError,
     ConsumerAssignError,

@@ -11,7 +11,7 @@ from broker.net.connection_limits import WATCHERS_MAX, check_count
 from broker.net.ports import Connection
 from broker.net.rights import require_list, require_look_up
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.service.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
+from broker.service.topics.topic_lists import PatternNotLinear, TopicsPattern, topics_hash
 from foundation.model.errors import (
     BrokerError,
     InvalidTopicName,

@@ -15,7 +15,7 @@ from broker.net.topic_list_watcher import TopicListWatcher
 from broker.security.principal import Principal
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
-from broker.service.topic import SubscriptionLike
+from broker.service.topics.topic import SubscriptionLike
 from broker.service.transactions.transaction_limits import OpenTransactions
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError

@@ -15,9 +15,9 @@ from broker.net.connection_limits import (
 from broker.net.ports import Connection, ProducerOnConnection
 from broker.net.rights import require_consume, require_produce
 from broker.net.schema_handlers import schema_of
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
-from broker.service.topic import Topic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady, Unauthorized
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, parse_topic_name

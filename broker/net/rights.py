@@ -13,7 +13,7 @@ from typing import cast
 
 from broker.net.connection_context import ConnectionContext
 from broker.net.ports import Connection, ConsumerOnConnection, ProducerOnConnection
-from broker.service.topic import SubscriptionLike
+from broker.service.topics.topic import SubscriptionLike
 from foundation.model.errors import TransactionNotFound, Unauthorized
 from foundation.model.topic_name import TopicName, parse_topic_name
 from foundation.model.txn_id import TxnId

@@ -7,7 +7,7 @@ from typing import Protocol
 from broker.net.ports import Connection
 from broker.net.rights import require_look_up, require_produce
 from broker.schemas.schema import Schema, SchemaType, VersionedSchema
-from broker.service.topic_schemas import schema_id, version_bytes, version_of
+from broker.service.topics.topic_schemas import schema_id, version_bytes, version_of
 from foundation.model.errors import BrokerError, IncompatibleSchema, TopicNotFound
 from foundation.model.topic_name import parse_topic_name
 from protocol import answers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.service.topic_list_hash import TopicListHash
-from broker.service.topic_lists import TopicsPattern
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.topic_list_hash import TopicListHash
+from broker.service.topics.topic_lists import TopicsPattern
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.model.topic_name import TopicName
 from protocol import answers
 

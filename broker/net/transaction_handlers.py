@@ -13,8 +13,8 @@ from broker.net import refusals
 from broker.net.ports import Connection, ConsumerOnConnection
 from broker.net.rights import require_consume, require_owner, require_produce, require_superuser
 from broker.net.slices import IDS_PER_SLICE, run_in_slices
-from broker.service.subscription import Subscription
-from broker.service.transactions.acknowledging import acknowledge_in_transaction
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
 from broker.service.transactions.coordinators import Coordinators
 from broker.service.transactions.pending_acks import AckedEntry
 from foundation.model.errors import BrokerError, NotAllowed, ServiceNotReady, TransactionNotFound

@@ -1,4 +1,5 @@
 """Topics, producers and subscriptions by Pulsar's rules, without bytes or sockets.
 
-`dispatch` decides which consumer gets which entry; the files here hold topics, their subscriptions and their policies.
+Layers, each importing those before it alone: `namespaces`, `policies`, `limits`, `compaction` and `transactions`,
+`subscriptions`, `topics`, `lifecycle`. The modules here are the words that all layers share.
 """

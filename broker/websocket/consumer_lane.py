@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from broker.service.consumer import Consumer, SubscriptionType
-from broker.service.subscription import Subscription
-from broker.service.topic import SubscriptionLike, Topic
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.topic import SubscriptionLike, Topic
 from broker.websocket.errors import RESTART
 from broker.websocket.unacked import Key, SentEntry
 from foundation.model.entry import Entry

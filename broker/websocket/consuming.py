@@ -17,7 +17,7 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.subscription import Subscription
 from broker.websocket.bodies import Contents, Message, contents_of, unpack_chunks
 from broker.websocket.consumer_lane import ConsumerLane, SentOnLane
 from broker.websocket.context import Peer, WebSocketContext

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from broker.security.audit import AuditTrail
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
-from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.topic_registry import TopicRegistry
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.topics.topic_registry import TopicRegistry
 from broker.websocket.settings import WebSocketSettings
 from foundation.loop.clock import CallLater
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.service.dispatch.read_retry import ReadRetry
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
+from broker.service.subscriptions.dispatch.read_retry import ReadRetry
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.rights import require_produce
 from broker.websocket.session import Session

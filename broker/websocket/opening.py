@@ -7,9 +7,9 @@ import secrets
 from typing import Final
 
 from broker.service.consumer import SubscribeOptions
-from broker.service.partitioned_topics import PartitionedTopics
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
 from broker.service.producer import Producer
-from broker.service.topic_lists import TopicsPattern
+from broker.service.topics.topic_lists import TopicsPattern
 from broker.websocket.consumer_lane import ConsumerLane
 from broker.websocket.consuming import ConsumerSession
 from broker.websocket.dead_letters import DeadLetters

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.ports import ProducerPort
 from broker.service.producer import Producer
+from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.websocket.bodies import Sender, batch_body, single_body
 from broker.websocket.context import Peer, WebSocketContext
 from broker.websocket.errors import RESTART, Refused, SendError

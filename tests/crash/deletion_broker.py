@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from broker.service.deletion.intents import Intent, Intents, Kind
-from broker.service.deletion.steps import DeletionSteps, Step
+from broker.service.lifecycle.deletion.intents import Intent, Intents, Kind
+from broker.service.lifecycle.deletion.steps import DeletionSteps, Step
 from magnetar.__main__ import main
 from tests.crash.compaction_broker import ARMED
 from tests.crash.crash_points import POINT

@@ -11,7 +11,7 @@ from broker.security.authorization.permissions import Action
 from broker.service.compaction.topic_compaction import CompactionStatus
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import TopicName, parse_topic_name
-from tests.broker.service.test_compaction import compact
+from tests.broker.service.compaction.test_compaction import compact
 from tests.fakes.stage import Stage
 
 NAMESPACE = "shop/orders"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.service.consumer import Consumer, SubscriptionType
-from broker.service.dispatch.key_shared import sticky_hash_of
-from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.entry_facts import facts_of, messages_of
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.dispatch.key_shared import sticky_hash_of
+from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.entry import Entry
 from tests.fakes.ports import FakeConsumerPort, Key
 from tests.fakes.stage import KEY_SHARED, Stage

@@ -20,15 +20,15 @@ from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.service.compaction.topic_compaction import Compactor
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
-from broker.service.deletion.deletions import Deletions
-from broker.service.namespaces import Namespaces
-from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.producer import AccessMode, Producer
 from broker.service.settings import ServiceSettings
-from broker.service.subscription import Subscription
-from broker.service.topic_ownership import SingleBroker, TopicOwner
-from broker.service.topic_registry import TopicRegistry
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topics.topic_registry import TopicRegistry
 from foundation.loop.turn import Turn
 from foundation.model.topic_name import parse_topic_name
 from tests.fakes.compaction import InlineWorker

@@ -19,7 +19,7 @@ import pulsar
 import pytest
 
 from broker.net.ports import ConsumerOnConnection
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.entry import Entry
 from tests.interop.support import SILENCE_MS, Admin, connect, wait_until
 from tests.support.memory_broker import memory_broker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import crc32c
 
-from broker.service.dispatch.key_shared import (
+from broker.service.subscriptions.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     sticky_hash_of,

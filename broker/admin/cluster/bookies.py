@@ -14,8 +14,8 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, PreconditionFailed, answer, done, refused
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER
-from broker.service.administration.documents import Documents
-from broker.service.namespaces import Json
+from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Form, Text
 
 _RACKS: Final = "/admin/v2/bookies/racks-info"

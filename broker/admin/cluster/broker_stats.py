@@ -14,9 +14,9 @@ from aiohttp import web
 from broker.admin.http.answers import Conflict, NotAcceptable, answer, done
 from broker.admin.service_view import BROKER, RATES, BrokerView
 from broker.admin.topics.stats import RatesOf, stats_now
-from broker.service.administration.bundles import Bundles, bundles_of
-from broker.service.namespaces import Json
-from broker.service.topic import Topic
+from broker.service.namespaces.bundles import Bundles, bundles_of
+from broker.service.namespaces.namespaces import Json
+from broker.service.topics.topic import Topic
 
 TOPICS_PER_SLICE: Final = 20
 """Topics that are read before clients get their turn: some milliseconds."""

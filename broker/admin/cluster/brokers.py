@@ -12,10 +12,10 @@ from aiohttp import web
 
 from broker.admin.http.answers import answer, done, refused
 from broker.admin.service_view import BROKER, CLUSTERS, HEALTH, BrokerView
-from broker.service.administration.bundles import OwnedBundles
-from broker.service.backlog.quota_rounds import QuotaRounds
-from broker.service.clusters import ClusterNotFound
-from broker.service.namespaces import Json
+from broker.service.lifecycle.quota_rounds import QuotaRounds
+from broker.service.namespaces.bundles import OwnedBundles
+from broker.service.namespaces.clusters import ClusterNotFound
+from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
 
 

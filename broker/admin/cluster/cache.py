@@ -19,7 +19,7 @@ from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from entry_cache.cache_stats import ReadStats
 from entry_cache.entry_cache_manager import EntryCacheManager
 from entry_cache.listener import Obstacle

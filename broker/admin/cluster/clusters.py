@@ -11,8 +11,8 @@ from aiohttp import web
 from broker.admin.http.answers import NotBuilt, answer, done, empty, is_true
 from broker.admin.http.fields import fields_of, names_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.clusters import PEERS
-from broker.service.namespaces import Json
+from broker.service.namespaces.clusters import PEERS
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Flag, Form, Names, Text
 from foundation.model.errors import BrokerError
 

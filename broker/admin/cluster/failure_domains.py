@@ -10,7 +10,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, done, empty
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import CLUSTERS
-from broker.service.clusters import BROKERS
+from broker.service.namespaces.clusters import BROKERS
 from broker.service.policies.forms import Form, Names
 
 _DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"

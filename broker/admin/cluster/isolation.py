@@ -16,7 +16,7 @@ from broker.admin.cluster.brokers import broker_id
 from broker.admin.http.answers import answer, body_of, done, refused
 from broker.admin.http.fields import checked_fields, fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Choice, Form, Names, Texts
 from foundation.model.errors import BrokerError
 

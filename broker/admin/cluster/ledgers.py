@@ -20,7 +20,7 @@ from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.managed_ledger.removal.deletion import ledgers_of
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import TopicNotFound
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 

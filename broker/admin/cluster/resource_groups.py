@@ -9,8 +9,8 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, namespace_of
 from broker.admin.namespaces.policies import existing_namespace
 from broker.admin.service_view import BROKER
-from broker.service.effective_policies import RESOURCE_GROUP
 from broker.service.limits.resource_groups import ResourceGroups
+from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.forms import WrongType
 from broker.service.policies.values import RESOURCE_GROUP_RATES
 

@@ -14,9 +14,9 @@ from broker.admin.http.answers import PreconditionFailed, answer, done, namespac
 from broker.admin.http.fields import fields_of
 from broker.admin.namespaces.policies import existing_namespace
 from broker.admin.service_view import BROKER
-from broker.service.administration.bundles import Bundles, bundles_of
-from broker.service.administration.documents import Documents
-from broker.service.namespaces import Json
+from broker.service.namespaces.bundles import Bundles, bundles_of
+from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Flag, Form, Fraction
 
 _QUOTAS: Final = "/admin/v2/resource-quotas"

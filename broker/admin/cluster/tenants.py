@@ -10,7 +10,7 @@ from aiohttp import web
 from broker.admin.http.answers import PreconditionFailed, answer, done, is_true
 from broker.admin.http.fields import fields_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.policies.forms import Form, Names
 from foundation.model.errors import NotAllowed
 

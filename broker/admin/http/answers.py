@@ -17,7 +17,7 @@ from aiohttp import web
 
 from broker.admin.http.bounded_json import parse_json
 from broker.admin.http.http_limits import FAULTS_OF_PEERS
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError, InvalidTopicName
 from foundation.model.position import EARLIEST, LATEST, Position
 from foundation.model.topic_name import TopicName, parse_topic_name

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from broker.admin.http.answers import BadRequest, body_of
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import Form, Names, PolicyRefused, WrongType
 
 

@@ -8,7 +8,7 @@ from broker.admin.http.answers import answer, done, is_true, namespace_of, objec
 from broker.admin.namespaces.policies import existing_topic, topic_key
 from broker.admin.namespaces.quota_rules import checked_quota, refuse_quota
 from broker.admin.service_view import BROKER
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA, QUOTA_TYPES
 from broker.service.policies.table import BACKLOG, RETAINED
 from foundation.model.topic_name import TopicName

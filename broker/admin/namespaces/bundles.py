@@ -18,9 +18,10 @@ from broker.admin.http.answers import (
     namespace_of,
 )
 from broker.admin.service_view import BROKER, RATES
-from broker.service.administration import bundles, namespace_topics
-from broker.service.administration.bundles import Bundle, bundles_of
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.lifecycle import namespace_topics
+from broker.service.namespaces import bundles
+from broker.service.namespaces.bundles import Bundle, bundles_of
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BUNDLE: Final = _NAMESPACE + "/{bundle}"

@@ -22,7 +22,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.http.fields import names_of
 from broker.admin.service_view import BROKER, CLUSTERS
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from broker.service.policies.forms import Flag, WrongType
 from broker.service.policies.table import ANTI_AFFINITY
 from foundation.model.errors import BrokerError

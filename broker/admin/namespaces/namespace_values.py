@@ -6,8 +6,8 @@ A value that is stored unchecked comes back with each GET and with each start of
 from __future__ import annotations
 
 from broker.admin.http.answers import BadRequest, whole_number
-from broker.service.administration.bundles import BUNDLES_MAX, Bundles
-from broker.service.namespaces import Json
+from broker.service.namespaces.bundles import BUNDLES_MAX, Bundles
+from broker.service.namespaces.namespaces import Json
 
 
 def checked_bundles(value: Json, default: int) -> Bundles:

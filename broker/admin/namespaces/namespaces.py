@@ -22,11 +22,11 @@ from broker.admin.namespaces.offload import add_older_members
 from broker.admin.namespaces.policies import policies_of_body, shown_policies
 from broker.admin.namespaces.quota_rules import checked_quota
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.administration import bundles
-from broker.service.administration.bundles import bundles_of
-from broker.service.effective_policies import RESOURCE_GROUP
-from broker.service.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
+from broker.service.namespaces import bundles
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import DELETED, PERMISSIONS, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
+from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.table import BACKLOG
 from foundation.model.errors import NotAllowed
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty
 from broker.admin.namespaces.policies import existing_namespace
 from broker.admin.service_view import BROKER
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import LONG_MAX, Whole, WrongType
 from broker.service.policies.table import OFFLOAD_POLICIES
 

@@ -27,7 +27,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.namespaces.quota_rules import refuse_retention
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.namespaces import GLOBAL, Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import GLOBAL, Json, NamespaceNotFound
 from broker.service.policies.backlog_quota import QUOTA_TYPES
 from broker.service.policies.forms import PolicyRefused, Structure, Whole, WrongType
 from broker.service.policies.table import BACKLOG, POLICIES, PROPERTIES, Policy, Rest

@@ -6,7 +6,7 @@ Source: Pulsar's NamespacesBase and PersistentTopicsBase, release 4.2; statuses 
 from __future__ import annotations
 
 from broker.admin.http.answers import BadRequest, PreconditionFailed
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import REACTIONS, BacklogQuota
 from broker.service.policies.forms import INT_MAX, LONG_MAX, Whole, WrongCombination, WrongType
 from broker.service.policies.values import Retention

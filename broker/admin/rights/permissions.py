@@ -21,7 +21,7 @@ from broker.security.authorization.permissions import (
     parse_actions,
     stored_grants,
 )
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from foundation.model.errors import TopicNotFound, Unauthorized
 from foundation.model.topic_name import TopicName, parse_topic_name
 

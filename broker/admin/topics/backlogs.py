@@ -1,6 +1,7 @@
 """Requests about backlogs: skip, expire, analyze, their size, and truncating or trimming a topic.
 
-Expiry here is an administrator's request. The time to live of a policy uses the same functions (`broker/service/backlog`).
+Expiry here is an administrator's request. The time to live of a policy uses the same functions
+(`broker/service/subscriptions/backlog`).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from broker.admin.topics.topic_access import (
     parts,
     subscription_of,
 )
-from broker.service.backlog.analysis import analyze
-from broker.service.backlog.expiry import NotExpired, expire_older, expire_through
-from broker.service.backlog.open_runs import nth_open
-from broker.service.backlog.sizes import bytes_behind
 from broker.service.internal_cursors import INTERNAL_CURSORS
-from broker.service.namespaces import Json
-from broker.service.subscription import Subscription
+from broker.service.namespaces.namespaces import Json
+from broker.service.subscriptions.backlog.analysis import analyze
+from broker.service.subscriptions.backlog.expiry import NotExpired, expire_older, expire_through
+from broker.service.subscriptions.backlog.open_runs import nth_open
+from broker.service.subscriptions.backlog.sizes import bytes_behind
+from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, Unauthorized
 from foundation.model.position import Position
 from foundation.model.topic_name import TopicName

@@ -7,7 +7,7 @@ from aiohttp import web
 from broker.admin.http.answers import answer, done, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent, parts
-from broker.service.namespaces import NamespaceNotFound
+from broker.service.namespaces.namespaces import NamespaceNotFound
 
 _COMPACTION = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/compaction"
 

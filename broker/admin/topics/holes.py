@@ -15,14 +15,14 @@ from aiohttp import web
 from broker.admin.http.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import one_persistent, subscription_of
-from broker.service.backlog.evictions import Eviction
-from broker.service.backlog.hole_report import HoleReport, HoleRun, report
-from broker.service.backlog.hole_watch import Look
-from broker.service.dispatch.places import Place
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.table import HOLE_REDELIVERY
 from broker.service.policies.values import HoleRedelivery
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.backlog.evictions import Eviction
+from broker.service.subscriptions.backlog.hole_report import HoleReport, HoleRun, report
+from broker.service.subscriptions.dispatch.places import Place
+from broker.service.subscriptions.hole_watch import Look
+from broker.service.subscriptions.subscription import Subscription
 from foundation.model.errors import LOST_ENTRY, BrokerError
 from foundation.model.position import Position
 

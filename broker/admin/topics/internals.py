@@ -26,10 +26,10 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import cursor_key, managed_ledger_key
 from broker.service.compaction.compacted_ledger import CompactedLedger
-from broker.service.namespaces import Json
-from broker.service.non_persistent_topic import NonPersistentTopic
-from broker.service.persistent_topic import OWN_PROPERTIES, PersistentTopic
-from broker.service.topic import Topic
+from broker.service.namespaces.namespaces import Json
+from broker.service.topics.non_persistent_topic import NonPersistentTopic
+from broker.service.topics.persistent_topic import OWN_PROPERTIES, PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.range_set import RangeSet
 from protocol.ledger_metadata import LedgerMetadata, LedgerState
 

@@ -6,8 +6,8 @@ from aiohttp import web
 
 from broker.admin.http.answers import PreconditionFailed, answer, topic_of
 from broker.admin.service_view import BROKER, BrokerView
-from broker.service.administration.bundles import bundles_of
-from broker.service.namespaces import NamespaceNotFound
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.namespaces.namespaces import NamespaceNotFound
 
 _TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 

@@ -21,7 +21,7 @@ from broker.admin.http.answers import BadRequest
 from broker.admin.http.bounded_json import parse_json
 from broker.admin.http.fields import checked_fields
 from broker.schemas.schema import Schema, SchemaType
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import LONG_MAX, Flag, Form, Names, Text, Texts, Whole
 from protocol.frame import message_body
 from protocol.message_metadata import describe

@@ -13,9 +13,9 @@ from broker.admin.http.answers import PreconditionFailed, answer, message_id, to
 from broker.admin.service_view import BROKER
 from broker.admin.topics.message_answer import entry_answer
 from broker.admin.topics.topic_access import existing_persistent, one_persistent
-from broker.service.backlog.open_runs import nth_open
 from broker.service.entry_facts import facts_of
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscriptions.backlog.open_runs import nth_open
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.entry import Entry
 from foundation.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, NotAllowed
 from foundation.model.position import EARLIEST, Position

@@ -19,7 +19,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import clients, parts
-from broker.service.namespaces import Json, NamespaceNotFound
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
 from foundation.model.errors import BrokerError, TopicNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

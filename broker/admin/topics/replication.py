@@ -23,7 +23,7 @@ from broker.admin.http.answers import (
 from broker.admin.namespaces.policies import existing_topic
 from broker.admin.service_view import BROKER
 from broker.admin.topics.topic_access import existing_persistent
-from broker.service.namespaces import GLOBAL, Json
+from broker.service.namespaces.namespaces import GLOBAL, Json
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from broker.service.backlog.open_runs import nth_open
-from broker.service.backlog.sizes import bytes_behind
 from broker.service.consumer import Consumer, KeySharedMeta, SubscriptionType
-from broker.service.dispatch.shared_dispatcher import SharedDispatcher
-from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.entry_facts import facts_of
 from broker.service.internal_cursors import COMPACTION_CURSOR
-from broker.service.namespaces import Json
-from broker.service.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.namespaces.namespaces import Json
 from broker.service.producer import Producer
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
-from broker.service.topic_subscriptions import TopicSubscriptions
+from broker.service.subscriptions.backlog.open_runs import nth_open
+from broker.service.subscriptions.backlog.sizes import bytes_behind
+from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.subscriptions.dispatch.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.non_persistent_topic import NonPersistentSubscription, NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_subscriptions import TopicSubscriptions
 
 
 class SubscriptionRates(Protocol):

@@ -11,8 +11,8 @@ from aiohttp import web
 from broker.admin.http.answers import BadRequest, answer, body_of, done, empty, is_true
 from broker.admin.namespaces.policies import existing_topic
 from broker.admin.service_view import BROKER
-from broker.service.effective_policies import SUBSCRIPTION_POLICIES
-from broker.service.namespaces import GLOBAL, Json
+from broker.service.namespaces.namespaces import GLOBAL, Json
+from broker.service.policies.effective_policies import SUBSCRIPTION_POLICIES
 from broker.service.policies.forms import PolicyRefused, WrongType
 from broker.service.policies.values import DISPATCH_RATE
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 from broker.admin.http.answers import PreconditionFailed
 from broker.admin.service_view import BrokerView
-from broker.service.namespaces import Json, NamespaceNotFound
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
-from broker.service.topic import Topic
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from foundation.model.topic_name import TopicName
 

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from broker.admin.http.answers import answer, is_true, namespace_of
 from broker.admin.service_view import BROKER
-from broker.service.administration.bundles import bundles_of
+from broker.service.namespaces.bundles import bundles_of
 from foundation.model.topic_name import parse_topic_name
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"

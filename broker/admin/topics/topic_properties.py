@@ -20,7 +20,7 @@ from broker.admin.http.answers import (
 )
 from broker.admin.service_view import BROKER, BrokerView
 from broker.admin.topics.topic_access import existing_persistent
-from broker.service.persistent_topic import OWN_PROPERTIES
+from broker.service.topics.persistent_topic import OWN_PROPERTIES
 from foundation.model.topic_name import TopicName
 
 _PATH = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/properties"

@@ -25,9 +25,9 @@ from broker.admin.topics.topic_access import (
     parts,
 )
 from broker.admin.topics.topic_properties import texts_of
-from broker.service.namespaces import AlreadyExists, NamespaceNotFound
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic_registry import TooManyTopics
+from broker.service.namespaces.namespaces import AlreadyExists, NamespaceNotFound
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TooManyTopics
 from foundation.model.errors import NotAllowed, TopicNotFound
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.service.effective_policies import EffectivePolicies
 from broker.service.limits.dispatch_limit import DispatchLimit, DispatchLimits, Published
 from broker.service.limits.publish_limit import PublishLimit
 from broker.service.limits.subscribe_limit import ConsumerKey, SubscribeLimit
 from broker.service.limits.unacked_limit import UnackedLimit
 from broker.service.policies import table
+from broker.service.policies.effective_policies import EffectivePolicies
 from broker.service.policies.values import DispatchRate, PublishRate, ResourceGroupRates
 from broker.service.settings import ServiceSettings
 from foundation.loop.clock import CallLater

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bookkeeper.metadata.metadata_store import MetadataStore
-from broker.service.administration.documents import Documents
-from broker.service.effective_policies import RESOURCE_GROUP
 from broker.service.limits.broker_limits import BrokerLimits
-from broker.service.namespaces import Json, NamespaceNotFound, Namespaces
+from broker.service.namespaces.documents import Documents
+from broker.service.namespaces.namespaces import Json, NamespaceNotFound, Namespaces
+from broker.service.policies.effective_policies import RESOURCE_GROUP
 from broker.service.policies.values import RESOURCE_GROUP_RATES, ResourceGroupRates
 from foundation.model.errors import BrokerError
 

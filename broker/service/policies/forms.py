@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import Field, field, fields
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from foundation.model.errors import BrokerError
 
 T = TypeVar("T")

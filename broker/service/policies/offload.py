@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.forms import (
     LONG_MAX,
     PolicyRefused,

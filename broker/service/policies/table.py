@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from broker.service.namespaces import Json
+from broker.service.namespaces.namespaces import Json
 from broker.service.policies.backlog_quota import AGE, SIZE, BacklogQuota, Quotas
 from broker.service.policies.forms import (
     LONG_MAX,

@@ -7,5 +7,6 @@ TopicTransactions       one topic: which entries readers see
   TransactionBuffer     open and aborted transactions of the topic (pure)
 SubscriptionTransactions  one subscription: acknowledgements of open transactions
   PendingAcks           those acknowledgements and their conflicts (pure)
-acknowledging           the same towards cursor and dispatcher: made, ended, restored
+
+`broker/service/subscriptions/transactional_acks.py` does the same towards cursor and dispatcher: made, ended, restored.
 """

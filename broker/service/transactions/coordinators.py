@@ -18,7 +18,7 @@ from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.service.partitioned_metadata import PartitionedMetadata
+from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
 from broker.service.transactions.coordinator import Coordinator, Participants, Spawn
 from broker.service.transactions.coordinator_log import LOG_PREFIX, LOGS_NAMESPACE, CoordinatorLog
 from broker.service.transactions.transaction_limits import TransactionLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.subscription import Subscription
 from foundation.model.position import EARLIEST, LATEST, Position
 from tests.broker.admin.publishing import publish_plain
 from tests.broker.admin.test_rest import PERSISTENT, TOPICS, call, persistent, refusal
@@ -112,7 +112,7 @@ async def test_backlog_is_analyzed_within_the_limits(admin: ClientSession, broke
 
 
 async def test_analysis_ends_at_the_limit_of_entries(broker: BrokerService) -> None:
-    from broker.service.backlog.analysis import analyze
+    from broker.service.subscriptions.backlog.analysis import analyze
 
     one = await subscribed(broker, "t", 20)
     found = await analyze(one.cursor, None, entries_max=7, time_max_ms=60_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.administration.bundles import bundles_of
+from broker.service.namespaces.bundles import bundles_of
 from tests.broker.admin.test_rest import call, refusal
 
 QUOTAS = "/admin/v2/resource-quotas"

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from entry_cache.cache_stats import Reason
 from foundation.model.position import Position
 from foundation.model.topic_name import parse_topic_name

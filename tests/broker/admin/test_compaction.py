@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
 
 ROOT = "/admin/v2/persistent/public/default"

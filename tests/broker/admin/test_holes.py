@@ -9,10 +9,10 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.backlog.hole_rounds import HoleRounds
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
+from broker.service.lifecycle.hole_rounds import HoleRounds
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
 from tests.broker.admin.publishing import publish_plain
 from tests.fakes.ports import FakeConsumerPort

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.administration import namespace_topics
-from broker.service.administration.bundles import bundles_of
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle import namespace_topics
+from broker.service.namespaces.bundles import bundles_of
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import TopicNotFound
 from foundation.model.position import EARLIEST
 from foundation.model.topic_name import parse_topic_name

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from broker.compose.broker_service import BrokerService
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import NotAllowed
 from foundation.model.position import LATEST, Position
 from foundation.model.topic_name import parse_topic_name

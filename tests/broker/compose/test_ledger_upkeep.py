@@ -11,8 +11,8 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.ledger_upkeep import LedgerUpkeep
 from broker.compose.timers import Timers
 from broker.managed_ledger.trimming import Trimming
-from broker.service.backlog import rounds
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle import rounds
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
 from tests.support.memory_broker import memory_broker
 

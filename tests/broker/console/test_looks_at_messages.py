@@ -12,7 +12,7 @@ from broker.compose.broker_service import BrokerService
 from broker.console import messages
 from broker.console.topic_rows import hit_ratio_of
 from broker.console.traffic import Traffic
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from entry_cache.cache_stats import PendingReadStats, ReadStats
 from entry_cache.observe.miss_ratio import MissRatios
 from foundation.model.position import Position

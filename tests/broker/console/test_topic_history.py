@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 from broker.compose.broker_service import BrokerService
 from broker.console.topic_history import KEPT_NS, TOPICS_MAX, TopicHistories
 from broker.console.traffic import Counts, whole_counts_of
-from broker.service.topic import Topic
+from broker.service.topics.topic import Topic
 from tests.broker.console.test_console_stream import EVENTS, publish_and_receive, until
 
 SECOND_NS = 10**9

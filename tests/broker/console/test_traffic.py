@@ -11,8 +11,8 @@ import pytest
 from broker.console.topic_rows import SORTS, TopicsQuery, topics_page
 from broker.console.traffic import Traffic
 from broker.managed_ledger.stats import ManagedLedgerStats
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.topic import Topic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
 from foundation.model.topic_name import parse_topic_name
 
 SECOND_NS = 10**9

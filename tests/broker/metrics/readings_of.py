@@ -9,8 +9,8 @@ from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.metrics.broker_reading import BrokerReading
 from broker.security.authentication.counts import AuthenticationCounts
-from broker.service.deletion.last_audit import LastAudit
-from broker.service.topic_registry import QUOTA_CHECK_BOUNDS_NS
+from broker.service.lifecycle.deletion.last_audit import LastAudit
+from broker.service.topics.topic_registry import QUOTA_CHECK_BOUNDS_NS
 from entry_cache.cache_stats import ReadStats
 from entry_cache.compose import ComposedCache
 from entry_cache.observe.expected_level import ExpectedLevel

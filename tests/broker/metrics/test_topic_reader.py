@@ -13,7 +13,7 @@ from broker.compose.broker_service import BrokerService
 from broker.metrics.readings import TopicReading
 from broker.metrics.topic_reader import TopicReader
 from broker.metrics.window import NOTHING_YET, TopicWindows
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from tests.support.memory_broker import memory_broker
 
 TOPIC = "persistent://public/default/t"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from protocol.message_metadata import TXN_ABORT, TXN_COMMIT
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
 from tests.fakes.client import Client, Port

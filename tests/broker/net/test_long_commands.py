@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.net.slices import IDS_PER_SLICE
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.topic_name import parse_topic_name
 from protocol.frame import command_frame
 from protocol.pulsar_api_pb2 import BaseCommand, CommandAck

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.net.server_cnx import CLOSED_PRODUCERS_MAX
-from broker.service import topic_lists
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics import topic_lists
+from broker.service.topics.persistent_topic import PersistentTopic
 from protocol.pulsar_api_pb2 import BaseCommand, ServerError
 from tests.fakes.client import Client, Port
 from tests.fakes.stage import TOPIC, Stage

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from protocol.pulsar_api_pb2 import BaseCommand
 from tests.fakes.client import Client, Port
 from tests.fakes.messages import message

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import Producer
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.websocket.bodies import Sender, batch_body, single_body
 from broker.websocket.json_forms import SendRequest, read_send
 from foundation.model.topic_name import parse_topic_name

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, WSMsgType
 
 from broker.compose.broker_service import BrokerService
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.websocket.producing import java_string_hash
 from foundation.model.topic_name import parse_topic_name
 from protocol.pulsar_api_pb2 import MessageIdData

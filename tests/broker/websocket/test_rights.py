@@ -12,7 +12,7 @@ from broker.admin.http.principal import EXPIRES_AT_S, PRINCIPAL
 from broker.compose.broker_service import BrokerService
 from broker.security.authorization.settings import AuthorizationSettings
 from broker.security.principal import Principal
-from broker.service.subscription import Subscription
+from broker.service.subscriptions.subscription import Subscription
 from tests.broker.websocket.conftest import Socket, a_broker, until
 from tests.broker.websocket.test_handshake import refusal
 

@@ -9,13 +9,13 @@ from bookkeeper.metadata.metadata_store import MetadataStore, Put
 from broker.managed_ledger import trimming
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
-from broker.service.backlog import message_expiry
-from broker.service.backlog.message_expiry import MessageExpiry
 from broker.service.compaction import topic_compaction
 from broker.service.compaction.compacted_ledger import CompactedLedger
 from broker.service.compaction.compaction_source import Segment, segments_of
-from broker.service.deletion.intents import Intent, Intents
-from broker.service.deletion.steps import DeletionSteps
+from broker.service.lifecycle.deletion.intents import Intent, Intents
+from broker.service.lifecycle.deletion.steps import DeletionSteps
+from broker.service.subscriptions.backlog import message_expiry
+from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
 from foundation.model.errors import BrokerError
 from foundation.model.position import LATEST, Position
 from magnetar.audit import quarantine

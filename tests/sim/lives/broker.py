@@ -11,15 +11,15 @@ from broker.compaction.passes import PassesSettings
 from broker.compose.cache_settings import EntryCacheSettings
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.service.backlog.rounds import TopicRounds
 from broker.service.compaction.topic_compaction import Compactor
-from broker.service.deletion.deletions import Deletions
-from broker.service.namespaces import Namespaces
-from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.lifecycle.partitioned_topics import PartitionedTopics
+from broker.service.lifecycle.rounds import TopicRounds
+from broker.service.namespaces.namespaces import Namespaces
 from broker.service.settings import ServiceSettings
-from broker.service.topic_ownership import SingleBroker, TopicOwner
-from broker.service.topic_registry import TopicRegistry
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_ownership import SingleBroker, TopicOwner
+from broker.service.topics.topic_registry import TopicRegistry
 from entry_cache.compose import ComposedCache
 from foundation.loop.turn import Turn
 from foundation.model.errors import BrokerError

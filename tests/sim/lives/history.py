@@ -26,7 +26,7 @@ from bookkeeper.repair.fragments import bookies_needed
 from broker.compose.ledger_settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.awaited_reads import read_entries
 from broker.managed_ledger.managed_ledger_info import managed_ledger_key
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
 from foundation.model.errors import BrokerError, PersistenceError
 from foundation.model.topic_name import parse_topic_name
 from magnetar.audit.facts import Found, gather, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.service.persistent_topic import PersistentTopic
+from broker.service.lifecycle.transaction_participants import RegistryParticipants
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.transactions.coordinators import Coordinators
-from broker.service.transactions.participants import RegistryParticipants
 from broker.service.transactions.transaction_limits import TransactionLimits
 from foundation.model.topic_name import parse_topic_name
 from foundation.model.txn_id import TxnId

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.memory import MemoryLedgerClient
-from broker.service.dispatch.shared_dispatcher import SharedDispatcher
-from broker.service.transactions.acknowledging import acknowledge_in_transaction
+from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
 from broker.service.transactions.pending_acks import AckedEntry
 from tests.broker.service.transactions.bench import Bench
 from tests.fakes.stage import SHARED

@@ -9,8 +9,8 @@ import pytest
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.managed_ledger_info import CursorInfo, cursor_key, decode_cursor_info
 from broker.service.consumer import SubscriptionType
-from broker.service.persistent_topic import PersistentTopic
-from broker.service.transactions.acknowledging import acknowledge_in_transaction
+from broker.service.subscriptions.transactional_acks import acknowledge_in_transaction
+from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.transactions.pending_acks import PROPERTY, AckedEntry
 from foundation.model.entry import Entry
 from foundation.model.errors import NotAllowed, PersistenceError, TransactionConflict

@@ -1,1 +1,0 @@
-"""Documents of administrators, bundles, and operations on all topics of a namespace."""

@@ -1,0 +1,199 @@
+"""DeletionSteps: the steps of each kind of deletion, in their order. Each can be repeated, and an interrupted one is.
+
+    topic        schema, policies, log
+    partitioned  partitions, schema, policies, metadata
+    namespace    topics, partitioned, schemas, namespace
+    tenant       namespaces, tenant
+
+The last step removes the key by which the deleted thing is known. So it is known as long as something of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.removal.deletion import delete_managed_ledger
+from broker.service.lifecycle.deletion.intents import Intent, Intents, Kind
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.errors import MetadataError, TopicNotFound
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+
+AT_ONCE: Final = 3
+"""Topics or schemas that are deleted at the same time.
+
+With 10, messages of other topics wait 3.4 times as long as without a deletion; with 3, 1.3 times (99th percentile).
+"""
+
+PAUSE: Final = 2.0
+"""Length of the pause behind a slice, in lengths of that slice."""
+PAUSE_S_MAX: Final = 0.01
+"""Seconds of the longest pause: where the store is slow, the waits for it are pauses already."""
+
+Work = Callable[[], Awaitable[None]]
+Step = tuple[str, Callable[[Intent], Awaitable[None]]]
+"""Name, for tests and logs, and the call."""
+
+
+class Inner(Protocol):
+    """The deletions inside of a deletion."""
+
+    intents: Intents
+    """Decided deletions that are not finished."""
+
+    async def namespace(self, namespace: str, *, force: bool) -> None:
+        """Deletes a namespace."""
+        ...
+
+
+class DeletionSteps:
+    """Carries deletions out, step by step."""
+
+    def __init__(
+        self,
+        environment: ManagedLedgerEnvironment,
+        registry: TopicRegistry,
+        deletions: Inner,
+    ) -> None:
+        self._environment = environment
+        self._namespaces = registry.namespaces
+        self._partitions = registry.partitions
+        self._schemas = registry.schemas
+        self._registry = registry
+        self._deletions = deletions
+        self._by_kind: dict[Kind, Sequence[Step]] = {
+            Kind.TOPIC: (
+                ("schema", self._forget_schema),
+                ("policies", self._forget_policies),
+                ("log", self._delete_log),
+            ),
+            Kind.PARTITIONED: (
+                ("partitions", self._delete_partitions),
+                ("schema", self._forget_schema),
+                ("policies", self._forget_policies),
+                ("metadata", self._delete_metadata),
+            ),
+            Kind.NAMESPACE: (
+                ("topics", self._delete_topics),
+                ("partitioned", self._delete_partitioned),
+                ("schemas", self._forget_schemas),
+                ("namespace", self._delete_namespace),
+            ),
+            Kind.TENANT: (
+                ("namespaces", self._delete_namespaces),
+                ("tenant", self._delete_tenant),
+            ),
+        }
+
+    def of(self, kind: Kind) -> Sequence[Step]:
+        """Returns the steps of a kind, in order."""
+        return self._by_kind[kind]
+
+    async def _forget_schema(self, intent: Intent) -> None:
+        if intent.schema:
+            await self._schemas.forget(parse_topic_name(intent.name))
+
+    async def _forget_policies(self, intent: Intent) -> None:
+        name = parse_topic_name(intent.name)
+        # Those of a partition belong to its partitioned topic.
+        if name.partition < 0 and self._namespaces.exists(name.namespace):
+            await self._namespaces.topic_deleted(intent.name)
+
+    async def _delete_log(self, intent: Intent) -> None:
+        await self._delete_log_of(parse_topic_name(intent.name))
+
+    async def _delete_log_of(self, name: TopicName) -> None:
+        if name.is_persistent:
+            environment = self._environment
+            await delete_managed_ledger(name.ledger_name, environment.metadata, environment.ledgers)
+
+    async def _delete_partitions(self, intent: Intent) -> None:
+        name = parse_topic_name(intent.name)
+        # The topic may have grown while its deletion was decided.
+        count = max(intent.partitions, await self._partitions.count(name))
+        await self._shut_all([str(name.with_partition(index)) for index in range(count)])
+
+    async def _delete_metadata(self, intent: Intent) -> None:
+        await self._partitions.delete(parse_topic_name(intent.name))
+
+    async def _delete_topics(self, intent: Intent) -> None:
+        # Again and again, because a topic may have been in creation when the deletion was decided.
+        before: list[str] = []
+        while True:
+            # One that began before the decision may not be stored yet, and would be left in a namespace that is gone.
+            await self._registry.openings_ended(intent.name)
+            names = await self._registry.names(intent.name)
+            if not names:
+                return
+            if names == before:
+                # A key that another program has written in its own way, for example with %7E for ~.
+                raise MetadataError(
+                    f"namespace {intent.name} has topics under keys that this broker does not write, such as that of"
+                    f" {names[0]}: remove these nodes from the metadata store"
+                )
+            await self._shut_all(names)
+            before = names
+
+    async def _shut_all(self, names: Sequence[str]) -> None:
+        await self._in_slices([partial(self._shut_one, name) for name in names])
+
+    async def _shut_one(self, text: str) -> None:
+        name = parse_topic_name(text)
+        try:
+            await self._registry.shut(name, partial(self._delete_log_of, name), force=True)
+        except TopicNotFound:
+            return  # A non-persistent topic ends with its last client.
+        intent = self._deletions.intents.pending.get((Kind.TOPIC, str(name)))
+        if intent is not None:
+            # An interrupted deletion of the topic alone; the present one has done its work.
+            await self._deletions.intents.finished(intent)
+
+    async def _delete_partitioned(self, intent: Intent) -> None:
+        for domain in (PERSISTENT, NON_PERSISTENT):
+            names = [parse_topic_name(text) for text in await self._partitions.names(intent.name, domain)]
+            await self._in_slices([partial(self._partitions.delete, name) for name in names])
+
+    async def _forget_schemas(self, intent: Intent) -> None:
+        # By the store: topics without storage may have left a schema.
+        ids = await self._schemas.registry.ids(intent.name)
+        await self._in_slices([partial(self._schemas.registry.forget, schema_id) for schema_id in ids])
+
+    async def _delete_namespace(self, intent: Intent) -> None:
+        if self._namespaces.exists(intent.name):
+            await self._namespaces.delete(intent.name)
+        for other in list(self._deletions.intents.pending.values()):
+            # Deletions inside of the namespace that were interrupted; nothing is left of their topics.
+            if other.kind in (Kind.TOPIC, Kind.PARTITIONED) and _namespace_of(other) == intent.name:
+                await self._deletions.intents.finished(other)
+
+    async def _delete_namespaces(self, intent: Intent) -> None:
+        for namespace in self._namespaces.names(intent.name):
+            await self._deletions.namespace(namespace, force=True)
+
+    async def _delete_tenant(self, intent: Intent) -> None:
+        if self._namespaces.tenant_exists(intent.name):
+            await self._namespaces.delete_tenant(intent.name)
+
+    async def _in_slices(self, calls: Sequence[Work]) -> None:
+        """Makes the calls, AT_ONCE at a time. Raises the first error after the others of its slice have ended.
+
+        The pauses leave most of the loop, the interpreter and the disk to clients: without them the deletion of 10,000
+        topics takes 2 s, in which messages of other topics wait for 60 ms.
+        """
+        now_ns = self._environment.now_ns
+        for start in range(0, len(calls), AT_ONCE):
+            began_ns = now_ns()
+            outcomes = await asyncio.gather(
+                *(call() for call in calls[start : start + AT_ONCE]), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            await asyncio.sleep(min((now_ns() - began_ns) / 1e9 * PAUSE, PAUSE_S_MAX))
+
+
+def _namespace_of(intent: Intent) -> str:
+    return parse_topic_name(intent.name).namespace

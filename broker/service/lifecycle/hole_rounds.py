@@ -1,0 +1,250 @@
+"""HoleRounds: delivers lost entries of all subscriptions again (`unackedHoleRedeliveryEnabled`).
+
+One round over all subscriptions now and then, and no task per subscription:
+
+    run, each second -> a round, when one is due    each subscription is looked at, and searched where entries were read
+                                                    longer ago than its period and are still unacknowledged
+                     -> searches under way          each goes on with its next group
+
+A group has at most `GROUP_ENTRIES` entries, so lost entries come back at this rate per second and subscription, in the order
+of the log. Each group is read here, in few reads that are longer than its holes: the key of an entry, its delivery time and
+its transaction may matter. A Shared subscription gets the entries as they were read. On a Key_Shared subscription each one
+waits under its key, so newer ones do not overtake it. A delayed entry waits for its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.service.lifecycle.rounds import Defects
+from broker.service.policies.table import HOLE_REDELIVERY
+from broker.service.subscriptions.backlog.holes import next_holes, place_of, serving_dispatcher
+from broker.service.subscriptions.dispatch.places import Place
+from broker.service.subscriptions.dispatch.redelivery_queue import Key
+from broker.service.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.subscriptions.hole_watch import HoleWatch, passed_before
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.entry import Entry
+from foundation.model.errors import BrokerError
+from foundation.model.position import EARLIEST, Position
+from foundation.model.range_set import EntryRange
+
+log = logging.getLogger("magnetar")
+
+GROUP_ENTRIES: Final = 1000
+"""Entries of one subscription that are delivered again per second: 3 % of a core, docs/reference/benchmarks.md."""
+GROUP_BYTES: Final = 8 << 20
+"""Bytes after which a group reads no more, since its entries are in memory until they are sent: 1,000 may have 5 GiB."""
+SUBSCRIPTIONS_PER_SLICE: Final = 500
+"""Subscriptions that are looked at before other work of the loop; 1.3 ms at 2.6 µs each."""
+ROUND_S_MAX: Final = 60
+"""Longest time between two rounds; a topic's policy with a shorter period acts after it."""
+GAP_MAX: Final = 16
+"""Acknowledged entries between two lost ones that are read in vain, because one longer read is cheaper than two."""
+READ_ENTRIES_MAX: Final = 100
+"""Entries of one read; fewer where they are so large on average that they exceed `GROUP_BYTES`."""
+_NS_PER_S: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Search:
+    """A search of one subscription that is under way."""
+
+    dispatcher: SharedDispatcher
+    """The dispatcher that has read the entries; another one delivers them anew."""
+    at: Position
+    """The position at which it goes on."""
+    end: Position
+    """Entries behind were read too recently."""
+
+
+class HoleRounds:
+    """The rounds of one broker."""
+
+    def __init__(self, registry: TopicRegistry, now_ns: Callable[[], int]) -> None:
+        """Looks at nothing before the first `run`; `now_ns` is a monotonic clock."""
+        self._registry = registry
+        self._now_ns = now_ns
+        self._due_ns = 0
+        self._searches: dict[Subscription, Search] = {}
+        self.title = "holes"
+        """Name of the work, for log lines."""
+        self.running = False
+        """True while a run is under way; the next one leaves itself out."""
+
+    async def run(self) -> None:
+        """Makes a round when one is due, and goes on with the searches under way; to be called each second."""
+        if self.running:
+            return
+        self.running = True
+        defects = Defects()
+        try:
+            now_ns = self._now_ns()
+            if now_ns >= self._due_ns:
+                self._due_ns = now_ns + await self._round(now_ns, defects) * _NS_PER_S
+            for subscription, search in list(self._searches.items()):
+                if await self._has_ended(subscription, search, defects):
+                    del self._searches[subscription]
+        finally:
+            self.running = False
+            defects.report(self.title)
+
+    async def _has_ended(self, subscription: Subscription, search: Search, defects: Defects) -> bool:
+        """Searches on as `_is_done`; a search that meets a defect ends, and a later round begins it anew."""
+        try:
+            return await self._is_done(subscription, search)
+        except Exception as error:  # noqa: BLE001
+            # A defect that one subscription meets must not keep all behind it from their lost entries.
+            defects.add(f"subscription {subscription.name} on {subscription.topic.name}", error)
+            return True
+
+    async def _round(self, now_ns: int, defects: Defects) -> int:
+        """Looks at all subscriptions; returns the seconds until the next round."""
+        registry, seen = self._registry, 0
+        shortest_s = ROUND_S_MAX
+        # A copy: topics open and close during the pauses.
+        for topic in list(registry.topics.values()):
+            if not isinstance(topic, PersistentTopic) or topic.closed or not topic.subscriptions:
+                continue
+            try:
+                policy = registry.policies.of(topic.name, HOLE_REDELIVERY)
+                shortest_s = min(shortest_s, policy.period_s)
+                for subscription in topic.subscriptions.values():
+                    self._look(subscription, now_ns, policy.period_s if policy.active else 0)
+            except Exception as error:  # noqa: BLE001
+                # As in `_has_ended`: the topics behind this one are looked at all the same.
+                defects.add(str(topic.name), error)
+            seen += len(topic.subscriptions)
+            if seen >= SUBSCRIPTIONS_PER_SLICE:
+                seen = 0
+                await asyncio.sleep(0)
+        return shortest_s
+
+    def _look(self, subscription: Subscription, now_ns: int, period_s: int) -> None:
+        """Looks at one subscription, and begins a search unless the period is 0."""
+        dispatcher = serving_dispatcher(subscription)
+        if subscription.holes is None:
+            if dispatcher is None:
+                return
+            subscription.holes = HoleWatch()
+        watch = subscription.holes
+        watch.look(dispatcher, subscription.cursor, now_ns)
+        if dispatcher is None or not period_s or subscription in self._searches:
+            return
+        end = passed_before(watch.looks, now_ns - period_s * _NS_PER_S)
+        if end is not None and end > subscription.cursor.mark_delete_position:
+            self._searches[subscription] = Search(dispatcher, EARLIEST, end)
+
+    async def _is_done(self, subscription: Subscription, search: Search) -> bool:
+        """Searches on until a group is full; returns True at the end of the search."""
+        dispatcher, found = search.dispatcher, 0
+        # A search of many entries takes minutes; a policy that is switched off meanwhile ends it.
+        if not self._registry.policies.of(subscription.topic.name, HOLE_REDELIVERY).active:
+            return True
+        while found < GROUP_ENTRIES:
+            if serving_dispatcher(subscription) is not dispatcher:
+                return True
+            # Positions that wait take memory, and they leave only as fast as consumers ask for messages.
+            if len(dispatcher.redelivery.queue) >= GROUP_ENTRIES:
+                return False
+            # Entries that were given back since then stand behind the read position: reading on brings them.
+            end = min(search.end, subscription.cursor.read_position)
+            holes, following = next_holes(subscription, dispatcher, search.at, end)
+            lost = [hole.key for hole in holes if hole.where.place is Place.LOST]
+            group = lost[: GROUP_ENTRIES - found]
+            if len(group) < len(lost):
+                following = Position(*lost[len(group)])
+            if group:
+                unread = await self._redeliver(subscription, dispatcher, group)
+                if unread is not None:
+                    search.at = unread
+                    return False
+            found += len(group)
+            if following is None:
+                return True
+            search.at = following
+            await asyncio.sleep(0)
+        return False
+
+    async def _redeliver(
+        self, subscription: Subscription, dispatcher: SharedDispatcher, keys: list[Key]
+    ) -> Position | None:
+        """Delivers lost entries again; returns the first that is left for the next group, because others were large."""
+        topic, cursor = subscription.topic, subscription.cursor
+        entries, unread = await self._read(subscription, keys)
+        # Much may have happened while the entries were read: an acknowledgement, or a leave of all consumers.
+        if serving_dispatcher(subscription) is not dispatcher:
+            return unread
+        entries = [
+            entry
+            for entry in entries
+            if not cursor.acks.is_acknowledged(key := entry.position)
+            and place_of(subscription, dispatcher, key).place is Place.LOST
+        ]
+        if not entries:
+            return unread
+        dispatcher.deliver_lost(entries)
+        assert subscription.holes is not None, "made by the look that began the search"
+        subscription.holes.count_redelivered(len(entries), cursor.ledger.environment.wall_ms())
+        log.warning(
+            "! %d entries of subscription %s on %s were unacknowledged and pending at no consumer; they are delivered again,"
+            " from %d:%d to %d:%d",
+            *(len(entries), subscription.name, topic.name, *entries[0].position, *entries[-1].position),
+        )
+        return unread
+
+    async def _read(self, subscription: Subscription, keys: list[Key]) -> tuple[list[Entry], Position | None]:
+        """Returns those of the entries that can be read and may be delivered now, in order, and the first unread one."""
+        topic, cursor = subscription.topic, subscription.cursor
+        missing, found, size = set(keys), list[Entry](), 0
+        unread: Position | None = None
+        for one in joined(keys, topic.ledger.ledgers.average_entry_bytes):
+            if size >= GROUP_BYTES:
+                unread = Position(one.ledger_id, one.first)
+                break
+            try:
+                entries = await topic.ledger.read_readable(one)
+            except BrokerError as error:
+                log.warning("! lost entries %s of %s cannot be read: %s", one, topic.name, error)
+                continue
+            size += sum([entry.size for entry in entries])
+            entries = [entry for entry in entries if entry.position in missing]
+            missing.difference_update([entry.position for entry in entries])
+            if topic.delays.looks_in(one.ledger_id):
+                entries, _ = topic.delays.hold_back(entries)
+            if cursor.ledger.view is not None:
+                entries, _, dead = cursor.ledger.view.divide(cursor.name, entries)
+                if dead:
+                    cursor.acknowledge(dead)
+            found += entries
+        cursor.skip_lost(sorted(missing))
+        return found, unread
+
+
+def joined(keys: list[Key], average_bytes: Callable[[int], int]) -> list[EntryRange]:
+    """Returns ranges to read that have all the entries, which are given in order; short gaps are read too.
+
+    `average_bytes` of an entry of a ledger, at least 1, by its id."""
+    ranges: list[EntryRange] = []
+    entries_max: dict[int, int] = {}
+    for ledger_id in {ledger_id for ledger_id, _ in keys}:
+        fitting = GROUP_BYTES // average_bytes(ledger_id)
+        entries_max[ledger_id] = min(READ_ENTRIES_MAX, max(1, fitting))
+    for ledger_id, entry_id in keys:
+        if ranges:
+            one = ranges[-1]
+            if (
+                one.ledger_id == ledger_id
+                and entry_id - one.last <= GAP_MAX + 1
+                and entry_id - one.first < entries_max[ledger_id]
+            ):
+                ranges[-1] = one._replace(last=entry_id)
+                continue
+        ranges.append(EntryRange(ledger_id, entry_id, entry_id))
+    return ranges

@@ -1,0 +1,109 @@
+"""InactiveTopics: deletes topics that were unused for a while (`brokerDeleteInactiveTopicsEnabled`).
+
+A topic is in use while it has a producer. Else its policy's mode decides: `delete_when_no_subscriptions` keeps a topic with
+any subscription, `delete_when_subscriptions_caught_up` keeps one with a consumer or a backlog. Only open topics are looked
+at, as in Pulsar: a topic that nobody has asked for since the start stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.service.lifecycle.deletion.deletions import Deletions
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.policies.table import INACTIVE, RETAINED
+from broker.service.topics.non_persistent_topic import NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError
+
+log = logging.getLogger("magnetar")
+
+TOPICS_PER_SLICE: Final = 200
+"""Topics that are looked at before clients get their turn; well below a millisecond."""
+WITHOUT_SUBSCRIPTIONS: Final = "delete_when_no_subscriptions"
+"""The mode that keeps a topic while it has a subscription."""
+_S: Final = 1_000_000_000
+
+
+def in_use(topic: Topic, mode: str) -> bool:
+    """Returns True while the topic must stay."""
+    if topic.access.producers or topic.access.waiting:
+        return True
+    if mode == WITHOUT_SUBSCRIPTIONS or isinstance(topic, NonPersistentTopic):
+        return bool(topic.subscriptions)
+    assert isinstance(topic, PersistentTopic)
+    return any(one.consumers or one.cursor.backlog for one in topic.subscriptions.values())
+
+
+def is_due(topic: Topic, policies: EffectivePolicies, now_ns: int) -> bool:
+    """Returns True when the topic is to be deleted now. Renews `Topic.used_at_ns` of one that is in use."""
+    policy = policies.of(topic.name, INACTIVE)
+    if not policy.enabled:
+        return False
+    if in_use(topic, policy.mode or policies.settings.inactive_mode):
+        topic.used_at_ns = now_ns
+        return False
+    unused_ns = now_ns - topic.used_at_ns
+    if unused_ns < policy.after_s * _S:
+        return False
+    retained_minutes = policies.of(topic.name, RETAINED).minutes
+    return 0 <= retained_minutes * 60 * _S <= unused_ns
+
+
+class InactiveTopics:
+    """Looks at all open topics every `brokerDeleteInactiveTopicsFrequencySeconds`."""
+
+    def __init__(
+        self,
+        registry: TopicRegistry,
+        deletions: Deletions,
+        now_ns: Callable[[], int],
+        kept: frozenset[str] = frozenset(),
+    ) -> None:
+        """`kept`: full names of topics that are never deleted, because the broker itself publishes to them."""
+        self._registry = registry
+        self._deletions = deletions
+        self._now_ns = now_ns
+        self._kept = kept
+        self._looked_ns = now_ns()
+        self._running = False
+
+    @property
+    def due(self) -> bool:
+        """True when it is time to look again."""
+        frequency_ns = self._registry.settings.inactive_frequency_s * _S
+        return not self._running and self._now_ns() - self._looked_ns >= frequency_ns
+
+    async def look(self) -> None:
+        """Deletes the topics that are due; failures are logged and tried again at the next look."""
+        self._looked_ns = self._now_ns()
+        self._running = True
+        try:
+            topics = list(self._registry.topics.values())
+            for first in range(0, len(topics), TOPICS_PER_SLICE):
+                for topic in topics[first : first + TOPICS_PER_SLICE]:
+                    if self._may_go(topic) and is_due(topic, self._registry.policies, self._now_ns()):
+                        await self._delete(topic)
+                await asyncio.sleep(0)
+        finally:
+            self._running = False
+
+    def _may_go(self, topic: Topic) -> bool:
+        name = topic.name
+        # Names with two underscores are Pulsar's own system topics.
+        return not (topic.closed or str(name) in self._kept or name.local.startswith("__"))
+
+    async def _delete(self, topic: Topic) -> None:
+        try:
+            # Without a pause since `is_due`: a client that comes now finds the topic closed and asks again.
+            await self._deletions.topic(topic.name, force=False)
+            log.info("%s deleted: not used for %d s", topic.name, (self._now_ns() - topic.used_at_ns) // _S)
+            if topic.name.partition >= 0 and self._registry.settings.delete_inactive_partitioned_metadata:
+                await self._deletions.forget_partitioned(topic.name.base)
+        except BrokerError as error:
+            log.warning("! %s could not be deleted as unused: %s", topic.name, error)

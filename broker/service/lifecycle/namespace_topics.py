@@ -1,0 +1,75 @@
+"""Operations of administrators on all topics of a namespace, or on those of one of its bundles.
+
+They take topics in turn or in small slices, and the loop serves clients between them: a namespace may have many thousands
+of topics. An operation that failed halfway can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from broker.service.namespaces.bundles import Bundle
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic_registry import TopicRegistry
+from foundation.model.errors import BrokerError, TopicNotFound
+from foundation.model.topic_name import parse_topic_name
+
+
+class SubscriptionInUse(BrokerError):
+    """The subscription to be deleted has consumers."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+async def unload(registry: TopicRegistry, namespace: str, bundle: Bundle | None = None) -> None:
+    """Closes the open topics; clients connect again and so open them again."""
+    # Over a copy: unloading waits, and topics may come and go meanwhile.
+    for name in [topic.name for topic in registry.topics.values() if topic.name.namespace == namespace]:
+        if str(name) in registry.topics and (bundle is None or bundle.has(str(name))):
+            await registry.unload(name)
+            await asyncio.sleep(0)
+
+
+async def clear_backlog(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None = None, subscription: str | None = None
+) -> None:
+    """Acknowledges every stored message of one subscription, or of all. A topic without it is no error."""
+    async for topic in _opened(registry, namespace, bundle):
+        for name, one in list(topic.subscriptions.items()):
+            if subscription in (None, name):
+                one.acknowledge_through(topic.ledger.last_confirmed)
+
+
+async def unsubscribe(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None, subscription: str
+) -> None:
+    """Deletes a subscription from every topic that has it. SubscriptionInUse if it has consumers on one of them."""
+    # All topics are looked at before the first deletion, so that a refusal changes none of them.
+    for open_topic in registry.topics.values():
+        if open_topic.name.namespace == namespace and (bundle is None or bundle.has(str(open_topic.name))):
+            found = open_topic.subscriptions.get(subscription)
+            if found is not None and found.consumers:
+                raise SubscriptionInUse("Subscription has active connected consumers")
+    async for topic in _opened(registry, namespace, bundle):
+        one = topic.subscriptions.get(subscription)
+        if one is not None:
+            await topic.subscribing.delete(one, None, force=True)
+
+
+async def _opened(
+    registry: TopicRegistry, namespace: str, bundle: Bundle | None
+) -> AsyncIterator[PersistentTopic]:
+    """Yields the persistent topics, opened where need be; those of brokers themselves are left out."""
+    for text in await registry.names(namespace, non_persistent=False):
+        name = parse_topic_name(text)
+        if name.is_system or (bundle is not None and not bundle.has(text)):
+            continue
+        try:
+            topic = await registry.get(name, create=False)
+        except TopicNotFound:
+            continue  # Deleted meanwhile.
+        if isinstance(topic, PersistentTopic):
+            yield topic
+        await asyncio.sleep(0)

@@ -1,0 +1,209 @@
+"""Bundles: the parts into which a namespace divides the range of its topics' hashes. Pure functions and values.
+
+Pulsar spreads bundles over brokers. One broker serves all of them here, so bundles only name a part of a namespace's topics
+in requests of administrators. A topic's hash is the CRC-32 of its full name, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.service.namespaces.namespaces import Json, Namespaces
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import TopicName
+
+BUNDLES: Final = 4
+"""Bundles of a namespace that was created without a number of them; Pulsar's default."""
+BUNDLES_MAX: Final = 10_000
+"""Bundles of one namespace. Pulsar has no limit below 2**31; each GET of the namespace lists them all."""
+HASH_MAX: Final = 0xFFFFFFFF
+"""The largest hash, which belongs to the last bundle."""
+KEY: Final = "bundles"
+"""Key of the bundles in the stored policies, and in Pulsar's JSON."""
+TOPICS_PER_SLICE: Final = 1_000
+"""Topics whose bundles are found between two pauses: about 1 ms."""
+_RANGE: Final = re.compile(r"(0x[0-9a-fA-F]{8})_(0x[0-9a-fA-F]{8})")
+
+
+class BundleRefused(BrokerError):
+    """The range is no bundle of the namespace, or it cannot be split so."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+class BoundariesRefused(BrokerError):
+    """The boundaries of a new namespace do not divide the whole range."""
+
+    status = 400
+    """HTTP status of the answer."""
+
+
+def bundles_of(namespaces: Namespaces, namespace: str) -> Bundles:
+    """Returns the bundles of a namespace. NamespaceNotFound for an unknown one."""
+    return Bundles.stored(namespaces.policies(namespace))
+
+
+class OwnedBundles:
+    """The bundles that have open topics, found in slices because a broker may have 100,000 topics."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+        self._bundles: dict[str, Bundles | None] = {}
+        self._found: set[tuple[str, int]] = set()
+
+    def add(self, topics: Iterable[tuple[str, TopicName]]) -> Iterator[None]:
+        """Adds the bundles of these topics, given by text and name; yields after each slice of them.
+
+        Topics of a namespace that does not exist are left out.
+        """
+        known, found = self._bundles, self._found
+        for number, (text, topic) in enumerate(topics, 1):
+            namespace = topic.namespace
+            if namespace not in known:
+                exists = self._namespaces.exists(namespace)
+                known[namespace] = bundles_of(self._namespaces, namespace) if exists else None
+            bundles = known[namespace]
+            if bundles is not None:
+                found.add((namespace, bundles.index_of(text)))
+            if number % TOPICS_PER_SLICE == 0:
+                yield
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def names(self) -> list[str]:
+        """Returns the bundles as `tenant/namespace/range`."""
+        return [
+            f"{namespace}/{bundles.all()[index]}"
+            for namespace, index in sorted(self._found)
+            if (bundles := self._bundles[namespace]) is not None
+        ]
+
+
+def hash_of(topic: str) -> int:
+    """Returns the hash of a topic or partition by its full name."""
+    return zlib.crc32(topic.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A part of the range of hashes."""
+
+    low: int
+    """The smallest hash."""
+    high: int
+    """The hash behind the largest one; HASH_MAX itself in the last bundle."""
+
+    def __str__(self) -> str:
+        return f"0x{self.low:08x}_0x{self.high:08x}"
+
+    def has(self, topic: str) -> bool:
+        """Returns True for a topic of the bundle."""
+        value = hash_of(topic)
+        return self.low <= value < self.high or value == self.high == HASH_MAX
+
+    def middle(self) -> int:
+        """Returns the hash that divides the bundle into two of one size (`range_equally_divide`)."""
+        return self.low + (self.high - self.low) // 2
+
+    def middle_of(self, topics: Sequence[str]) -> int | None:
+        """Returns the hash with as many topics before it as behind it; None for fewer than two topics."""
+        hashes = sorted(hash_of(topic) for topic in topics if self.has(topic))
+        if len(hashes) < 2:
+            return None
+        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+        return before + (behind - before) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """All bundles of a namespace."""
+
+    boundaries: tuple[int, ...]
+    """The first hash of each bundle, and HASH_MAX at the end."""
+
+    @staticmethod
+    def equal(count: int) -> Bundles:
+        """Returns bundles of one size."""
+        return Bundles((*((index << 32) // count for index in range(count)), HASH_MAX))
+
+    @staticmethod
+    def stored(policies: Mapping[str, Json]) -> Bundles:
+        """Returns the bundles in the policies of a namespace."""
+        stored = policies.get(KEY)
+        if not isinstance(stored, dict):
+            return Bundles.equal(BUNDLES)
+        texts = stored.get("boundaries")
+        if isinstance(texts, list):
+            return Bundles(tuple(int(str(text), 16) for text in texts))
+        count = stored.get("numBundles")
+        # Stored by an older version perhaps, which kept any number.
+        usable = isinstance(count, int) and 0 < count <= BUNDLES_MAX
+        return Bundles.equal(count if usable and isinstance(count, int) else BUNDLES)
+
+    @staticmethod
+    def checked(boundaries: Sequence[str]) -> Bundles:
+        """Returns bundles for the boundaries of a request. Raises BoundariesRefused."""
+        if not all(re.fullmatch("0x[0-9a-fA-F]{8}", text) for text in boundaries) or len(boundaries) < 2:
+            raise BoundariesRefused("boundaries must be two or more texts such as 0x00000000")
+        values = tuple(sorted({int(text, 16) for text in boundaries}))
+        if len(values) > BUNDLES_MAX + 1:
+            raise BoundariesRefused(f"{len(values) - 1} bundles: at most {BUNDLES_MAX} are allowed")
+        if values[0] != 0 or values[-1] != HASH_MAX:
+            raise BoundariesRefused(
+                "Input bundles do not cover the whole hash range."
+                f" first:0x{values[0]:08x}, last:0x{values[-1]:08x}"
+            )
+        return Bundles(values)
+
+    def json(self) -> dict[str, Json]:
+        """Returns Pulsar's JSON, for the store and for answers."""
+        return {
+            "boundaries": [f"0x{value:08x}" for value in self.boundaries],
+            "numBundles": len(self.boundaries) - 1,
+        }
+
+    def all(self) -> list[Bundle]:
+        """Returns the bundles in order."""
+        return [Bundle(*pair) for pair in zip(self.boundaries, self.boundaries[1:], strict=False)]
+
+    def of(self, topic: str) -> Bundle:
+        """Returns the bundle of a topic."""
+        index = self.index_of(topic)
+        return Bundle(self.boundaries[index], self.boundaries[index + 1])
+
+    def index_of(self, topic: str) -> int:
+        """Returns the place of that bundle among all."""
+        return min(bisect_right(self.boundaries, hash_of(topic)), len(self.boundaries) - 1) - 1
+
+    def find(self, namespace: str, text: str) -> Bundle:
+        """Returns the bundle with this range. Raises BundleRefused in Pulsar's words."""
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise BundleRefused(f"Invalid bundle range: {text}")
+        low, high = int(match[1], 16), int(match[2], 16)
+        found = next((bundle for bundle in self.all() if bundle.low == low), None)
+        if found is None:
+            raise BundleRefused(f"Cannot find bundle {namespace}/{text} in the bundles list")
+        if found.high != high:
+            raise BundleRefused(
+                f"Invalid upper boundary for bundle {namespace}/{text}."
+                f" Expected upper boundary of {namespace}/{found}"
+            )
+        return found
+
+    def split(self, bundle: Bundle, at: Sequence[int]) -> Bundles:
+        """Returns the bundles with `bundle` divided at these hashes. Raises BundleRefused for one outside of it."""
+        outside = [value for value in at if not bundle.low < value < bundle.high]
+        if outside:
+            raise BundleRefused(f"Position {outside[0]} is not inside of the bundle {bundle}")
+        boundaries = tuple(sorted({*self.boundaries, *at}))
+        if len(boundaries) > BUNDLES_MAX + 1:
+            raise BundleRefused(f"{len(boundaries) - 1} bundles: at most {BUNDLES_MAX} are allowed")
+        return Bundles(boundaries)

@@ -1,0 +1,1 @@
+"""Subscriptions: cursor, consumers, dispatch, redelivery, delays, and the backlog of one subscription."""

@@ -1,0 +1,213 @@
+"""TopicQuotas: compares a topic's backlog with its quotas, and holds producers or evicts messages above them.
+
+A look compares every `backlogQuotaCheckIntervalInSeconds`. In between a new producer is compared by size, which costs no
+read; with the age, the last look counts until the slowest subscription moves on. So producers that are held come back
+as soon as there is room.
+
+Mechanism: Pulsar's BacklogQuotaManager. The backlog is that of the slowest subscription; the broker's own cursors count
+for nothing, because they follow by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple, Protocol
+
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.service.internal_cursors import INTERNAL_CURSORS
+from broker.service.policies.backlog_quota import AGE, EVICTION, EXCEPTION, SIZE, BacklogQuota
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.backlog.evictions import Eviction, Evictions
+from broker.service.subscriptions.backlog.sizes import bytes_behind, position_leaving
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.subscriptions.topic_positions import TopicPositions
+from foundation.model.errors import BrokerError, QuotaExceeded, QuotaRefused
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
+
+log = logging.getLogger("magnetar")
+
+_MS_PER_S: Final = 1000
+_LEFT_PERCENT: Final = 90
+"""Share of the limit that an eviction leaves, as in Pulsar, so that the next look does not evict again at once."""
+_TEXT: Final = "Cannot create producer on topic with backlog quota exceeded"
+
+
+class QuotaTopic(Protocol):
+    """The topic, as far as its quotas use it."""
+
+    name: TopicName
+    """Full name."""
+    ledger: ManagedLedger
+    """The topic's log."""
+    settings: ServiceSettings
+    """Current values."""
+    policies: EffectivePolicies
+    """Quotas that hold for the topic."""
+    subscriptions: dict[str, Subscription]
+    """Open subscriptions by name."""
+    positions: TopicPositions
+    """Entries by time."""
+
+    def disconnect_producers(self) -> None:
+        """Closes all producers; their clients connect again."""
+        ...
+
+
+class Backlog(NamedTuple):
+    """The backlog of the slowest subscription."""
+
+    subscription: str
+    """Its name."""
+    behind: Position
+    """Its mark-delete position."""
+    size_bytes: int
+    """Bytes behind that."""
+
+
+class TopicQuotas:
+    """The quotas of one topic, and the result of the last look."""
+
+    __slots__ = (
+        "_too_old_behind",
+        "_topic",
+        "age",
+        "evictions",
+        "oldest_age_s",
+        "size",
+    )
+
+    def __init__(self, topic: QuotaTopic) -> None:
+        self._topic = topic
+        self._too_old_behind: Position | None = None
+        self.size = topic.policies.backlog_quota(topic.name, SIZE)
+        """The quota by size that holds now."""
+        self.age = topic.policies.backlog_quota(topic.name, AGE)
+        """The quota by age that holds now."""
+        self.oldest_age_s = -1
+        """Age of the oldest unacknowledged message at the last look; -1 without one, or while it is not known."""
+        self.evictions = Evictions()
+        """Entries that were taken from subscriptions."""
+
+    def renew(self) -> None:
+        """Takes the quotas that hold now."""
+        self.size = self._topic.policies.backlog_quota(self._topic.name, SIZE)
+        self.age = self._topic.policies.backlog_quota(self._topic.name, AGE)
+
+    def slowest(self) -> Backlog | None:
+        """Returns the largest backlog; None while every subscription has acknowledged everything."""
+        # Looked at by position: a subscription with holes is as far behind as its first unacknowledged message.
+        behind = [one for one in self._subscriptions() if one.cursor.backlog]
+        if not behind:
+            return None
+        one = min(behind, key=lambda subscription: subscription.cursor.mark_delete_position)
+        position = one.cursor.mark_delete_position
+        return Backlog(one.name, position, bytes_behind(self._topic.ledger.ledgers, position))
+
+    def check_producer(self) -> None:
+        """Refuses a new producer above a quota: QuotaExceeded lets its client wait, QuotaRefused tells the application."""
+        if not self._acts:
+            return
+        size, age = self.size, self.age
+        if size.size_max < 0 and age.age_max_s < 0:
+            return
+        slowest = self.slowest()
+        if slowest is None:
+            return
+        if 0 <= size.size_max <= slowest.size_bytes:
+            self._refuse(size)
+        if age.age_max_s >= 0 and slowest.behind == self._too_old_behind:
+            self._refuse(age)
+
+    async def look(self) -> None:
+        """Measures the backlog; above a quota disconnects all producers, or evicts the oldest messages."""
+        if not self._acts:
+            return
+        slowest = self.slowest()
+        size, age = self.size, self.age
+        if slowest is not None and 0 <= size.size_max <= slowest.size_bytes:
+            if self._reaction(size) == EVICTION:
+                self._evict_by_size(size.size_max)
+                slowest = self.slowest()
+            else:
+                self._hold(f"{slowest.size_bytes} bytes behind {slowest.subscription}, quota {size.size_max}")
+        age_ms = None if slowest is None else await self._age_ms(slowest)
+        # A clock that went back makes messages come from the future; -1 means that the age is not known.
+        self.oldest_age_s = -1 if age_ms is None else max(0, age_ms) // _MS_PER_S
+        too_old = age_ms is not None and 0 <= age.age_max_s * _MS_PER_S < age_ms
+        self._too_old_behind = slowest.behind if slowest is not None and too_old else None
+        if slowest is not None and too_old:
+            if self._reaction(age) == EVICTION:
+                await self._evict_by_age(age.age_max_s)
+            else:
+                self._hold(f"oldest message of {slowest.subscription} is above {age.age_max_s} s old")
+
+    @property
+    def _acts(self) -> bool:
+        # Pulsar's own topics keep what the broker needs; a quota must not stop it.
+        return self._topic.settings.quotas_checked and not self._topic.name.is_system
+
+    def _subscriptions(self) -> list[Subscription]:
+        return [
+            one
+            for one in self._topic.subscriptions.values()
+            if one.durable and one.name not in INTERNAL_CURSORS
+        ]
+
+    def _reaction(self, quota: BacklogQuota) -> str:
+        return quota.reaction or self._topic.settings.quota_reaction
+
+    def _refuse(self, quota: BacklogQuota) -> None:
+        reaction = self._reaction(quota)
+        if reaction == EXCEPTION:
+            raise QuotaRefused(_TEXT)
+        if reaction != EVICTION:
+            raise QuotaExceeded(_TEXT)
+
+    def _hold(self, why: str) -> None:
+        topic = self._topic
+        log.warning("! producers of %s are disconnected by its backlog quota: %s", topic.name, why)
+        topic.disconnect_producers()
+
+    async def _age_ms(self, slowest: Backlog) -> int | None:
+        """Returns the age of the slowest subscription's first message; None for one whose age is not known."""
+        ledger, now_ms = self._topic.ledger, self._topic.ledger.environment.wall_ms()
+        first = ledger.ledgers.next_valid(slowest.behind)
+        if not self._topic.settings.quota_age_precise:
+            info = ledger.ledgers.get(first.ledger_id)
+            return None if info is None or info.closed_at_ms is None else now_ms - info.closed_at_ms
+        try:
+            stored_ms = await self._topic.positions.time_of(first)
+        except BrokerError as error:
+            log.warning("! the age of %s in %s is not known: %s", first, self._topic.name, error)
+            return None
+        return None if stored_ms is None else now_ms - stored_ms
+
+    def _evict_by_size(self, limit: int) -> None:
+        target = position_leaving(self._topic.ledger.ledgers, limit * _LEFT_PERCENT // 100)
+        self._evict(target, SIZE, limit)
+
+    async def _evict_by_age(self, limit_s: int) -> None:
+        now_ms = self._topic.ledger.environment.wall_ms()
+        target = await self._topic.positions.newest_before(
+            now_ms - limit_s * _MS_PER_S * _LEFT_PERCENT // 100
+        )
+        if target is not None:
+            self._evict(target, AGE, limit_s)
+
+    def _evict(self, target: Position, kind: str, limit: int) -> None:
+        """Takes all entries through the target from the subscriptions that are behind it."""
+        topic = self._topic
+        why = f"its size, quota {limit} bytes" if kind == SIZE else f"its age, quota {limit} s"
+        for subscription in self._subscriptions():
+            before, after = subscription.cursor.backlog, subscription.cursor.mark_delete_position
+            if before and after < target:
+                subscription.acknowledge_through(target)
+                evicted = before - subscription.cursor.backlog
+                now_ms = topic.ledger.environment.wall_ms()
+                self.evictions.add(Eviction(now_ms, subscription.name, kind, limit, after, target, evicted))
+                log.warning(
+                    "! %d entries through %s are taken from the backlog of %s on %s because of %s",
+                    *(evicted, target, subscription.name, topic.name, why),
+                )

@@ -1,0 +1,110 @@
+"""DurableDeduplication: deduplication of one persistent topic, with its sequence ids kept in a cursor (PIP-6).
+
+The cursor `pulsar.dedup` is acknowledged through an entry, and its properties hold the sequence ids as of that entry.
+Opening a topic reads the entries behind it to learn the rest. The ids are saved again only after
+`brokerDeduplicationEntriesInterval` entries: each save acknowledges, and an acknowledgement may let ledgers be
+trimmed that readers still want. A topic with few entries saves them after the time of its policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.settings import NS_PER_SECOND
+from broker.service.entry_facts import facts_of
+from broker.service.internal_cursors import DEDUPLICATION_CURSOR
+from broker.service.producer import Producer
+from broker.service.settings import ServiceSettings
+from broker.service.topics.deduplication import Deduplication, Verdict
+from foundation.model.entry import Buffer, Entry
+from foundation.model.position import EARLIEST, Position
+from protocol.message_metadata import read_facts
+
+PublishContext = tuple[Producer, int, int, int]
+"""(producer, sequence id, highest sequence id, bytes) of one SEND, carried from `publish` to its confirmation.
+
+A plain tuple: one is made per message, and a named one takes ten times as long to make."""
+
+
+class DurableDeduplication:
+    """Judges messages and saves the sequence ids with a cursor."""
+
+    __slots__ = ("_known", "_ledger", "_saved_ns")
+
+    def __init__(self, ledger: ManagedLedger, known: Deduplication) -> None:
+        """For `open`; `known` covers every confirmed entry of the ledger."""
+        self._ledger = ledger
+        self._known = known
+        self._saved_ns = ledger.environment.now_ns()
+
+    @classmethod
+    async def open(cls, ledger: ManagedLedger, settings: ServiceSettings) -> DurableDeduplication:
+        """Loads the saved ids and reads the entries behind them. Raises as `read_entry`."""
+        cursor = await ledger.cursors.open(DEDUPLICATION_CURSOR, EARLIEST)
+        known = Deduplication(cursor.acks.properties, producers_max=settings.deduplication_producers_max)
+        position = ledger.ledgers.next_valid(cursor.mark_delete_position)
+        while position <= ledger.last_confirmed:
+            facts = facts_of(await ledger.read_entry(position))
+            # All chunks carry one sequence id; the last one completes the message.
+            # Markers of transactions have no sequence id.
+            if facts is not None and not facts.marker and facts.chunk >= facts.chunks - 1:
+                known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
+            position = ledger.ledgers.next_valid(position)
+        if known.entries_since_saved >= settings.deduplication_snapshot_entries:
+            cursor.acknowledge_cumulative(ledger.last_confirmed, properties=known.sequence_ids_to_save())
+        return cls(ledger, known)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Returns the highest stored id, -1 for an unknown producer."""
+        return self._known.last_sequence_id(producer_name)
+
+    def judge(self, producer_name: str, sequence_id: int, highest: int, body: Buffer, chunk: bool) -> Verdict:
+        """Judges one SEND; `chunk` says that its metadata has a chunk number to read."""
+        last_chunk = True
+        if chunk:
+            facts = read_facts(body)
+            last_chunk = facts.chunk >= facts.chunks - 1
+        return self._known.judge(producer_name, sequence_id, highest, last_chunk=last_chunk)
+
+    def entries_added(
+        self,
+        entries: list[Entry],
+        contexts: list[PublishContext],
+        connected: Collection[str],
+        save_interval: int,
+    ) -> None:
+        """Notes confirmed entries; saves the ids after `save_interval` of them.
+
+        `connected`: names of producers that must not be forgotten.
+        """
+        known = self._known
+        for entry, (producer, sequence_id, highest, _) in zip(entries, contexts, strict=True):
+            facts = facts_of(entry)
+            if facts is None or facts.chunk >= facts.chunks - 1:
+                known.stored(producer.name, sequence_id, highest)
+        if known.entries_since_saved >= save_interval:
+            # Before saving, so that the cursor's properties lose forgotten producers too.
+            known.forget(set(connected))
+            self._save(entries[-1].position)
+
+    def save_if_due(self, now_ns: int, interval_s: int, connected: Collection[str]) -> None:
+        """Saves the ids when entries came and the last save is `interval_s` ago; 0 or less = never by time."""
+        known = self._known
+        if (
+            interval_s > 0
+            and known.entries_since_saved
+            and now_ns - self._saved_ns >= interval_s * NS_PER_SECOND
+        ):
+            known.forget(set(connected))
+            # All confirmed entries are noted: the ledger reports them in the turn in which it confirms them.
+            self._save(self._ledger.last_confirmed)
+
+    def _save(self, through: Position) -> None:
+        self._saved_ns = self._ledger.environment.now_ns()
+        cursor = self._ledger.cursors.by_name[DEDUPLICATION_CURSOR]
+        cursor.acknowledge_cumulative(through, properties=self._known.sequence_ids_to_save())
+
+    def add_failed(self) -> None:
+        """Lets clients send messages again whose adds failed."""
+        self._known.failed()

@@ -1,0 +1,327 @@
+"""PersistentTopic: a managed ledger with producers in front of it and subscriptions behind it.
+
+Down: one SEND of a producer becomes one entry of the ledger. Up: the ledger reports confirmed entries once per turn;
+producers get their receipts and dispatchers wake. Law: a receipt is sent only for a confirmed entry, and receipts of
+stored entries leave in the order of their entries.
+
+    TopicSubscriptions     opens and deletes subscriptions
+    DurableDeduplication   drops messages that are stored already, where a policy asks for it
+    TopicPositions         finds entries by time, and the last message
+    TopicCompaction        keeps the latest message of each key in a compacted ledger
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.opening import INDEX
+from broker.service.compaction.topic_compaction import Compactor, TopicCompaction
+from broker.service.consumer import Consumer, SubscribeOptions
+from broker.service.internal_cursors import COMPACTION_CURSOR, DEDUPLICATION_CURSOR
+from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.limits.storage_pause import StoragePause
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.policies.table import DEDUPLICATION_SNAPSHOTS, DELAYED
+from broker.service.ports import ConsumerPort
+from broker.service.producer import Producer
+from broker.service.settings import ServiceSettings
+from broker.service.subscriptions.backlog.message_expiry import MessageExpiry
+from broker.service.subscriptions.backlog.quotas import TopicQuotas
+from broker.service.subscriptions.delayed_delivery import DelayedDelivery
+from broker.service.subscriptions.subscription import Subscription
+from broker.service.subscriptions.topic_positions import TopicPositions
+from broker.service.topics.deduplication import Verdict
+from broker.service.topics.durable_deduplication import DurableDeduplication, PublishContext
+from broker.service.topics.topic import EncryptionRequired, Topic
+from broker.service.topics.topic_subscriptions import TopicSubscriptions
+from broker.service.transactions.topic_transactions import TopicTransactions
+from foundation.loop.clock import CallLater
+from foundation.loop.turn import Turn
+from foundation.model.entry import Buffer, Entry
+from foundation.model.errors import (
+    BrokerError,
+    LedgerFenced,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
+from foundation.model.position import Position
+from foundation.model.topic_name import TopicName
+from protocol.message_metadata import read_facts
+
+_EPOCH_PROPERTY: Final = "topicEpoch"
+OWN_PROPERTIES: Final = frozenset((_EPOCH_PROPERTY, INDEX))
+"""Properties of a log that the broker itself keeps; administrators neither see nor set them."""
+
+
+class PersistentTopic(Topic):
+    """A topic whose messages are stored; opened and closed by the topic registry alone."""
+
+    __slots__ = (
+        "_on_fenced",
+        "_pause",
+        "_writer",
+        "compaction",
+        "count_delivered",
+        "deduplication",
+        "delays",
+        "dispatch_settings",
+        "expiry",
+        "ledger",
+        "positions",
+        "quotas",
+        "subscribing",
+        "subscriptions",
+        "transactions",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        name: TopicName,
+        ledger: ManagedLedger,
+        settings: ServiceSettings,
+        policies: EffectivePolicies,
+        limits: BrokerLimits,
+        *,
+        turn: Turn,
+        call_later: CallLater,
+        on_fenced: Callable[[PersistentTopic], None],
+        compactor: Compactor,
+    ) -> None:
+        """`on_fenced` is called when another broker has taken the log over; the registry then closes the topic."""
+        super().__init__(name, settings, policies, limits)
+        self.ledger = ledger
+        """The topic's log."""
+        self.turn = turn
+        """Runs dispatchers at the end of the loop turn."""
+        self.count_delivered = ledger.environment.caches.delivered
+        """Lowers the expected reads of delivered entries in the entry cache (PIP-430)."""
+        self.dispatch_settings = settings
+        """Settings for dispatchers, with the topic's own limits in them."""
+        self.deduplication: DurableDeduplication | None = None
+        """None where no policy asks for it; that keeps it off the path of a message."""
+        self.transactions: TopicTransactions = TopicTransactions(
+            str(name), ledger, settings, call_later=call_later
+        )
+        """Transactions that publish to the topic or acknowledge on it."""
+        self.delays = DelayedDelivery(ledger, settings, policies.of(name, DELAYED), call_later)
+        """Messages that wait for their delivery time."""
+        self.positions = TopicPositions(ledger)
+        """Entries by time, and the last message."""
+        self.compaction = TopicCompaction(
+            name, ledger, compactor, self._current_settings, self._compaction_cursor
+        )
+        """The compacted ledger, and the compactions that make it."""
+        self.subscribing = TopicSubscriptions(self, call_later=call_later)
+        """Opens, creates and deletes subscriptions."""
+        self.subscriptions: dict[str, Subscription] = self.subscribing.by_name
+        """Open subscriptions by name; `subscribing` alone changes it."""
+        self.quotas = TopicQuotas(self)
+        """Compares the backlog with its quotas."""
+        self.expiry = MessageExpiry(self)
+        """Acknowledges messages whose time to live is over."""
+        self.policies.retain(self.name, self.ledger.trimming)
+        ledger.writer.listener = self  # type: ignore[assignment]  # The ledger returns contexts as it got them.
+        self._on_fenced = on_fenced
+        self._pause: StoragePause | None = None
+        """None while entries are stored."""
+        # The writer itself in a slot: one look-up less on the way of every message.
+        self._writer = ledger.writer
+        epoch = ledger.properties.get(_EPOCH_PROPERTY)
+        self.access.epoch = None if epoch is None else int(epoch)
+
+    @property
+    def is_terminated(self) -> bool:
+        """True when an administrator ended the topic for producers."""
+        return self.ledger.is_terminated
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Texts that an administrator gave."""
+        return {name: text for name, text in self.ledger.properties.items() if name not in OWN_PROPERTIES}
+
+    @property
+    def is_idle(self) -> bool:
+        """True when, besides, nothing is stored."""
+        return super().is_idle and not self.ledger.ledgers.size_bytes
+
+    def apply_policies(self) -> None:
+        """Also renews the settings of the dispatchers."""
+        super().apply_policies()
+        self.quotas.renew()
+        self.policies.retain(self.name, self.ledger.trimming)
+        self.delays.settings = self.settings
+        self.delays.policy = self.policies.of(self.name, DELAYED)
+        self.dispatch_settings = self.policies.dispatch_settings(self.name)
+        for subscription in self.subscriptions.values():
+            subscription.renew_limits()
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.reconfigure(self.dispatch_settings)
+
+    def check_may_publish(self, *, encrypted: bool) -> None:
+        """Also QuotaExceeded or QuotaRefused, while the backlog is above its quota; ServiceNotReady during a pause."""
+        super().check_may_publish(encrypted=encrypted)
+        if self._pause is not None and (left_ns := self._pause.left_ns(self.ledger.environment.now_ns())):
+            raise ServiceNotReady(
+                f"{self.name} cannot be stored now; its producers may try again in {left_ns / 1e9:.1f} s"
+            )
+        self.quotas.check_producer()
+
+    async def policies_changed(self) -> None:
+        """Also switches deduplication."""
+        await super().policies_changed()
+        wanted = self.policies.deduplicates(self.name)
+        if wanted != (self.deduplication is not None):
+            await self.set_deduplication(wanted)
+
+    def _current_settings(self) -> ServiceSettings:
+        return self.settings
+
+    async def _compaction_cursor(self) -> ManagedCursor:
+        return await self.subscribing.own_cursor(COMPACTION_CURSOR)
+
+    async def keep_epoch(self) -> None:
+        """Writes the access epoch into the log's properties."""
+        await self.ledger.set_properties({_EPOCH_PROPERTY: str(self.access.epoch)})
+
+    # Publishing
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        size: int,
+        chunk: bool,
+        delayed: bool,
+    ) -> None:
+        """Adds one entry to the log; `entries_added` or `add_failed` brings the outcome to the port.
+
+        A duplicate gets its receipt before this returns. ServiceNotReady, EncryptionRequired, PersistenceError,
+        TopicTerminated, or NotAllowed for a message or a delay that is too long refuse the message.
+        """
+        # As `check_open`, written out: this runs once per message.
+        if self.closed:
+            raise ServiceNotReady(f"Topic {self.name} is being closed")
+        if producer.encrypted and self.encryption_required and not read_facts(body).encrypted:
+            raise EncryptionRequired("Messages must be encrypted")
+        if delayed:
+            self.delays.accept(body)
+        if self.message_bytes_max:
+            self.check_size(size, chunk=chunk)
+        if self.publish_limits:
+            self.count_published(producer.port, messages, size)
+        if self.deduplication is not None:
+            verdict = self.deduplication.judge(producer.name, sequence_id, highest_sequence_id, body, chunk)
+            if verdict is Verdict.UNKNOWN:
+                raise PersistenceError("Cannot determine whether the message is a duplicate at this time")
+            if verdict is Verdict.DUPLICATE:
+                producer.port.at_once(sequence_id, highest_sequence_id, size, None)
+                return
+        self.entries_in += 1
+        self.messages_in += messages
+        self.bytes_in += size
+        try:
+            self._writer.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
+        except LedgerFenced:
+            self._on_fenced(self)
+            raise
+        except TopicTerminated:
+            # CLOSE_PRODUCER goes before the SEND_ERROR, as in Pulsar. The Go client forgets a producer at a SEND_ERROR
+            # that says "terminated": it would ignore a later CLOSE_PRODUCER and its sends would time out.
+            self.disconnect_producers()
+            raise
+
+    def entries_added(self, entries: list[Entry], contexts: list[PublishContext], now_ns: int) -> None:
+        """Sends receipts for confirmed entries, in order, and wakes the dispatchers. Called by the ledger."""
+        for entry, (producer, sequence_id, highest, size) in zip(entries, contexts, strict=True):
+            producer.port.receipt(sequence_id, highest, entry.ledger_id, entry.entry_id, size)
+        if self._pause is not None:
+            self._pause = None
+        if self.deduplication is not None:
+            interval = self.settings.deduplication_snapshot_entries
+            self.deduplication.entries_added(entries, contexts, self.access.producers, interval)
+        if self.transactions.buffer is not None:
+            # Before the dispatchers: an open transaction moves the end of what they may read.
+            self.transactions.entries_added(entries)
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.wake()
+
+    def add_failed(self, contexts: list[PublishContext], error: BrokerError) -> None:
+        """Refuses entries that could not be added, and closes every producer. Called by the ledger.
+
+        Producers come back and send again from the first message without a receipt. Left open, they could get later
+        messages stored before the failed one.
+        """
+        if self.deduplication is not None:
+            # Or a message that the client sends again would be judged UNKNOWN for ever.
+            self.deduplication.add_failed()
+        self._pause = self._pause or StoragePause()
+        self._pause.add_failed(self.ledger.environment.now_ns())
+        # CLOSE_PRODUCER goes first, as in `publish`.
+        self.disconnect_producers()
+        for producer, sequence_id, highest, size in contexts:
+            producer.port.refused(sequence_id, highest, size, error)
+        if isinstance(error, LedgerFenced):
+            self._on_fenced(self)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """As deduplication knows it; -1 without deduplication."""
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
+
+    def save_deduplication(self, now_ns: int) -> None:
+        """Saves the sequence ids of deduplication when the time of the topic's policy is over."""
+        if self.deduplication is not None:
+            interval_s = self.policies.of(self.name, DEDUPLICATION_SNAPSHOTS)
+            self.deduplication.save_if_due(now_ns, interval_s, self.access.producers)
+
+    async def set_deduplication(self, enabled: bool) -> None:
+        """Switches deduplication on or off; a call that changes nothing is allowed."""
+        if enabled and self.deduplication is None:
+            self.deduplication = await DurableDeduplication.open(self.ledger, self.settings)
+        elif not enabled:
+            self.deduplication = None
+            await self.ledger.cursors.delete(DEDUPLICATION_CURSOR)
+
+    # Subscriptions
+
+    async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
+        """See `TopicSubscriptions.subscribe`."""
+        return await self.subscribing.subscribe(port, options)
+
+    # Life
+
+    async def terminate(self) -> Position:
+        """Ends the topic for producers and returns the last position; consumers read to the end."""
+        last = await self.ledger.terminate()
+        self.disconnect_producers()
+        # Consumers that have received and acknowledged everything are told of the end.
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.wake()
+        return last
+
+    async def _disconnect(self) -> None:
+        self.closed = True
+        self.delays.close()
+        self.disconnect_producers()
+        await self.compaction.close()
+        await self.subscribing.close()
+        self.transactions.close()
+
+    async def close(self) -> None:
+        """Also writes acknowledgements and closes the last ledger."""
+        await self._disconnect()
+        await self.ledger.close()
+
+    async def abandon(self) -> None:
+        """Also stores nothing more of the log."""
+        await self._disconnect()
+        await self.ledger.abandon()

@@ -1,0 +1,465 @@
+"""TopicRegistry: all open topics of this broker; opens a topic at the first request for it.
+
+Law: a topic is opened once and closed once. Requests that come while it is opened wait for the same opening; requests that
+come while it is closed or deleted wait for the end of that and open it again. Only the owner of a topic opens it
+(`TopicOwnership`).
+
+    lookup, producer, consumer, admin -> get -> ManagedLedger.open -> PersistentTopic
+    broker stop, unload, delete, a fenced log -> PersistentTopic.close
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.schemas.schema_registry import SchemaRegistry
+from broker.schemas.schema_store import SchemaStore
+from broker.service.compaction.topic_compaction import Compactor
+from broker.service.limits.broker_limits import BrokerLimits
+from broker.service.limits.resource_groups import ResourceGroups
+from broker.service.namespaces.namespaces import DELETED, Namespaces
+from broker.service.namespaces.partitioned_metadata import PartitionedMetadata
+from broker.service.policies.effective_policies import EffectivePolicies
+from broker.service.policies.table import MAX_TOPICS
+from broker.service.settings import ServiceSettings
+from broker.service.topics.non_persistent_topic import NonPersistentTopic
+from broker.service.topics.persistent_topic import PersistentTopic
+from broker.service.topics.topic import Topic
+from broker.service.topics.topic_ownership import TopicOwnership
+from broker.service.topics.topic_schemas import TopicSchemas
+from broker.service.topics.transaction_recovery import recover_transactions
+from broker.service.transactions.coordinators import TransactionStates
+from foundation.loop.clock import CallLater
+from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from foundation.model.time_histogram import TimeHistogram
+from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+from protocol.broker_entry_metadata import EntryStamp
+
+log = logging.getLogger("magnetar")
+
+TOPICS_PER_SLICE = 20
+"""Topics that get changed policies before the loop serves clients again."""
+NAMES_PER_SLICE = 2_000
+"""Names that are made before the loop serves clients again: 2 ms."""
+LOAD_TIMES_KEPT = 10_000
+"""Durations of openings that are remembered, the newest ones."""
+QUOTA_CHECK_BOUNDS_NS = tuple(seconds * 1_000_000_000 for seconds in (5, 10, 30, 60, 300))
+"""Upper bounds of the buckets for durations of quota comparisons, those of Pulsar."""
+
+TopicEvent = Callable[[TopicName, bool], None]
+"""(topic, True = created, False = deleted)"""
+
+
+class TopicBusy(MetadataError):
+    """Clients are connected to a topic that is to be deleted."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+class TooManyTopics(NotAllowed):
+    """The namespace has as many topics as its policy allows."""
+
+    status = 412
+    """HTTP status of the answer."""
+
+
+class TopicRegistry:
+    """Opens, closes, deletes and lists topics."""
+
+    def __init__(
+        self,
+        environment: ManagedLedgerEnvironment,
+        ledger_settings: ManagedLedgerSettings,
+        settings: ServiceSettings,
+        namespaces: Namespaces,
+        *,
+        ownership: TopicOwnership,
+        call_later: CallLater,
+        compactor: Compactor,
+    ) -> None:
+        self.settings = settings
+        """Current values, renewed by `reconfigure`."""
+        self.namespaces = namespaces
+        """Tenants, namespaces and their policies."""
+        self.ownership = ownership
+        """Says which broker serves a topic."""
+        self.policies = EffectivePolicies(namespaces, settings)
+        """Limits and permissions of all topics."""
+        self.limits = BrokerLimits(settings, now_ns=environment.now_ns, call_later=call_later)
+        """Limits over all topics together."""
+        self.resource_groups = ResourceGroups(environment.metadata, namespaces, self.limits)
+        """Limits over all topics of several namespaces."""
+        namespaces.listener = self
+        self._policy_changes = 0
+        self.partitions = PartitionedMetadata(environment.metadata)
+        """Counts of partitions."""
+        schemas = SchemaRegistry(SchemaStore(environment.metadata), environment.wall_ms)
+        self.schemas = TopicSchemas(schemas, self.policies)
+        """Schemas of topics."""
+        self.check_open: Callable[[TopicName], None] = _is_never_deleted
+        """Raises an error for a topic whose deletion is decided; `Deletions` sets it."""
+        self.topics: dict[str, Topic] = {}
+        """Open topics by full name."""
+        self.loads = 0
+        """Topics opened since the start."""
+        self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
+        """Durations of the last openings."""
+        self.quota_checks = TimeHistogram(QUOTA_CHECK_BOUNDS_NS)
+        """Durations of the comparisons of all backlogs with their quotas, since the start."""
+        self.closed = False
+        """True once the broker stops; no topic is opened any more."""
+        self.transaction_states: TransactionStates | None = None
+        """The transaction coordinators; None while the broker runs without them."""
+        self._environment = environment
+        self._ledger_settings = ledger_settings
+        self._call_later = call_later
+        self._compactor = compactor
+        self._opening: dict[str, asyncio.Task[Topic]] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}
+        self._watchers: list[TopicEvent] = []
+
+    # Opening
+
+    async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
+        """Returns the topic, opened if need be.
+
+        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it.
+        `by_admin` creates it also where automatic creation is off.
+        """
+        while True:
+            topic = self.topics.get(str(name))
+            if topic is not None and not topic.closed:
+                return topic
+            task = self._opening.get(str(name))
+            if task is not None and task.done():
+                # It stays in the table until its callback runs. To await it does not yield: repeating its failure would
+                # keep the loop busy for ever, and the callback would never run.
+                task = None
+            begun_here = task is None
+            if task is None:
+                task = asyncio.ensure_future(self._open(name, create=create, by_admin=by_admin))
+                self._opening[str(name)] = task
+                task.add_done_callback(partial(self._opened, str(name)))
+            try:
+                # Shielded: a client that disconnects must not cancel the opening that others wait for.
+                return await asyncio.shield(task)
+            except TopicNotFound:
+                # The request that began the opening may have lacked the right to create it; this one may have it.
+                if begun_here or not create:
+                    raise
+
+    def _opened(self, name: str, task: asyncio.Task[Topic]) -> None:
+        if self._opening.get(name) is task:
+            del self._opening[name]
+        if not task.cancelled():
+            # Marks an error as seen: asyncio would log it when all waiting requests were cancelled.
+            task.exception()
+
+    async def _open(self, name: TopicName, *, create: bool, by_admin: bool) -> Topic:
+        while (closing := self._closing.get(str(name))) is not None:
+            await asyncio.wait((closing,))
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        settings = self.settings
+        if not (settings.persistent_topics if name.is_persistent else settings.non_persistent_topics):
+            domain = PERSISTENT if name.is_persistent else NON_PERSISTENT
+            raise NotAllowed(f"Broker is unable to load {domain} topic")
+        await self.ownership.check_owned(name)
+        self.check_open(name)
+        started_ns = self._environment.now_ns()
+        existed = await self.is_stored(name)
+        if not existed:
+            await self._check_may_create(name, create=create, by_admin=by_admin)
+        topic: Topic
+        if name.is_persistent:
+            topic = await self._open_persistent(name)
+        else:
+            topic = NonPersistentTopic(name, self.settings, self.policies, self.limits)
+        # Settings may have changed while the topic was opened.
+        self._reconfigure_topic(topic)
+        # So may policies, and again while they are applied.
+        changes = -1
+        while changes != self._policy_changes:
+            changes = self._policy_changes
+            await topic.policies_changed()
+        topic.used_at_ns = self._environment.now_ns()
+        self.topics[str(name)] = topic
+        self.loads += 1
+        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
+        if not existed:
+            self._announce(name, exists=True)
+        return topic
+
+    async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
+        namespaces, namespace = self.namespaces, name.namespace
+        # One that is being deleted would never become empty.
+        if (
+            not namespaces.exists(namespace)
+            or namespaces.is_ending(namespace)
+            or namespaces.policy(namespace, DELETED)
+        ):
+            raise TopicNotFound("Namespace not found")
+        partitions = await self.partitions.count(name.base)
+        if name.partition >= 0:
+            if partitions and name.partition >= partitions:
+                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
+            if partitions:
+                return
+            # As Apache since 4.1: such a topic would be taken for a partition once its base has partitions.
+            raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name}")
+        if partitions:
+            raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
+        if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
+            raise TopicNotFound(f"Topic {name} does not exist")
+        if name.is_persistent:
+            await self.check_topics_max(name.namespace, 1)
+
+    async def check_topics_max(self, namespace: str, more: int) -> None:
+        """Raises TooManyTopics when the namespace may not have so many persistent topics more."""
+        limit = self.policies.of_namespace(namespace, MAX_TOPICS)
+        if limit and len(await self.names(namespace, non_persistent=False)) + more > limit:
+            raise TooManyTopics(f"Exceed maximum number of topics in namespace {namespace}: {limit}")
+
+    async def _open_persistent(self, name: TopicName) -> PersistentTopic:
+        settings = self.settings
+        stamp = EntryStamp(
+            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
+        )
+        ledger = await ManagedLedger.open(
+            name.ledger_name, self._environment, self._ledger_settings_of(name), stamp=stamp
+        )
+        topic = PersistentTopic(
+            name,
+            ledger,
+            settings,
+            self.policies,
+            self.limits,
+            turn=self._environment.turn,
+            call_later=self._call_later,
+            on_fenced=self._close_fenced,
+            compactor=self._compactor,
+        )
+        await topic.compaction.open()
+        await topic.set_deduplication(self.policies.deduplicates(name))
+        await recover_transactions(topic, self.transaction_states)
+        return topic
+
+    def _close_fenced(self, topic: PersistentTopic) -> None:
+        if not topic.closed:
+            log.warning(
+                "! %s was taken over by another broker; it is closed and opened when asked for", topic.name
+            )
+            self._close_topic(topic)
+
+    def _close_topic(self, topic: Topic) -> asyncio.Task[None]:
+        return self._begin_closing(str(topic.name), topic, topic.close())
+
+    def _begin_closing(
+        self, name: str, topic: Topic | None, work: Coroutine[object, object, None]
+    ) -> asyncio.Task[None]:
+        """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
+        if topic is not None:
+            # At once, not when the task begins: no client may use the topic from here on.
+            topic.closed = True
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._closing[name] = task
+        task.add_done_callback(partial(self._closing_ended, name, topic))
+        return task
+
+    def _closing_ended(self, name: str, topic: Topic | None, task: asyncio.Task[None]) -> None:
+        del self._closing[name]
+        if topic is not None and self.topics.get(name) is topic:
+            del self.topics[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("! closing %s: %s", name, error)
+
+    # Settings and policies
+
+    def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
+        """Takes new settings for topics that are open and for later ones."""
+        self._ledger_settings = ledger_settings
+        self.settings = settings
+        # One object for all topics, so open topics see the new limits without being told.
+        self.policies.settings = settings
+        # Before the topics, which look which of these limits are in force.
+        self.limits.reconfigure(settings)
+        for topic in self.topics.values():
+            self._reconfigure_topic(topic)
+
+    def _reconfigure_topic(self, topic: Topic) -> None:
+        topic.reconfigure(self.settings)
+        if isinstance(topic, PersistentTopic):
+            topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+
+    def _ledger_settings_of(self, name: TopicName) -> ManagedLedgerSettings:
+        return self.policies.ledger_settings(name, self._ledger_settings)
+
+    async def namespace_changed(self, namespace: str) -> None:
+        """Applies the policies of a namespace to its open topics. Raises the first error, after the last topic."""
+        await self._apply([topic for topic in self.topics.values() if topic.name.namespace == namespace])
+
+    async def topic_changed(self, topic: str) -> None:
+        """Applies the policies of a topic to its open parts. Raises the first error, after the last part."""
+        name = parse_topic_name(topic)
+        names = [name, *(name.with_partition(index) for index in range(await self.partitions.count(name)))]
+        # By name, not by looking at all topics: there may be many thousands of them.
+        await self._apply([self.topics[str(one)] for one in names if str(one) in self.topics])
+
+    async def _apply(self, topics: list[Topic]) -> None:
+        self._policy_changes += 1
+        errors = []
+        for index, topic in enumerate(topics):
+            if index % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
+                await asyncio.sleep(0)
+            if not topic.closed:
+                try:
+                    await topic.policies_changed()
+                    if isinstance(topic, PersistentTopic):
+                        topic.ledger.reconfigure(self._ledger_settings_of(topic.name))
+                except BrokerError as error:
+                    log.warning("! policies of %s: %s", topic.name, error)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    # Closing
+
+    async def unload(self, name: TopicName) -> None:
+        """Closes the topic; clients look it up and open it again. TopicNotFound unless it is open."""
+        topic = self.topics.get(str(name))
+        if topic is None:
+            raise TopicNotFound(f"Topic {name} is not loaded")
+        closing = self._closing.get(str(name)) or self._close_topic(topic)
+        await asyncio.shield(closing)
+
+    async def shut(
+        self,
+        name: TopicName,
+        work: Callable[[], Awaitable[None]],
+        *,
+        force: bool,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """Closes a topic for ever and disconnects its clients, then runs `work`; only then it may be opened again.
+
+        Does nothing if `wanted` returns False after the wait for another opening or closing of the topic.
+        TopicBusy while clients are connected, unless forced; TopicNotFound for a non-persistent topic that is not open.
+        """
+        key = str(name)
+        while (running := self._opening.get(key) or self._closing.get(key)) is not None:
+            await asyncio.wait((running,))
+        # No await from here to `_begin_closing`: no client may come in between.
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        if wanted is not None and not wanted():
+            return
+        topic = self.topics.get(key)
+        if topic is None and not name.is_persistent:
+            raise TopicNotFound(f"Topic {name} does not exist")
+        if topic is not None and not force:
+            check_unused(topic)
+        # Shielded: a client that disconnects must not stop a deletion half way.
+        await asyncio.shield(self._begin_closing(key, topic, self._shut(name, topic, work)))
+
+    async def _shut(self, name: TopicName, topic: Topic | None, work: Callable[[], Awaitable[None]]) -> None:
+        if topic is not None:
+            await topic.abandon()
+        await work()
+        self._announce(name, exists=False)
+
+    async def openings_ended(self, namespace: str) -> None:
+        """Waits for the topics of a namespace that are being opened at this moment."""
+        openings = [
+            task for name, task in self._opening.items() if parse_topic_name(name).namespace == namespace
+        ]
+        if openings:
+            # Not `gather`: a cancelled caller would cancel the openings, which clients wait for.
+            await asyncio.wait(openings)
+
+    async def close(self) -> None:
+        """Closes all topics. Failures are logged; the next start recovers what could not be written."""
+        self.closed = True
+        # Openings end first, so that the topics they bring are among those closed below.
+        await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
+        closing = [self._close_topic(topic) for topic in list(self.topics.values())]
+        await asyncio.gather(*closing, return_exceptions=True)
+        self.topics.clear()
+
+    # Listing
+
+    async def is_stored(self, name: TopicName) -> bool:
+        """Returns True when the metadata store has a log for the topic."""
+        if not name.is_persistent:
+            return False
+        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+
+    async def exists(self, name: TopicName) -> bool:
+        """Returns True for an open, stored or partitioned topic, or a partition."""
+        if str(name) in self.topics or await self.is_stored(name):
+            return True
+        partitions = await self.partitions.count(name.base)
+        return partitions > max(0, name.partition)
+
+    async def names(
+        self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
+    ) -> list[str]:
+        """Returns full names of topics and partitions: persistent ones first, each kind sorted, as Pulsar lists them.
+
+        Non-persistent topics are listed while they are open here.
+        """
+        found = set(await self._stored_names(namespace)) if persistent else set()
+        others: list[str] = []
+        stored, memory = f"{PERSISTENT}://{namespace}/", f"{NON_PERSISTENT}://{namespace}/"
+        # By the key, not by the parts of the name: there may be many thousands of open topics.
+        for name, topic in self.topics.items():
+            if persistent and name.startswith(stored) and not topic.closed:
+                found.add(name)
+            elif non_persistent and name.startswith(memory) and not topic.closed:
+                others.append(name)
+        # Two sorts, because plain order would put "non-persistent://" first.
+        return sorted(found) + sorted(others)
+
+    async def _stored_names(self, namespace: str) -> list[str]:
+        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        first = f"{PERSISTENT}://{namespace}/"
+        names: list[str] = []
+        # In slices: the names of many thousands of topics take long enough to delay clients.
+        for start in range(0, len(locals_), NAMES_PER_SLICE):
+            if start:
+                await asyncio.sleep(0)
+            # Most names have no character that was encoded.
+            names += [
+                first + (TopicName.local_from_ledger_name(last) if "%" in last else last)
+                for last in locals_[start : start + NAMES_PER_SLICE]
+            ]
+        return names
+
+    def watch(self, watcher: TopicEvent) -> Callable[[], None]:
+        """Calls `watcher` for each topic created or deleted; returns a function that ends this."""
+        self._watchers.append(watcher)
+        return partial(self._watchers.remove, watcher)
+
+    def _announce(self, name: TopicName, *, exists: bool) -> None:
+        for watcher in list(self._watchers):
+            watcher(name, exists)
+
+
+def _is_never_deleted(_name: TopicName) -> None:
+    """`TopicRegistry.check_open` of a registry without deletions."""
+
+
+def check_unused(topic: Topic) -> None:
+    """Raises TopicBusy while clients are connected."""
+    consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+    connected = len(topic.access.producers) + consumers
+    if connected:
+        raise TopicBusy(f"Topic has {connected} connected producers/consumers")

@@ -1,0 +1,111 @@
+"""PartitionedTopics: the hard limit, slices, and a creation that fails half-way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.service.lifecycle.partitioned_topics import PARTITIONS_PER_SLICE
+from broker.service.policies.partition_limit import PARTITIONS_MAX
+from broker.service.topics.topic import Topic
+from foundation.model.errors import MetadataError, NotAllowed
+from foundation.model.topic_name import TopicName, parse_topic_name
+from tests.fakes.stage import Stage
+
+NAME = parse_topic_name("persistent://public/default/parts")
+
+
+async def a_stage(**settings: object) -> Stage:
+    stage = Stage(**settings)  # type: ignore[arg-type]
+    await stage.namespaces.open()
+    return stage
+
+
+def fail_at(stage: Stage, index: int) -> None:
+    """Lets the creation of one partition fail, as a metadata store that is gone would."""
+    get = stage.registry.get
+
+    async def get_or_fail(name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
+        if name.partition == index:
+            raise MetadataError("refused by the test")
+        return await get(name, create=create, by_admin=by_admin)
+
+    stage.registry.get = get_or_fail  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("count", [-1, 0, PARTITIONS_MAX + 1, 20_000_000, 10**23])
+async def test_number_of_partitions_out_of_range_stores_nothing(count: int) -> None:
+    stage = await a_stage()
+    with pytest.raises(NotAllowed):
+        await stage.partitioned.create(NAME, count)
+    assert await stage.registry.partitions.count(NAME) == 0
+    assert stage.registry.topics == {}
+
+
+async def test_growth_beyond_the_hard_limit_changes_nothing() -> None:
+    stage = await a_stage()
+    await stage.run(stage.partitioned.create(NAME, 2))
+    with pytest.raises(NotAllowed):
+        await stage.partitioned.grow(NAME, PARTITIONS_MAX + 1)
+    assert await stage.registry.partitions.count(NAME) == 2
+
+
+async def test_automatic_creation_obeys_the_hard_limit() -> None:
+    stage = await a_stage(auto_topic_partitions=20_000_000)
+    with pytest.raises(NotAllowed):
+        await stage.partitioned.count_or_create(NAME, create=True)
+    assert await stage.registry.partitions.count(NAME) == 0
+
+
+async def test_configured_limit_acts_below_the_hard_one() -> None:
+    stage = await a_stage(partitions_max=3)
+    with pytest.raises(NotAllowed, match="from 1 to 3, not 4"):
+        await stage.partitioned.create(NAME, 4)
+
+
+async def test_partitions_are_opened_in_slices() -> None:
+    stage = await a_stage()
+    creating = asyncio.ensure_future(stage.partitioned.create(NAME, 3 * PARTITIONS_PER_SLICE + 1))
+    most = 0
+    while not creating.done():
+        most = max(most, len(stage.registry._opening))
+        while stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    assert most == PARTITIONS_PER_SLICE
+    assert len(stage.registry.topics) == 3 * PARTITIONS_PER_SLICE + 1
+
+
+async def test_creation_that_fails_half_way_is_undone() -> None:
+    stage = await a_stage()
+    fail_at(stage, PARTITIONS_PER_SLICE + 5)
+    with pytest.raises(MetadataError):
+        await stage.run(stage.partitioned.create(NAME, 2 * PARTITIONS_PER_SLICE))
+    assert stage.registry.topics == {}
+    assert await stage.registry.names("public/default") == []
+    assert await stage.registry.partitions.count(NAME) == 0
+
+
+async def test_growth_that_fails_half_way_is_undone() -> None:
+    stage = await a_stage()
+    await stage.run(stage.partitioned.create(NAME, 2))
+    fail_at(stage, 4)
+    with pytest.raises(MetadataError):
+        await stage.run(stage.partitioned.grow(NAME, 6))
+    assert await stage.registry.partitions.count(NAME) == 2
+    assert len(await stage.registry.names("public/default")) == 2
+
+
+async def test_partition_that_a_stopped_creation_left_out_is_created_on_demand() -> None:
+    stage = await a_stage(auto_topic_creation=False)
+    creating = asyncio.ensure_future(stage.partitioned.create(NAME, 2 * PARTITIONS_PER_SLICE))
+    while not stage.registry.topics:
+        while stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    creating.cancel()
+    await stage.settle()
+    last = NAME.with_partition(2 * PARTITIONS_PER_SLICE - 1)
+    assert str(last) not in stage.registry.topics
+    assert await stage.run(stage.registry.get(last, create=True)) is stage.registry.topics[str(last)]
