@@ -1,1 +1,1 @@
-"""The rooms that every process needs: nouns, the event loop, settings, TLS, sessions with ZooKeeper."""
+"""The rooms that every process needs: nouns, the event loop, settings, HTTP, TLS, sessions with ZooKeeper."""

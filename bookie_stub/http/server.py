@@ -15,11 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.http.api import BookieApi
+from foundation.http.careful_handler import careful_handler
 from protocol.foreign_pages import ForeignPages
 
 if TYPE_CHECKING:
@@ -38,28 +38,6 @@ def own_names(settings: BookieSettings) -> Iterator[str]:
     yield settings.host
     yield settings.bookie_id.rpartition(":")[0]
     yield socket.gethostname()
-
-
-class _Handler(web.RequestHandler):
-    """Answers bytes that are no request without repeating them: they may be a part of a credential."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
-        if not isinstance(exc, HttpProcessingError):
-            return super().handle_error(request, status, exc, message)
-        reason = f"{type(exc).__name__}: the request is not valid HTTP, or a line of it is too long"
-        log.warning("%s: %s", request.remote, reason)
-        answer = web.Response(status=status, text=reason)
-        answer.force_close()
-        return answer
 
 
 class HttpServer:
@@ -94,11 +72,7 @@ class HttpServer:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     def _connected(self) -> asyncio.Protocol:
-        assert self._runner.server is not None, "made by setup"
-        handler = self._runner.server()
-        # aiohttp's server makes no handler of another class.
-        handler.__class__ = _Handler
-        return handler
+        return careful_handler(self._runner.server)
 
     async def close(self) -> None:
         """Ends the requests and stops listening."""

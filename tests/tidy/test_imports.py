@@ -16,6 +16,7 @@ _FROM_THE_BOTTOM_UP = (
     (
         "protocol",
         "foundation.settings",
+        "foundation.http",
         "foundation.tls",
         "foundation.zookeeper",
         "bookkeeper.leaks",
@@ -89,9 +90,11 @@ ONLY = {
         "bookkeeper.client",
         "bookkeeper.ensembles",
         "bookkeeper.metadata",
+        "foundation.http",
     },
     "bookie_stub": {
         "protocol",
+        "foundation.http",
         "foundation.settings",
         "foundation.zookeeper",
         *(f"bookie_stub.{room}" for room in BOOKIE),
@@ -99,6 +102,7 @@ ONLY = {
     **{
         f"bookie_stub.{room}": {
             "protocol",
+            "foundation.http",
             "foundation.settings",
             "foundation.zookeeper",
             *(f"bookie_stub.{lower}" for lower in BOOKIE[:height]),

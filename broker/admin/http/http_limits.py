@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError
 
+from foundation.http.careful_handler import careful_handler, fault_of_peer
 from foundation.loop.rare_lines import RareLines
 
 log = logging.getLogger("magnetar")
@@ -55,9 +56,7 @@ class HttpConnections:
                 f"- HTTP connection refused: maxHttpServerConnections={self._connections_max} are open"
             )
             return _Refused()
-        handler = self._server()
-        # aiohttp's server makes no handler of another class.
-        handler.__class__ = _Handler
+        handler = careful_handler(self._server)
         self._silent.add(handler)
         asyncio.get_running_loop().call_later(self._idle_s, self._end_silent, handler)
         return handler
@@ -91,37 +90,6 @@ class HttpConnections:
             handler.transport.abort()
 
 
-class _Handler(web.RequestHandler):
-    """Answers bytes that are no request without repeating them: they may be a part of a credential."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
-        if not isinstance(exc, HttpProcessingError):
-            return super().handle_error(request, status, exc, message)
-        self.logger.exception("HTTP from %s", request.remote, exc_info=exc)
-        answer = web.Response(status=status, text=fault_of_peer(exc))
-        answer.force_close()
-        return answer
-
-
-def fault_of_peer(error: Exception) -> str:
-    """Describes an error that bytes of a peer cause, without these bytes."""
-    if isinstance(error, LineTooLong):
-        # Its arguments are the beginning of the line and the limit.
-        return f"A line of the request, or one of its headers, is longer than {error.args[1]} bytes"
-    if isinstance(error, HttpProcessingError):
-        return f"{type(error).__name__}: the request is not valid HTTP"
-    return f"{type(error).__name__}: the request ended early, or its body cannot be read"
-
-
 class _Refused(asyncio.Protocol):
     """Answers 503 and closes."""
 
@@ -139,6 +107,10 @@ class OneLine(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, lines: RareLines) -> None:
         super().__init__(log)
         self._lines = lines
+
+    def warning(self, msg: object, *args: object, **_: Any) -> None:
+        """Called for a request that is not valid HTTP."""
+        self._lines.warning(str(msg) % args)
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         """Called by aiohttp for every error; a defect of ours keeps its traceback."""

@@ -13,6 +13,7 @@ import pytest
 
 from broker.compose.health_port import CONNECTIONS_MAX, HealthPort
 from foundation.loop.loop_watch import LoopWatch
+from tests.support.malformed_http import MALFORMED, PLANTED, whole_answer
 
 
 def ask(port: int, path: str = "/live") -> tuple[int, dict[str, object]]:
@@ -74,3 +75,14 @@ async def test_port_in_use_names_the_address(watch: LoopWatch) -> None:
     with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
         HealthPort(watch).open("127.0.0.1", port)
     await asyncio.to_thread(health.close)
+
+
+async def test_bytes_that_are_no_request_are_not_answered(
+    watch: LoopWatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    health = HealthPort(watch)
+    port = health.open("127.0.0.1", 0)
+    for data in (*MALFORMED, b"GET /" + PLANTED + b" HTTP/1.1\r\nConnection: close\r\n\r\n"):
+        assert b"planted" not in await whole_answer(port, data)
+    await asyncio.to_thread(health.close)
+    assert "planted" not in "".join(capfd.readouterr())

@@ -1,0 +1,1 @@
+"""What the HTTP ports of all processes share."""

@@ -1,0 +1,58 @@
+"""CarefulHandler: aiohttp's handler of a connection, which never repeats bytes that are no request.
+
+They may be a part of a credential: aiohttp's own texts have the beginning of a header that is too long.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+
+
+def careful_handler(server: web.Server | None) -> web.RequestHandler:
+    """Returns the handler of a new connection of a server whose runner is set up."""
+    assert server is not None, "made by the runner's setup"
+    handler = server()
+    # aiohttp's server makes no handler of another class.
+    handler.__class__ = CarefulHandler
+    return handler
+
+
+class CarefulHandler(web.RequestHandler):
+    """Answers and logs what is wrong, without the bytes."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Called by aiohttp for a request that it cannot read, and for a defect of ours."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        reason = fault_of_peer(exc)
+        self.logger.warning("! HTTP from %s: %s", request.remote, reason)
+        answer = web.Response(status=status, text=reason)
+        answer.force_close()
+        return answer
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Called by aiohttp with each answer, its own refusal of an unknown Expect included."""
+        if isinstance(resp, web.HTTPExpectationFailed):
+            resp.text = "Expect: 100-continue is the only expectation that is known"
+        return await super().finish_response(request, resp, start_time)
+
+
+def fault_of_peer(error: Exception) -> str:
+    """Describes an error that bytes of a peer cause, without these bytes."""
+    if isinstance(error, LineTooLong):
+        # Its arguments are the beginning of the line and the limit.
+        return f"A line of the request, or one of its headers, is longer than {error.args[1]} bytes"
+    if isinstance(error, HttpProcessingError):
+        return f"{type(error).__name__}: the request is not valid HTTP"
+    return f"{type(error).__name__}: the request ended early, or its body cannot be read"
