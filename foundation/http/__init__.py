@@ -1,1 +1,1 @@
-"""What the HTTP ports of all processes share."""
+"""The handlers of HTTP connections that ports of all processes share."""
