@@ -25,6 +25,8 @@ _SYSTEM_TOPICS = frozenset(
 """Pulsar's names of system topics that any namespace may have."""
 _NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """Characters that Pulsar allows in a tenant or a namespace."""
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+"""Characters that end lines, or that terminals obey."""
 
 
 NAME_CHARACTERS_MAX = 4096
@@ -102,6 +104,28 @@ class TopicName:
         return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
 
 
+def shown(text: str) -> str:
+    """Returns the text with its control characters escaped, for errors, logs and terminals."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def check_new_name(kind: str, name: str) -> None:
+    """Raises InvalidTopicName for a topic or subscription to be created whose name has control characters.
+
+    Pulsar takes them. They would break lines of logs, tables and metrics. What has such a name stays usable.
+    """
+    if _CONTROL.search(name):
+        raise InvalidTopicName(f"{kind} name {shown(name)} has control characters: leave them out")
+
+
+def check_new_namespace_part(kind: str, name: str) -> None:
+    """Raises InvalidTopicName for a tenant or namespace to be created whose name Pulsar refuses, or no path can have."""
+    if not _NAME.fullmatch(name):
+        raise InvalidTopicName(f"{kind} name is not valid")
+    if name in (".", ".."):
+        raise InvalidTopicName(f"{kind} name is not valid: clients take {name} in a path for a folder")
+
+
 # Clients send the same names with each connect, lookup and subscribe.
 @functools.lru_cache(maxsize=10_000)
 def parse_topic_name(text: str) -> TopicName:
@@ -118,21 +142,25 @@ def parse_topic_name(text: str) -> TopicName:
     if not separator:
         return _complete(text)
     if domain not in (PERSISTENT, NON_PERSISTENT):
-        raise InvalidTopicName(f"Invalid topic domain '{domain}': persistent or non-persistent is allowed")
+        raise InvalidTopicName(
+            f"Invalid topic domain '{shown(domain)}': persistent or non-persistent is allowed"
+        )
     parts = rest.split("/", 2)
     if len(parts) < 3:
-        raise InvalidTopicName(f"Invalid topic name {text}: expected domain://tenant/namespace/topic")
+        raise InvalidTopicName(f"Invalid topic name {shown(text)}: expected domain://tenant/namespace/topic")
     tenant, namespace, local = parts
     if not local.strip():
-        raise InvalidTopicName(f"Invalid topic name {text}: the topic's own name must not be blank")
+        raise InvalidTopicName(f"Invalid topic name {shown(text)}: the topic's own name must not be blank")
     # The old form had the cluster between tenant and namespace.
     if local.count("/") >= 1:
         raise InvalidTopicName(
-            f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {text}"
+            f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {shown(text)}"
         )
     for part in (tenant, namespace):
         if not _NAME.fullmatch(part):
-            raise InvalidTopicName(f"Invalid topic name {text}: '{part}' has a character that is not allowed")
+            raise InvalidTopicName(
+                f"Invalid topic name {shown(text)}: '{shown(part)}' has a character that is not allowed"
+            )
     return TopicName(domain, tenant, namespace, local)
 
 
@@ -142,4 +170,6 @@ def _complete(text: str) -> TopicName:
         return parse_topic_name(f"{PERSISTENT}://public/default/{text}")
     if len(parts) == 3:
         return parse_topic_name(f"{PERSISTENT}://{text}")
-    raise InvalidTopicName(f"Invalid short topic name '{text}': expected topic or tenant/namespace/topic")
+    raise InvalidTopicName(
+        f"Invalid short topic name '{shown(text)}': expected topic or tenant/namespace/topic"
+    )

@@ -16,7 +16,7 @@ from broker.service.topics.persistent_topic import PersistentTopic
 from broker.service.topics.topic_registry import TopicRegistry, check_unused
 from foundation.model.errors import BrokerError, InvalidTopicName, NotAllowed, TopicNotFound
 from foundation.model.position import EARLIEST
-from foundation.model.topic_name import TopicName
+from foundation.model.topic_name import TopicName, check_new_name
 
 PARTITIONS_PER_SLICE = 20
 """Partitions that are created at the same time. Each takes the loop for 0.2 ms."""
@@ -65,6 +65,7 @@ class PartitionedTopics:
         check_partitions(count, self._policies.settings.partitions_max)
         if name.partition >= 0:
             raise InvalidTopicName(f"{name} is the name of a partition")
+        check_new_name("Topic", name.local)
         namespaces = self._registry.namespaces
         if not namespaces.exists(name.namespace) or namespaces.is_ending(name.namespace):
             raise TopicNotFound("Namespace not found")

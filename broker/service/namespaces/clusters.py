@@ -6,14 +6,14 @@ One broker serves everything here, so these are facts for administrators and too
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from bookkeeper.metadata.metadata_store import MetadataStore
 from broker.service.namespaces.documents import Documents
 from broker.service.namespaces.namespaces import AlreadyExists, Json
-from foundation.model.errors import BrokerError, InvalidTopicName
+from foundation.model.errors import BrokerError
+from foundation.model.topic_name import check_new_namespace_part
 
 ROOT: Final = "/admin/clusters"
 """Pulsar's path in the metadata store."""
@@ -21,7 +21,6 @@ PEERS: Final = "peerClusterNames"
 """Key of the peers in the description of a cluster."""
 BROKERS: Final = "brokers"
 """Key of the brokers in a failure domain."""
-_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _DOMAINS: Final = "failureDomain"
 _ISOLATION: Final = "namespaceIsolationPolicies"
 _MIGRATION: Final = "migration"
@@ -68,9 +67,8 @@ class Clusters:
         return found or {}
 
     async def create(self, name: str, data: dict[str, Json]) -> None:
-        """Stores a new description. InvalidTopicName for a name outside `[-=:.\\w]+`, AlreadyExists."""
-        if not _NAME.fullmatch(name):
-            raise InvalidTopicName("Cluster name is not valid")
+        """Stores a new description. InvalidTopicName for a name that is not allowed, AlreadyExists."""
+        check_new_namespace_part("Cluster", name)
         async with self._changing:
             if await self.exists(name):
                 raise AlreadyExists("Cluster already exists")

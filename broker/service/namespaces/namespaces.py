@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, cast
@@ -26,8 +25,8 @@ from broker.security.authorization.permissions import (
     stored_permissions,
 )
 from foundation.loop.uninterrupted import uninterrupted
-from foundation.model.errors import BrokerError, InvalidTopicName, ServiceNotReady, TopicNotFound
-from foundation.model.topic_name import parse_topic_name
+from foundation.model.errors import BrokerError, ServiceNotReady, TopicNotFound
+from foundation.model.topic_name import check_new_namespace_part, parse_topic_name
 
 Document: TypeAlias = "dict[str, Json]"
 """All values of a tenant, a namespace or a topic: what is stored under one key."""
@@ -48,7 +47,6 @@ DELETED: Final = "deleted"
 """Key of the mark of a namespace that is being deleted, in the stored policies and in Pulsar's JSON."""
 _DELETED_AT_ONCE: Final = 50
 """Policies of topics that are removed at the same time."""
-_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _OLD_NAMES: Final = {
     "deduplication": "deduplicationEnabled",
     "autoTopicCreation": "autoTopicCreationOverride",
@@ -209,9 +207,8 @@ class Namespaces:
     # Changes: return when the store has them.
 
     async def create_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
-        """Creates a tenant. AlreadyExists, or InvalidTopicName for a name outside `[-=:.\\w]+`."""
-        if not _NAME.fullmatch(tenant):
-            raise InvalidTopicName("Tenant name is not valid")
+        """Creates a tenant. AlreadyExists, or InvalidTopicName for a name that is not allowed."""
+        check_new_namespace_part("Tenant", tenant)
 
         def created(before: Document | None) -> Document:
             if before is not None:
@@ -248,9 +245,8 @@ class Namespaces:
 
     async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
         """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
-        tenant, slash, name = namespace.partition("/")
-        if not slash or not _NAME.fullmatch(name) or not _NAME.fullmatch(tenant):
-            raise InvalidTopicName("Namespace name is not valid")
+        tenant, _, name = namespace.partition("/")
+        check_new_namespace_part("Namespace", name)
 
         def created(before: Document | None) -> Document:
             if before is not None:

@@ -16,7 +16,7 @@ from broker.service.subscriptions.dispatch.key_shared import sticky_key_hash
 from broker.service.topics.topic import EncryptionRequired, Topic
 from foundation.model.entry import Buffer, Entry
 from foundation.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
-from foundation.model.topic_name import TopicName
+from foundation.model.topic_name import TopicName, check_new_name
 from foundation.model.txn_id import TxnId
 from protocol.message_metadata import NO_KEY, read_facts
 
@@ -185,6 +185,7 @@ class NonPersistentTopic(Topic):
         self.check_open()
         subscription = self.subscriptions.get(options.subscription)
         if subscription is None:
+            check_new_name("Subscription", options.subscription)
             subscription = NonPersistentSubscription(self, options.subscription, options.kind)
         consumer = Consumer(port, options)
         subscription.add_consumer(consumer)

@@ -40,7 +40,13 @@ from broker.service.transactions.coordinators import TransactionStates
 from foundation.loop.clock import CallLater
 from foundation.model.errors import BrokerError, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from foundation.model.time_histogram import TimeHistogram
-from foundation.model.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, parse_topic_name
+from foundation.model.topic_name import (
+    NON_PERSISTENT,
+    PERSISTENT,
+    TopicName,
+    check_new_name,
+    parse_topic_name,
+)
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
@@ -220,6 +226,7 @@ class TopicRegistry:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
         if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
+        check_new_name("Topic", name.local)
         if name.is_persistent:
             await self.check_topics_max(name.namespace, 1)
 

@@ -19,6 +19,7 @@ from broker.service.subscriptions.subscription import REPLICATED, SubscribedTopi
 from foundation.loop.clock import CallLater
 from foundation.model.errors import ConsumerBusy, MetadataError, NotAllowed, SubscriptionNotFound
 from foundation.model.position import EARLIEST, LATEST, Position
+from foundation.model.topic_name import check_new_name
 
 
 class TopicSubscriptions:
@@ -78,6 +79,7 @@ class TopicSubscriptions:
         topic, name = self._topic, options.subscription
         if name in INTERNAL_CURSORS:
             raise NotAllowed(f"Subscription name {name} is the broker's own")
+        check_new_name("Subscription", name)
         limit = topic.policies.of(topic.name, MAX_SUBSCRIPTIONS)
         if limit and len(self.by_name.keys() - INTERNAL_CURSORS) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
@@ -115,6 +117,7 @@ class TopicSubscriptions:
             topic.check_open()
             if name in self.by_name or name in INTERNAL_CURSORS:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
+            check_new_name("Subscription", name)
             numbers = {REPLICATED: 1} if replicated else NO_NUMBERS
             cursor = await topic.ledger.cursors.open(name, initial, numbers, properties)
             subscription = Subscription(topic, name, cursor, call_later=self.call_later)

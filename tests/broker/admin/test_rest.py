@@ -91,6 +91,17 @@ async def test_clusters_are_listed_stored_and_deleted(admin: ClientSession, brok
     assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["a%0Ab", "a%1Bb", "a%0Ab/partitions", "plain/subscription/a%0Ab"],
+)
+async def test_name_with_control_characters_is_not_created(admin: ClientSession, path: str) -> None:
+    url = URL(f"/admin/v2/persistent/public/default/{path}", encoded=True)
+    async with admin.put(url, json=2 if path.endswith("partitions") else None) as answer:
+        assert answer.status == 412
+        assert "has control characters" in await answer.text()
+
+
 async def test_runtime_configuration_shows_effective_values(admin: ClientSession) -> None:
     status, values = await call(admin, "GET /admin/v2/brokers/configuration/runtime")
     assert status == 200

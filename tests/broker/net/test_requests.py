@@ -309,3 +309,15 @@ async def test_topic_created_while_a_watch_begins_is_reported_once(
     for update in updates:
         reported += update.watchTopicUpdate.new_topics
     assert reported.count("persistent://public/default/late") == 1
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_topic_or_subscription_with_a_line_end_in_its_name_is_not_created(domain: str) -> None:
+    client = await Port(Stage()).client()
+    client.produce(0, topic=f"{domain}://public/default/a\nb")
+    client.subscribe(0, topic=f"{domain}://public/default/x", subscription="a\nb")
+    client.produce(1, topic=f"{domain}://public/default/y", initial_subscription_name="a\nb")
+    refused = [command.error for command in await client.hear() if command.type == BaseCommand.ERROR]
+    assert len(refused) >= 2
+    assert all("name a\\nb has control characters" in error.message for error in refused)
+    assert f"{domain}://public/default/a\nb" not in client.port.stage.registry.topics

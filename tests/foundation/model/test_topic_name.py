@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.model.errors import InvalidTopicName
-from foundation.model.topic_name import TopicName, parse_topic_name
+from foundation.model.topic_name import (
+    TopicName,
+    check_new_name,
+    check_new_namespace_part,
+    parse_topic_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +37,33 @@ def test_parse_completes_short_names(text: str, full: str) -> None:
 def test_parse_refuses_bad_names(text: str) -> None:
     with pytest.raises(InvalidTopicName):
         parse_topic_name(text)
+
+
+CONTROLS = ["\n", "\r\n", "\x1b[2J", "\x7f", "\x85", "\u2028", "\0"]
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_new_name_with_control_characters_is_refused_and_shown_escaped(control: str) -> None:
+    with pytest.raises(InvalidTopicName) as refused:
+        check_new_name("Topic", f"a{control}b")
+    assert str(refused.value).isprintable()
+    assert str(refused.value).startswith("Topic name a\\")
+    with pytest.raises(InvalidTopicName) as refused:
+        parse_topic_name(f"t{control}/n/x")
+    assert str(refused.value).isprintable()
+    # What was stored before is still found.
+    assert parse_topic_name(f"t/n/a{control}b").local == f"a{control}b"
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "a\\nb", ".", "..", "x" * 300])
+def test_new_name_may_have_what_pulsar_allows(name: str) -> None:
+    check_new_name("Topic", name)
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a/b", "ä", "a\n"])
+def test_new_tenant_is_refused_with_a_name_that_no_path_can_have(name: str) -> None:
+    with pytest.raises(InvalidTopicName, match="Tenant name is not valid"):
+        check_new_namespace_part("Tenant", name)
 
 
 def test_partition_number_is_parsed_from_the_name() -> None:
