@@ -16,6 +16,7 @@ SPARK_JOBS: Final = (
     "tests/pipeline/jobs/test_budget.py",
     "tests/pipeline/jobs/test_history.py",
     "tests/pipeline/jobs/test_hit_report.py",
+    "tests/pipeline/jobs/test_lateness.py",
     "tests/pipeline/jobs/test_on_the_sample.py",
     "tests/pipeline/jobs/test_pages_in_browser.py",
     "tests/pipeline/jobs/test_thrashing.py",
