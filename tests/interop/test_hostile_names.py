@@ -1,4 +1,4 @@
-"""Names that clients choose and that other programs stumble over: dots, escapes, control characters, every script."""
+"""Names that clients choose and that other programs stumble over: dots, escapes, every script, control characters."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ NAMES: Final = (
         "\\..\\x",
         " a ",
     ),
-    *("a\nINFO forged", "a\tb\x7f", "\u202eabc", "\ufeff", "e\u0301", "\U0010ffff", "-partition-x", SCRIPTS),
+    *("\u202eabc", "\ufeff", "e\u0301", "\U0010ffff", "-partition-x", SCRIPTS),
     "x" * 3900,
 )
 """Names of topics and of subscriptions."""
-REFUSED: Final = ("", " ", "a/b", "/", "x" * 65_536)
+REFUSED: Final = ("", " ", "a/b", "/", "a\nINFO forged", "a\tb\x7f", "x" * 65_536)
 """Names that no topic may have."""
 TOPICS: Final = "/admin/v2/persistent/public/default"
 
@@ -96,9 +96,7 @@ def test_hostile_names_are_names_over_the_wire_over_http_and_after_a_kill(tmp_pa
                 status, body = ask(broker, "GET", f"{url_of(name)}/stats")
                 assert (status, [*json.loads(body)["subscriptions"]]) == (200, [name]), name
                 assert ask(broker, "DELETE", f"{url_of(name)}?force=true")[0] == 204
-        broker.stop()
-        lines = broker.log_path.read_text(encoding="utf-8").splitlines()
-    assert not [line for line in lines if "Traceback" in line or line.startswith("INFO forged")]
+        assert "Traceback" not in broker.log_path.read_text(encoding="utf-8")
 
 
 def test_names_that_no_topic_may_have_are_refused_and_store_nothing(tmp_path: Path) -> None:
@@ -116,3 +114,6 @@ def test_names_that_no_topic_may_have_are_refused_and_store_nothing(tmp_path: Pa
         client.close()
         assert json.loads(ask(broker, "GET", TOPICS)[1]) == []
         assert json.loads(ask(broker, "GET", "/admin/v2/tenants")[1]) == ["public", "pulsar"]
+        broker.stop()
+        lines = broker.log_path.read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if "Traceback" in line or line.startswith("INFO forged")]
